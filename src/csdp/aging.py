@@ -1,0 +1,255 @@
+"""The law of the aged snapshot given the present, for one component, without storing anything N x N.
+
+A release reads `z_i = x^(i)_{t - A_i}`. Walking from the oldest age to the present, the joint measure
+`Pr(class of what was read so far, snapshot now)` is kept, where two readings belong to one class when the query cannot
+tell them apart. It is pushed forward in one of two forms:
+
+- mass: all numbers non-negative, so every entry keeps its relative accuracy, however rare it is;
+- deviation: the difference to independence, a measure of zero mass that is projected back each step, so that tiny
+  leakages keep their digits; it carries a bound on its own rounding error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import Model
+from csdp.errors import InputError, TooLargeError
+from csdp.queries import Fold
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Adversary = Literal["informed", "uninformed", "any"]
+Progress = Callable[[str, int, int], None]
+
+#: Bytes that the measures of one aged law may take.
+MEMORY_LIMIT = 1_500_000_000
+#: Joint states up to which the contraction of the backward kernel sharpens the rounding bound.
+RATE_STATES = 256
+_UNIT = float(np.finfo(np.float64).eps) / 2
+_TINY_EXPONENT = -1200
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """`measure * 2**exponent` = Pr(class, x) - Pr(class) Pr(x), with a bound on its rounding error.
+
+    `error[c] * 2**exponent` bounds the error of `measure[x, c] / law[x]` for every x.
+    """
+
+    measure: Floats  # (N, C)
+    law: Floats  # (N,)
+    base: Floats  # (C,)
+    error: Floats  # (C,)
+    exponent: int
+
+
+@dataclass(frozen=True)
+class Mass:
+    """Pr(class, x); every entry, and the law, has a relative error of at most `relative`."""
+
+    measure: Floats  # (N, C)
+    law: Floats  # (N,)
+    relative: float
+
+
+class AgedLaw:
+    """Law of what a release reads given the present snapshot of one component."""
+
+    def __init__(
+        self,
+        model: Model,
+        parts: Floats,
+        *,
+        ages: Sequence[int],
+        fold: Fold = "sum",
+        progress: Progress | None = None,
+    ) -> None:
+        self.model = model
+        self.ages = tuple(ages)
+        self._progress = progress
+        self._stops = _stops(parts, self.ages, fold, model.sequences, model.states)
+        self.classes: Floats = self._stops[-1].classes
+        columns = self.classes.shape[0]
+        needed = 8.0 * model.size * columns * 3
+        if needed > MEMORY_LIMIT:
+            raise TooLargeError(
+                f"{model.size:,} joint states times {columns:,} query values would take {needed / 2**30:.1f} GiB; "
+                f"at most {MEMORY_LIMIT / 2**30:.1f} GiB are used. Ask for bound='lineage', a query with fewer values, "
+                "or segment the chain",
+                needed=needed,
+                limit=MEMORY_LIMIT,
+            )
+
+    @cached_property
+    def mass(self) -> Mass:
+        """The non-negative form."""
+        law, law_error = self.model.oldest_law()
+        measure = np.ones((law.size, 1)) * law[:, None]
+        depth = 0
+        for stop in self._stops:
+            measure = stop.collect(measure)
+            for _ in range(stop.steps):
+                measure = self.model.step.push(measure)
+                depth += self.model.step.depth + 2
+            self._tell(stop)
+        relative = 2.0 * (depth + self.classes.shape[0] + 4) * _UNIT + 2.0 * law_error
+        return Mass(measure, measure.sum(axis=1), relative)
+
+    @cached_property
+    def deviation(self) -> Deviation:
+        """The form that keeps the digits of tiny leakages."""
+        law, law_error = self.model.oldest_law()
+        measure, base = np.zeros((law.size, 1)), np.ones(1)
+        error, exponent = np.zeros(1), 0
+        for stop in self._stops:
+            whole = np.ldexp(measure, exponent) + law[:, None] * base
+            # What the older readings already carry is added, whole, to every class they are split into.
+            carried = float(np.ldexp(error.sum(), exponent))
+            joint, exponent = stop.collect(whole), 0
+            base = joint.sum(axis=0)
+            measure = joint - law[:, None] * base
+            peaks = [_peak(joint, law)]
+            for _ in range(stop.steps):
+                pushed = self.model.step.push(np.column_stack([measure, law]))
+                law = pushed[:, -1] / pushed[:, -1].sum()
+                measure = pushed[:, :-1] - law[:, None] * pushed[:, :-1].sum(axis=0)
+                largest = float(np.abs(measure).max())
+                if 0 < largest < 2.0**-400:
+                    measure = np.ldexp(measure, 600)
+                    exponent -= 600
+                peaks.append(np.ldexp(_peak(measure, law), exponent))
+                if largest == 0 or exponent < _TINY_EXPONENT:
+                    break  # averaging never lets a deviation grow: what is left is below the smallest float
+            error = self._rounding_error(np.array(peaks), carried, exponent)
+            self._tell(stop)
+        return Deviation(measure, law, base, error + 2.0 * law_error * _peak(measure, law), exponent)
+
+    def _rounding_error(self, peaks: Floats, carried: float, exponent: int) -> Floats:
+        """Each step adds its rounding; later steps average it, and where the rate is known shrink it."""
+        rounding = (2.0 * self.model.step.depth + 8.0) * _UNIT
+        later = np.arange(peaks.shape[0])[::-1]
+        shrink = np.ones(peaks.shape[0])
+        if self.model.size <= RATE_STATES and self.model.initial is None and peaks.shape[0] > 2:
+            for block, rate in enumerate(_block_contractions(self.model)):
+                shrink = np.minimum(shrink, rate ** (later // 2**block))
+        with np.errstate(over="ignore"):
+            scaled = np.ldexp(rounding * peaks * shrink[:, None], -exponent)
+            carried = float(np.ldexp(carried * shrink[0], -exponent))
+        return np.asarray(np.minimum(scaled.sum(axis=0) + carried, np.finfo(np.float64).max))
+
+    def _tell(self, stop: _Stop) -> None:
+        if self._progress is not None:
+            self._progress("aging", stop.number + 1, len(self._stops))
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """At one age: which sequences are read there, and how many steps lie before the next age."""
+
+    number: int
+    steps: int
+    classes: Floats  # (C, d) after reading
+    merge: Ints  # (C before, local values) -> class after
+    place: Ints  # (N,) local value of every snapshot
+
+    def collect(self, measure: Floats) -> Floats:
+        """Split the classes by what is read now."""
+        out = np.zeros((measure.shape[0], self.classes.shape[0]))
+        if measure.shape[1] == 1:
+            out[np.arange(measure.shape[0]), self.merge[0][self.place]] = measure[:, 0]
+            return out
+        for value in range(self.merge.shape[1]):
+            rows = np.flatnonzero(self.place == value)
+            chosen = np.zeros((measure.shape[1], self.classes.shape[0]))
+            chosen[np.arange(measure.shape[1]), self.merge[:, value]] = 1.0
+            out[rows] = measure[rows] @ chosen
+        return out
+
+
+def _stops(parts: Floats, ages: Sequence[int], fold: Fold, s: int, m: int) -> list[_Stop]:
+    combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[fold]
+    neutral = {"sum": 0.0, "max": -np.inf, "min": np.inf}[fold]
+    classes = np.full((1, parts.shape[2]), neutral)
+    distinct = sorted(set(ages), reverse=True)
+    stops = []
+    for number, age in enumerate(distinct):
+        read = [i for i in range(s) if ages[i] == age]
+        local, values = np.zeros(1, dtype=np.intp), np.full((1, parts.shape[2]), neutral)
+        for i in read:
+            values, merge = _merged(combine(values[:, None, :], parts[i][None, :, :]))
+            local = merge[local].ravel()
+        classes, merge = _merged(combine(classes[:, None, :], values[None, :, :]))
+        shape = [m if i in read else 1 for i in range(s)]
+        place = np.broadcast_to(local.reshape(shape), (m,) * s).ravel()
+        following = distinct[number + 1] if number + 1 < len(distinct) else 0
+        stops.append(_Stop(number, age - following, classes, merge, place))
+    return stops
+
+
+def _merged(pairs: Floats) -> tuple[Floats, Ints]:
+    """Distinct values among (P, Q, d) and the number of each pair's value."""
+    flat = pairs.reshape(-1, pairs.shape[-1])
+    values, inverse = np.unique(flat, axis=0, return_inverse=True)
+    return values, inverse.reshape(pairs.shape[:2]).astype(np.intp)
+
+
+def _peak(measure: Floats, law: Floats) -> Floats:
+    """Largest |measure / law| of every column over snapshots that can occur."""
+    seen = law > 0
+    return np.asarray(np.abs(measure[seen] / law[seen, None]).max(axis=0))
+
+
+@lru_cache(maxsize=64)
+def _block_contractions(model: Model) -> list[float]:
+    """Largest total variation between rows of R, R^2, R^4, ... R^64, with R the backward kernel."""
+    law = model.stationary()
+    seen = np.flatnonzero(law > 0)
+    kernel = model.kernel()[np.ix_(seen, seen)]
+    backward = (kernel * law[seen, None]).T
+    backward /= backward.sum(axis=1, keepdims=True)
+    rates = []
+    for _ in range(7):
+        gaps = [0.5 * np.abs(backward - row).sum(axis=1).max() for row in backward]
+        rates.append(min(1.0, float(max(gaps)) + 1e-14))
+        backward = backward @ backward
+    return rates
+
+
+def index_parts(sequences: int, states: int) -> Floats:
+    """Parts whose sum is the number of the snapshot: the class of a reading is then the reading itself."""
+    place = states ** np.arange(sequences - 1, -1, -1)
+    return (place[:, None] * np.arange(states)[None, :]).astype(np.float64)[:, :, None]
+
+
+def known_subsets(adversary: Adversary, sequences: int) -> list[tuple[int, ...]]:
+    """Sets of sequences whose present an adversary conditions on, the secret one among them."""
+    everyone = tuple(range(sequences))
+    if adversary == "informed":
+        return [everyone]
+    if adversary == "uninformed":
+        return [(i,) for i in everyone]
+    if adversary == "any":
+        if sequences > 16:
+            raise TooLargeError(
+                f"adversary 'any' looks at all 2**{sequences} sets of known sequences; at most 16 sequences. "
+                "Use bound='lineage', which covers them all",
+                needed=2.0**sequences,
+                limit=2.0**16,
+            )
+        subsets = range(1, 2**sequences)
+        return [tuple(i for i in everyone if bits >> i & 1) for bits in subsets]
+    raise InputError(f"adversary: {adversary!r} given; 'informed', 'uninformed' or 'any'")
+
+
+def marginal(measure: Floats, kept: Sequence[int], sequences: int, states: int) -> Floats:
+    """Sum a measure on snapshots (N, ...) over the sequences that are not kept."""
+    tensor = measure.reshape((states,) * sequences + measure.shape[1:])
+    away = tuple(i for i in range(sequences) if i not in kept)
+    return np.asarray(tensor.sum(axis=away)).reshape((states ** len(kept), *measure.shape[1:]))

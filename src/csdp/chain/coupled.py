@@ -1,0 +1,376 @@
+"""CoupledChain: s sequences, each of which picks whom to follow at every step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import checks
+from csdp.chain.model import Model, States
+from csdp.chain.steps import LocalLaw, Step, choose_step, dense_kernel
+from csdp.errors import InputError, NoStationaryLawError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+
+class CoupledChain(Model):
+    """Coupled Markov chains: given the present snapshot x, next states are independent across sequences, and
+
+    `Pr(next_j = b | x) = sum_k coupling[j][k] * transitions[j][k][x_k][b]`.
+
+    Frozen, validated, equal by value, hashable by content. Transition rows go from -> to and sum to 1, as do the
+    rows of the coupling (the paper's lambda_jk; the paper writes the transposed matrices).
+
+    Args:
+        coupling: (s, s) array, a scipy.sparse matrix, or a dict {(j, k): weight}.
+        transitions: one (m, m) matrix for all pairs; (s, s, m, m); for a sparse coupling also one matrix per edge
+            (edges, m, m) in row-major order of the edges; for a dict also {(j, k): matrix}.
+        values: numbers that the states carry, (m,) or (s, m); default 0..m-1. Put on a power-of-two lattice.
+        names: one per sequence; default x1, x2, ...
+        initial: law of the oldest snapshot that a release reads: joint (m**s,), or independent (s, m).
+            Default: the stationary law.
+
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> chain
+    CoupledChain(2 sequences, 2 states, 4 couplings, digest a8e6b353)
+    >>> chain.kernel()[0].round(4).tolist()
+    [0.49, 0.21, 0.21, 0.09]
+    >>> CoupledChain.from_json(chain.to_json()) == chain
+    True
+    """
+
+    schema: ClassVar[str] = "csdp/coupled-chain/1"
+    coupled: ClassVar[bool] = True
+    _indptr: Ints
+    _sources: Ints
+    _weights: Floats
+    _table: Floats
+    _which: Ints
+
+    def __init__(
+        self,
+        coupling: Any,
+        transitions: Any,
+        values: Any = None,
+        names: Sequence[str] | None = None,
+        initial: Any = None,
+    ) -> None:
+        indptr, sources, weights = _edges(coupling)
+        s = indptr.size - 1
+        table, which = _transition_table(transitions, indptr, sources)
+        m = table.shape[-1]
+        self._set(_indptr=indptr, _sources=sources, _weights=weights, _table=table, _which=which)
+        self._finish(sequences=s, states=m, values=values, names=names, initial=initial)
+
+    # ---- structure -------------------------------------------------------------------------------------------
+
+    @property
+    def edges(self) -> int:
+        """Number of couplings that are not zero."""
+        return int(self._sources.size)
+
+    @property
+    def edge_sources(self) -> Ints:
+        """The sequence each edge comes from, edges in row-major order (target, source)."""
+        return self._sources
+
+    @property
+    def edge_targets(self) -> Ints:
+        """The sequence each edge goes to."""
+        return np.repeat(np.arange(self.sequences), np.diff(self._indptr))
+
+    @property
+    def edge_bounds(self) -> tuple[Ints, Ints]:
+        """Where the edges of each target begin and end."""
+        return self._indptr[:-1], self._indptr[1:]
+
+    @property
+    def edge_weights(self) -> Floats:
+        """The coupling of each edge."""
+        return self._weights
+
+    @property
+    def transition_table(self) -> tuple[Floats, Ints]:
+        """The distinct transition matrices, and which of them each edge uses."""
+        return self._table, self._which
+
+    def coupling_matrix(self) -> Any:
+        """The coupling as a scipy.sparse CSR array."""
+        return self._coupling.copy()
+
+    @cached_property
+    def _coupling(self) -> Any:
+        from scipy.sparse import csr_array
+
+        shape = (self.sequences, self.sequences)
+        return csr_array((self._weights, self._sources, self._indptr), shape=shape)
+
+    def q_matrix(self) -> Any:
+        """Q, the block matrix of coupling[j][k] * transitions[j][k], as a scipy.sparse array acting on marginals.
+
+        `marginals(t + 1).ravel() = Q @ marginals(t).ravel()`, both (s, m) raveled by sequence.
+        """
+        return self._q.copy()
+
+    @cached_property
+    def _q(self) -> Any:
+        from scipy.sparse import coo_array
+
+        m = self.states
+        blocks = self._weights[:, None, None] * self._table[self._which].transpose(0, 2, 1)
+        row = self.edge_targets[:, None, None] * m + np.arange(m)[None, :, None]
+        col = self._sources[:, None, None] * m + np.arange(m)[None, None, :]
+        row, col = np.broadcast_arrays(row, col)
+        size = self.sequences * m
+        return coo_array((blocks.ravel(), (row.ravel(), col.ravel())), shape=(size, size)).tocsr()
+
+    def components(self) -> list[tuple[int, ...]]:
+        """Connected components of the coupling graph: sets of sequences that are independent of each other.
+
+        >>> CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]]).components()
+        [(0,), (1,)]
+        """
+        from scipy.sparse.csgraph import connected_components
+
+        if self.initial is not None and not self.initial_factors:
+            return [tuple(range(self.sequences))]
+        count, label = connected_components(self._coupling, directed=True, connection="weak")
+        order = np.argsort(label, kind="stable")
+        cuts = np.searchsorted(label[order], np.arange(1, count))
+        parts = [tuple(part.tolist()) for part in np.split(order, cuts)]
+        return sorted(parts)
+
+    def subchain(self, members: Iterable[int]) -> CoupledChain:
+        """The chain of some sequences, which must not follow any outside of them."""
+        inside = np.array(sorted(set(members)), dtype=np.intp)
+        if inside.size == 0 or inside[0] < 0 or inside[-1] >= self.sequences:
+            raise InputError(f"subchain: give sequence numbers between 0 and {self.sequences - 1}")
+        place = np.full(self.sequences, -1, dtype=np.intp)
+        place[inside] = np.arange(inside.size)
+        kept = np.flatnonzero(place[self.edge_targets] >= 0)
+        if (place[self._sources[kept]] < 0).any():
+            outside = self.names[int(self._sources[kept][place[self._sources[kept]] < 0][0])]
+            raise InputError(f"subchain: the chosen sequences follow {outside!r}; take whole components")
+        m, s = self.states, inside.size
+        from scipy.sparse import csr_array
+
+        coupling = csr_array(
+            (self._weights[kept], (place[self.edge_targets[kept]], place[self._sources[kept]])), shape=(s, s)
+        )
+        values = self.values if self.values.ndim == 1 else self.values[inside]
+        initial = None
+        if self.initial is not None:
+            if self.initial.ndim == 2:
+                initial = self.initial[inside]
+            elif s == self.sequences:
+                initial = self.initial
+            else:
+                away = tuple(i for i in range(self.sequences) if place[i] < 0)
+                initial = self.initial.reshape((m,) * self.sequences).sum(axis=away).ravel()
+        names = None if self._names is None else [self._names[i] for i in inside]
+        part = CoupledChain(coupling, self._table[self._which[kept]], names=names, initial=initial)
+        # A subset of the values may lie on a coarser lattice; the noise is that of the whole chain.
+        part._set(values=checks.frozen(np.array(values)), unit=self.unit)
+        return part
+
+    # ---- law ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def local(self) -> LocalLaw:
+        """Sources and coupling-weighted matrices of every target."""
+        cuts = self._indptr[1:-1]
+        matrices = self._weights[:, None, None] * self._table[self._which]
+        return LocalLaw(self.states, tuple(np.split(self._sources, cuts)), tuple(np.split(matrices, cuts)))
+
+    @cached_property
+    def step(self) -> Step:
+        """How the joint law is pushed one step forward."""
+        return choose_step(self.local)
+
+    @cached_property
+    def positive(self) -> bool:
+        """Whether every transition between snapshots is known to have positive probability."""
+        least = self._table.min(axis=1)[self._which] * self._weights[:, None]
+        sums = np.zeros((self.sequences, self.states))
+        np.add.at(sums, self.edge_targets, least)
+        return bool((sums > 0).all())
+
+    def _dense_kernel(self) -> Floats:
+        return dense_kernel(self.local)
+
+    def marginals(self) -> Floats:
+        """Stationary law of every sequence (s, m); any number of sequences."""
+        marginals, settled = np.full((self.sequences, self.states), 1.0 / self.states), False
+        other = np.zeros_like(marginals)
+        other[:, 0] = 1.0
+        for _ in range(100_000):
+            # Averaging with the present law removes periods without moving the fixed point.
+            step = 0.5 * (marginals + self.evolve(marginals, 1))
+            other = 0.5 * (other + self.evolve(other, 1))
+            settled = bool(np.abs(step - marginals).max() < 1e-16 * 4)
+            marginals = step
+            if settled and np.abs(other - marginals).max() < 1e-12:
+                return marginals
+        raise NoStationaryLawError(
+            "the marginals have no single stationary law (or mix too slowly to find it); give initial="
+        )
+
+    def evolve(self, marginals: Any, steps: int) -> Floats:
+        """Marginals (s, m) after some steps: `next_j = sum_k coupling[j][k] marginals_k transitions[j][k]`.
+
+        >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+        >>> chain.evolve([[1.0, 0.0]], 2).round(2).tolist()
+        [[0.58, 0.42]]
+        """
+        law = checks.as_floats("marginals", marginals)
+        if law.shape != (self.sequences, self.states):
+            raise InputError(f"marginals: shape {law.shape} given; ({self.sequences}, {self.states}) expected")
+        if self._table.shape[0] == 1:
+            for _ in range(steps):
+                law = self._coupling @ (law @ self._table[0])
+            return law
+        q = self._q
+        flat = law.ravel()
+        for _ in range(steps):
+            flat = q @ flat
+        return np.asarray(flat.reshape(law.shape))
+
+    def _advance(self, snapshot: States, uniform: Floats) -> States:
+        """Next states by inverting `Pr(next_j <= b | snapshot)`, one uniform number a sequence."""
+        out = np.zeros(self.sequences, dtype=snapshot.dtype)
+        cumulative = np.zeros(self.sequences)
+        for b in range(self.states - 1):
+            if self._table.shape[0] == 1:
+                cumulative = cumulative + self._coupling @ self._table[0][snapshot, b]
+            else:
+                moved = self._weights * self._table[self._which, snapshot[self._sources], b]
+                cumulative = cumulative + np.add.reduceat(moved, self._indptr[:-1])
+            out += uniform >= cumulative
+        return out
+
+    # ---- identity ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content: equal chains have equal digests."""
+        seal = hashlib.sha256(self.schema.encode())
+        for part in (self._indptr, self._sources, self._which):
+            seal.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
+            seal.update(b"|")
+        for numbers in (self._weights, self._table, self.values):
+            seal.update(repr(numbers.shape).encode())
+            seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
+        seal.update(json.dumps(self._names).encode())
+        seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
+        return seal.hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data (schema csdp/coupled-chain/1)."""
+        return {
+            "schema": self.schema,
+            "sequences": self.sequences,
+            "states": self.states,
+            "edges": [
+                [int(j), int(k), float(w), int(t)]
+                for j, k, w, t in zip(self.edge_targets, self._sources, self._weights, self._which, strict=True)
+            ],
+            "transitions": self._table.tolist(),
+            "values": self.values.tolist(),
+            "names": None if self._names is None else list(self._names),
+            "initial": None if self.initial is None else self.initial.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> CoupledChain:
+        """Rebuild a chain from `to_dict`, or from plain `coupling` and `transitions` written by hand."""
+        rest = {key: content.get(key) for key in ("values", "names", "initial")}
+        try:
+            if "coupling" in content:
+                return cls(content["coupling"], content["transitions"], **rest)
+            edges = content["edges"]
+            coupling = {(int(j), int(k)): float(w) for j, k, w, _ in edges}
+            return cls(coupling, {(int(j), int(k)): content["transitions"][t] for j, k, _, t in edges}, **rest)
+        except (KeyError, TypeError, IndexError) as error:
+            raise InputError(f"chain: the JSON lacks or garbles {error}; write it with CoupledChain.to_json") from None
+
+    def __repr__(self) -> str:
+        return (
+            f"CoupledChain({self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
+            f"{self.edges} coupling{'s' * (self.edges > 1)}, digest {self.digest[:8]})"
+        )
+
+
+def _edges(coupling: Any) -> tuple[Ints, Ints, Floats]:
+    """Row-major edges (indptr, sources, weights) of any accepted form of coupling."""
+    from scipy.sparse import csr_array, issparse
+
+    if isinstance(coupling, Mapping):
+        if not coupling:
+            raise InputError("coupling: no edges given; every sequence needs whom to follow, itself at least")
+        pairs = np.array(list(coupling.keys()))
+        weights = checks.as_floats("coupling", list(coupling.values()))
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer) or (pairs < 0).any():
+            raise InputError("coupling: keys must be pairs (target, source) of sequence numbers from 0")
+        s = int(pairs.max()) + 1
+        matrix = csr_array((weights, (pairs[:, 0], pairs[:, 1])), shape=(s, s))
+    elif issparse(coupling):
+        matrix = csr_array(coupling, dtype=np.float64)
+        if matrix.shape[0] != matrix.shape[1]:
+            raise InputError(f"coupling: shape {matrix.shape} given; a square matrix (s, s) expected")
+        checks.as_floats("coupling", matrix.data)
+    else:
+        dense = checks.as_floats("coupling", coupling)
+        if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or not dense.size:
+            raise InputError(f"coupling: shape {dense.shape} given; a square matrix (s, s) expected")
+        checks.stochastic("coupling", dense)
+        matrix = csr_array(dense)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    if (matrix.data < 0).any():
+        raise InputError(f"coupling: negative weight {matrix.data.min():.6g}; weights lie in [0, 1]")
+    sums = np.asarray(matrix.sum(axis=1)).ravel()
+    off = np.abs(sums - 1.0)
+    if off.max() > checks.ROW_TOLERANCE:
+        j = int(off.argmax())
+        raise InputError(f"coupling: row {j} sums to {sums[j]:.6g}; the weights of one sequence must sum to 1")
+    counts = np.diff(matrix.indptr)
+    scale = np.where(off > 1e-15 * counts.max(), sums, 1.0)
+    weights = matrix.data / np.repeat(scale, counts)
+    indptr, sources = matrix.indptr.astype(np.intp), matrix.indices.astype(np.intp)
+    return checks.frozen(indptr), checks.frozen(sources), checks.frozen(weights)
+
+
+def _transition_table(transitions: Any, indptr: Ints, sources: Ints) -> tuple[Floats, Ints]:
+    """The distinct matrices and which of them each edge uses; never s x s x m x m for a sparse coupling."""
+    s, edges = indptr.size - 1, sources.size
+    targets = np.repeat(np.arange(s), np.diff(indptr))
+    if isinstance(transitions, Mapping):
+        missing = [(j, k) for j, k in zip(targets.tolist(), sources.tolist(), strict=True) if (j, k) not in transitions]
+        if missing:
+            raise InputError(f"transitions: none given for the coupled pair {missing[0]}")
+        transitions = [transitions[j, k] for j, k in zip(targets.tolist(), sources.tolist(), strict=True)]
+    given = checks.as_floats("transitions", transitions)
+    m = given.shape[-1] if given.ndim else 0
+    if given.ndim < 2 or given.shape[-2] != m or m < 2 or given.ndim > 4:
+        raise InputError(
+            f"transitions: shape {given.shape} given; (m, m) with m >= 2, (s, s, m, m) with s = {s}, "
+            f"or (edges, m, m) with {edges} edges expected"
+        )
+    if given.ndim == 4 and given.shape[:2] != (s, s):
+        raise InputError(f"transitions: shape {given.shape} given; ({s}, {s}, m, m) expected for {s} sequences")
+    if given.ndim == 3 and given.shape[0] != edges:
+        raise InputError(f"transitions: {given.shape[0]} matrices given for {edges} coupled pairs")
+    given = checks.stochastic("transitions", given)
+    if given.ndim == 2:
+        return checks.frozen(given[None]), checks.frozen(np.zeros(edges, dtype=np.intp))
+    per_edge = given[targets, sources] if given.ndim == 4 else given
+    table, which = np.unique(per_edge.reshape(edges, -1), axis=0, return_inverse=True)
+    return checks.frozen(table.reshape(-1, m, m)), checks.frozen(which.astype(np.intp).ravel())

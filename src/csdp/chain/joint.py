@@ -1,0 +1,141 @@
+"""JointChain: an arbitrary Markov chain on snapshots, for few sequences and common shocks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import checks
+from csdp.chain.model import KERNEL_STATES, Model, States
+from csdp.chain.steps import KernelStep, Step
+from csdp.errors import InputError, TooLargeError
+
+Floats = npt.NDArray[np.float64]
+
+
+class JointChain(Model):
+    """A Markov chain on the m**s snapshots themselves: sequences may move together within one step.
+
+    Args:
+        kernel: (m**s, m**s), row-stochastic; snapshots numbered with the first sequence most significant.
+        states: m. sequences: s.
+        values, names, initial: as for CoupledChain.
+
+    Every bound that does not need the coupled form works on it (all but `lineage`).
+
+    >>> both = JointChain([[0.7, 0.3], [0.3, 0.7]], states=2, sequences=1)
+    >>> both.stationary().tolist()
+    [0.5, 0.5]
+    """
+
+    schema: ClassVar[str] = "csdp/joint-chain/1"
+    coupled: ClassVar[bool] = False
+    _kernel: Floats
+
+    def __init__(
+        self,
+        kernel: Any,
+        *,
+        states: int,
+        sequences: int,
+        values: Any = None,
+        names: Sequence[str] | None = None,
+        initial: Any = None,
+    ) -> None:
+        if states < 2 or sequences < 1:
+            raise InputError(f"states={states}, sequences={sequences} given; at least 2 states and 1 sequence")
+        size = states**sequences
+        if size > KERNEL_STATES:
+            raise TooLargeError(
+                f"{states}**{sequences} joint states given; at most {KERNEL_STATES:,} for a joint kernel. "
+                "Use CoupledChain for more sequences",
+                needed=size,
+                limit=KERNEL_STATES,
+            )
+        given = checks.as_floats("kernel", kernel)
+        if given.shape != (size, size):
+            raise InputError(f"kernel: shape {given.shape} given; ({size}, {size}) = {states}**{sequences} expected")
+        self._set(_kernel=checks.frozen(checks.stochastic("kernel", given)))
+        self._finish(sequences=sequences, states=states, values=values, names=names, initial=initial)
+
+    @cached_property
+    def step(self) -> Step:
+        """The stored kernel."""
+        return KernelStep(self._kernel)
+
+    @cached_property
+    def positive(self) -> bool:
+        """Whether every transition has positive probability."""
+        return bool((self._kernel > 0).all())
+
+    def _dense_kernel(self) -> Floats:
+        return self._kernel
+
+    def components(self) -> list[tuple[int, ...]]:
+        """All sequences together: common shocks may tie any of them."""
+        return [tuple(range(self.sequences))]
+
+    def subchain(self, members: Iterable[int]) -> JointChain:
+        """The whole chain; a joint chain has no parts that are known to be independent."""
+        if sorted(set(members)) != list(range(self.sequences)):
+            raise InputError("subchain: a joint chain cannot be divided; take all of its sequences")
+        return self
+
+    def marginals(self) -> Floats:
+        """Stationary law of every sequence (s, m)."""
+        joint = self.stationary().reshape((self.states,) * self.sequences)
+        axes = range(self.sequences)
+        return np.array([joint.sum(axis=tuple(a for a in axes if a != i)) for i in axes])
+
+    def _advance(self, snapshot: States, uniform: Floats) -> States:
+        shape = (self.states,) * self.sequences
+        row = self._kernel[np.ravel_multi_index(tuple(snapshot.astype(np.intp)), shape)]
+        number = min(int(np.searchsorted(np.cumsum(row), uniform[0], side="right")), self.size - 1)
+        following: Any = np.array(np.unravel_index(number, shape), dtype=snapshot.dtype)
+        return following  # type: ignore[no-any-return] # numpy loses the width of the integers
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        seal = hashlib.sha256(f"{self.schema}|{self.states}|{self.sequences}".encode())
+        for numbers in (self._kernel, self.values):
+            seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
+        seal.update(json.dumps(self._names).encode())
+        seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
+        return seal.hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data."""
+        return {
+            "schema": self.schema,
+            "sequences": self.sequences,
+            "states": self.states,
+            "kernel": self._kernel.tolist(),
+            "values": self.values.tolist(),
+            "names": None if self._names is None else list(self._names),
+            "initial": None if self.initial is None else self.initial.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> JointChain:
+        """Rebuild a chain from `to_dict`."""
+        try:
+            return cls(
+                content["kernel"],
+                states=int(content["states"]),
+                sequences=int(content["sequences"]),
+                values=content.get("values"),
+                names=content.get("names"),
+                initial=content.get("initial"),
+            )
+        except (KeyError, TypeError) as error:
+            raise InputError(f"chain: the JSON lacks or garbles {error}; write it with JointChain.to_json") from None
+
+    def __repr__(self) -> str:
+        return f"JointChain({self.sequences} sequences, {self.states} states, digest {self.digest[:8]})"

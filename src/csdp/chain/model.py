@@ -1,0 +1,259 @@
+"""What every model of joint sequences offers; CoupledChain and JointChain build on it."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import checks
+from csdp.chain.stationary import stationary_law
+from csdp.chain.steps import MAX_STATES, Step
+from csdp.errors import InputError, TooLargeError
+
+if TYPE_CHECKING:
+    from csdp.chain.summary import Summary
+
+Floats = npt.NDArray[np.float64]
+States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
+
+#: Joint states above which `kernel()` refuses.
+KERNEL_STATES = 4096
+
+
+class Model(ABC):
+    """A Markov law of s sequences with m states each; frozen, equal by content.
+
+    Snapshots are numbered with the first sequence as the most significant digit.
+    """
+
+    sequences: int
+    states: int
+    values: Floats  #: (m,), or (s, m) where sequences carry different values
+    unit: float  #: every value is a multiple of this power of two
+    initial: Floats | None
+    schema: ClassVar[str]
+    #: next states are independent given the present snapshot, so `lineage` applies
+    coupled: ClassVar[bool]
+    _names: tuple[str, ...] | None
+
+    def _set(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name!r}")
+
+    def _finish(self, *, sequences: int, states: int, values: Any, names: Sequence[str] | None, initial: Any) -> None:
+        table, unit = checks.lattice_values(values, sequences, states)
+        law = checks.check_initial(initial, sequences, states)
+        self._set(
+            sequences=sequences,
+            states=states,
+            values=checks.frozen(table),
+            unit=unit,
+            _names=checks.check_names(names, sequences),
+            initial=None if law is None else checks.frozen(law),
+        )
+
+    # ---- given by each model -----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def step(self) -> Step:
+        """How the joint law is pushed one step forward."""
+
+    @property
+    @abstractmethod
+    def positive(self) -> bool:
+        """Whether every transition between snapshots is known to have positive probability."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of the content: equal models have equal digests."""
+
+    @abstractmethod
+    def components(self) -> list[tuple[int, ...]]:
+        """Sets of sequences that are independent of each other."""
+
+    @abstractmethod
+    def subchain(self, members: Iterable[int]) -> Model:
+        """The model of some sequences that do not depend on the others."""
+
+    @abstractmethod
+    def marginals(self) -> Floats:
+        """Stationary law of every sequence (s, m)."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Rebuild from `to_dict`."""
+
+    @abstractmethod
+    def _dense_kernel(self) -> Floats: ...
+
+    @abstractmethod
+    def _advance(self, snapshot: States, uniform: Floats) -> States: ...
+
+    # ---- shared --------------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sequences."""
+        return self._names or tuple(f"x{i + 1}" for i in range(self.sequences))
+
+    @property
+    def size(self) -> int:
+        """Number of joint states, m**s."""
+        return int(pow(self.states, self.sequences))
+
+    @property
+    def value_table(self) -> Floats:
+        """Values of the states of every sequence, (s, m)."""
+        return np.broadcast_to(self.values, (self.sequences, self.states))
+
+    @cached_property
+    def initial_factors(self) -> bool:
+        """Whether the initial law makes the sequences independent (True also where there is none)."""
+        if self.initial is None or self.initial.ndim == 2 or self.sequences == 1:
+            return True
+        joint = self.initial.reshape((self.states,) * self.sequences)
+        return bool(np.allclose(joint, _product(_margins(joint)).reshape(joint.shape), rtol=1e-12, atol=1e-15))
+
+    def kernel(self) -> Floats:
+        """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""
+        if self.size > KERNEL_STATES:
+            raise TooLargeError(
+                f"kernel: {self.size:,} joint states; at most {KERNEL_STATES:,}. "
+                "Leakage does not need it: csdp.leakage works without storing a kernel",
+                needed=self.size,
+                limit=KERNEL_STATES,
+            )
+        return self._dense_kernel()
+
+    def stationary(self) -> Floats:
+        """Stationary law of the snapshot, (m**s,); NoStationaryLawError where there are several.
+
+        >>> from csdp import CoupledChain
+        >>> CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]).stationary().round(4).tolist()
+        [0.9677, 0.0323]
+        """
+        return self.stationary_with_error[0]
+
+    @cached_property
+    def stationary_with_error(self) -> tuple[Floats, float]:
+        """The stationary law and an estimate of its largest relative error."""
+        self._refuse_large()
+        start = _product(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
+        law, error = stationary_law(
+            self.step, start=np.maximum(start, 1e-300), positive=self.positive, kernel=self._dense_kernel
+        )
+        return checks.frozen(law), error
+
+    def oldest_law(self) -> tuple[Floats, float]:
+        """Law of the oldest snapshot that a release reads (initial or stationary), and its relative error."""
+        if self.initial is None:
+            return self.stationary_with_error
+        self._refuse_large()
+        return (self.initial if self.initial.ndim == 1 else _product(self.initial)), 0.0
+
+    def summary(self) -> Summary:
+        """Spectrum, mixing time, stationary marginals, components: a record that `rich.print` shows as a table."""
+        from csdp.chain.summary import summarise
+
+        return summarise(self)
+
+    def _refuse_large(self) -> None:
+        if self.size > MAX_STATES:
+            raise TooLargeError(
+                f"the joint law has {float(self.size):.3g} entries; at most {MAX_STATES:,} are made. "
+                "Use marginals(), or bound='lineage'",
+                needed=float(self.size),
+                limit=MAX_STATES,
+            )
+
+    def simulate(self, steps: int, *, seed: int, burn_in: int = 200) -> States:
+        """Snapshots (steps, s) of small integers, drawn from the model; memory of the output plus a constant.
+
+        Starts from the initial law where there is one, else from the stationary law: exactly for small models,
+        otherwise from independent stationary marginals followed by `burn_in` steps that are thrown away.
+
+        >>> from csdp import CoupledChain
+        >>> CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]).simulate(5, seed=1).shape
+        (5, 1)
+        """
+        if steps < 1:
+            raise InputError(f"simulate: {steps} steps asked for; at least 1")
+        random = np.random.default_rng(seed)
+        kind: Any = np.int8 if self.states <= 127 else np.int16
+        start_joint = self.size <= KERNEL_STATES and (self.initial is None or self.initial.ndim == 1)
+        if start_joint:
+            law = self.oldest_law()[0]
+            number = int(np.searchsorted(np.cumsum(law), random.random() * law.sum(), side="right"))
+            number = min(number, self.size - 1)
+            snapshot = np.array(np.unravel_index(number, (self.states,) * self.sequences)).astype(kind)
+        else:
+            margins = self.marginals() if self.initial is None else self.initial
+            cumulative = np.cumsum(margins, axis=1)[:, :-1]
+            snapshot = (random.random(self.sequences)[:, None] >= cumulative).sum(axis=1).astype(kind)
+            for _ in range(burn_in if self.initial is None else 0):
+                snapshot = self._advance(snapshot, random.random(self.sequences))
+        out = np.empty((steps, self.sequences), dtype=kind)
+        out[0] = snapshot
+        for n in range(1, steps):
+            snapshot = self._advance(snapshot, random.random(self.sequences))
+            out[n] = snapshot
+        return out
+
+    # ---- identity --------------------------------------------------------------------------------------------------
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The content as JSON text with a versioned schema."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Rebuild a model from `to_json`; the schema is checked."""
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"chain: not JSON ({error})") from None
+        if not isinstance(content, dict) or content.get("schema", cls.schema) != cls.schema:
+            found = content.get("schema") if isinstance(content, dict) else type(content).__name__
+            raise InputError(f"chain: schema {found!r} given; this version reads {cls.schema!r}")
+        return cls.from_dict(content)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, Model) and other.digest == self.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"content": self.to_dict(), "values": self.values, "unit": self.unit}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
+        self._set(values=checks.frozen(np.array(state["values"])), unit=state["unit"])
+
+
+def _product(margins: Floats) -> Floats:
+    """Joint law of independent sequences."""
+    joint = np.ones(1)
+    for row in margins:
+        joint = np.multiply.outer(joint, row).ravel()
+    return joint
+
+
+def _margins(joint: Floats) -> Floats:
+    axes = range(joint.ndim)
+    return np.array([joint.sum(axis=tuple(a for a in axes if a != i)) for i in axes])

@@ -1,0 +1,267 @@
+"""One step of the joint law, without ever storing the joint kernel.
+
+`push(h)` takes the columns of h, each a (signed) measure on the N = m^s snapshots, one step forward in time:
+`push(h)[y, f] = sum_x K(x, y) h[x, f]`. Three ways, the cheapest is chosen:
+
+- `KernelStep`: a stored N x N kernel (joint chains, and the reference for the others).
+- `SplitStep`: given x the next states are independent, so `K(x, (a, b)) = L(x, a) R(x, b)` for the two halves of the
+  sequences; a push is then one product of an m^(s/2) x N with an N x m^(s/2) matrix per column.
+- `TensorStep`: sparse coupling. The next states are brought in group by group, and a present state is summed out
+  as soon as no later group needs it: small matrix products on a tensor hardly larger than the law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import TooLargeError
+
+Floats = npt.NDArray[np.float64]
+
+#: Bytes that the work arrays of one push may take; more columns are pushed in turns.
+WORK_BYTES = 400_000_000
+#: Joint states above which no joint law is made.
+MAX_STATES = 2**22
+#: Predicted floating-point operations above which a single push of one column is refused.
+MAX_PUSH_OPERATIONS = 4e11
+
+
+class Step(Protocol):
+    """One step forward of measures on snapshots."""
+
+    #: additions in a row per step: the rounding error of a push is at most `depth` units in the last place
+    depth: int
+    #: predicted operations for one column
+    operations: float
+
+    def push(self, h: Floats) -> Floats:
+        """Take every column of h (N, F) one step forward."""
+
+
+class KernelStep:
+    """A stored kernel."""
+
+    def __init__(self, kernel: Floats) -> None:
+        self._transposed = np.ascontiguousarray(kernel.T)
+        self.depth = kernel.shape[0] + 2
+        self.operations = 2.0 * kernel.size
+
+    def push(self, h: Floats) -> Floats:
+        """Take every column of h one step forward."""
+        return self._transposed @ h
+
+
+@dataclass(frozen=True)
+class LocalLaw:
+    """Who each sequence follows: sources, weights and matrices (from -> to) of every target."""
+
+    states: int
+    sources: tuple[npt.NDArray[np.intp], ...]
+    matrices: tuple[Floats, ...]  # (degree, m, m), already multiplied by the coupling
+
+    def table(self, target: int, over: Sequence[int]) -> Floats:
+        """`Pr(next_target = b | x_over)` as a tensor with one axis per sequence in `over`, and b last."""
+        m = self.states
+        out = np.zeros((1,) * len(over) + (m,))
+        for source, matrix in zip(self.sources[target], self.matrices[target], strict=True):
+            shape = [1] * len(over) + [m]
+            shape[list(over).index(int(source))] = m
+            out = out + matrix.reshape(shape)
+        return np.broadcast_to(out, (m,) * len(over) + (m,))
+
+
+class SplitStep:
+    """All-to-all coupling: the kernel as a product of two halves."""
+
+    def __init__(self, local: LocalLaw) -> None:
+        s, m = len(local.sources), local.states
+        self._size = m**s
+        self._left = self._half(local, range(s // 2))
+        self._right = self._half(local, range(s // 2, s))
+        self.depth = self._size + 2 * s
+        self.operations = 2.0 * self._size * self._size
+
+    def _half(self, local: LocalLaw, targets: range) -> Floats:
+        s, m = len(local.sources), local.states
+        half = np.ones((self._size, 1))
+        for target in targets:
+            law = local.table(target, range(s)).reshape(self._size, m)
+            half = (half[:, :, None] * law[:, None, :]).reshape(self._size, -1)
+        return half
+
+    def push(self, h: Floats) -> Floats:
+        """Take every column of h one step forward."""
+        a, b, columns = self._left.shape[1], self._right.shape[1], h.shape[1]
+        out = np.zeros((a, b * columns))
+        rows = max(1, WORK_BYTES // (8 * b * columns))
+        for start in range(0, self._size, rows):
+            part = slice(start, start + rows)
+            tilted = (self._right[part, :, None] * h[part, None, :]).reshape(-1, b * columns)
+            out += self._left[part].T @ tilted
+        return out.reshape(a * b, columns)
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """Bring in the next states of `group`, sum out the present states `gone`, keep the present states `kept`."""
+
+    kept: tuple[int, ...]
+    gone: tuple[int, ...]
+    group: tuple[int, ...]
+    factor: Floats  # (m^kept, m^group, m^gone)
+
+
+class TensorStep:
+    """Sparse coupling: a sequence of small contractions."""
+
+    def __init__(self, local: LocalLaw) -> None:
+        self._s, self._m = len(local.sources), local.states
+        self._children: list[set[int]] = [set() for _ in range(self._s)]
+        for target, sources in enumerate(local.sources):
+            for source in sources:
+                self._children[int(source)].add(target)
+        self._parents = [frozenset(int(k) for k in sources) for sources in local.sources]
+        best: tuple[float, list[list[int]], int] | None = None
+        for start in range(self._s):
+            plan = self._segment(self._order(start))
+            if best is None or plan[0] < best[0]:
+                best = plan
+        assert best is not None
+        self.operations, segments, self._peak = best
+        self._stages = self._build(local, segments)
+        self.depth = sum(stage.factor.shape[2] + 1 + len(stage.group) for stage in self._stages)
+
+    def _order(self, start: int) -> list[int]:
+        """Targets in an order that keeps few present states waiting."""
+        order, done, seen = [start], {start}, set(self._parents[start])
+        while len(order) < self._s:
+            left = [j for j in range(self._s) if j not in done]
+
+            order.append(min(left, key=lambda j: self._price(j, done, seen)))  # noqa: B023 - called at once
+            done.add(order[-1])
+            seen |= self._parents[order[-1]]
+        return order
+
+    def _price(self, j: int, done: set[int], seen: set[int]) -> tuple[int, int, int]:
+        freed = sum(1 for k in self._parents[j] if self._children[k] <= done | {j})
+        return (-freed, len(self._parents[j] - seen), j)
+
+    def _roles(self, done: set[int], group: Sequence[int]) -> tuple[list[int], list[int]]:
+        after = done | set(group)
+        parents = sorted(set().union(*(self._parents[j] for j in group)))
+        gone = [k for k in parents if self._children[k] <= after]
+        return [k for k in parents if k not in gone], gone
+
+    def _segment(self, order: list[int]) -> tuple[float, list[list[int]], int]:
+        """Cut the order into groups: least predicted work (shortest path over cut points)."""
+        m, s = self._m, self._s
+        alive_at, best = [s], [0.0]
+        peak_at, cut = [s], [0]
+        for end in range(1, s + 1):
+            choices = []
+            for begin in range(end):
+                group = order[begin:end]
+                kept, gone = self._roles(set(order[:begin]), group)
+                if len(kept) + len(gone) + len(group) > 24 and begin < end - 1:
+                    continue
+                alive = alive_at[begin] + len(group) - len(gone)
+                work = float(m) ** alive_at[begin] * (2.0 * float(m) ** len(group) + 60.0)
+                peak = max(peak_at[begin], alive_at[begin], alive)
+                choices.append((best[begin] + work + 30.0 * float(m) ** alive, begin, alive, peak))
+            price, begin, alive, peak = min(choices)
+            best.append(price)
+            cut.append(begin)
+            alive_at.append(alive)
+            peak_at.append(peak)
+        segments, end = [], s
+        while end:
+            segments.append(order[cut[end] : end])
+            end = cut[end]
+        return best[s], segments[::-1], peak_at[s]
+
+    def _build(self, local: LocalLaw, segments: list[list[int]]) -> list[_Contraction]:
+        m, done, stages = self._m, set[int](), []
+        for group in segments:
+            kept, gone = self._roles(done, group)
+            over = kept + gone
+            factor = np.ones((m ** len(over), 1))
+            for target in group:
+                law = local.table(target, over).reshape(-1, m)
+                factor = (factor[:, :, None] * law[:, None, :]).reshape(m ** len(over), -1)
+            shaped = factor.reshape(m ** len(kept), m ** len(gone), -1).transpose(0, 2, 1)
+            stages.append(_Contraction(tuple(kept), tuple(gone), tuple(group), np.ascontiguousarray(shaped)))
+            done |= set(group)
+        return stages
+
+    def push(self, h: Floats) -> Floats:
+        """Take every column of h one step forward."""
+        columns = h.shape[1]
+        at_once = max(1, int(WORK_BYTES // (8 * 2 * float(self._m) ** self._peak)))
+        if columns <= at_once:
+            return self._push(h)
+        out = np.empty_like(h)
+        for start in range(0, columns, at_once):
+            out[:, start : start + at_once] = self._push(h[:, start : start + at_once])
+        return out
+
+    def _push(self, h: Floats) -> Floats:
+        m, s, columns = self._m, self._s, h.shape[1]
+        # labels: 0..s-1 present states, s..2s-1 next states
+        labels = list(range(s))
+        tensor = h
+        for stage in self._stages:
+            front = [*stage.kept, *stage.gone]
+            rest = [label for label in labels if label not in front]
+            axes = [labels.index(label) for label in [*front, *rest]]
+            shaped = tensor.reshape((m,) * len(labels) + (columns,)).transpose([*axes, len(labels)])
+            moved = shaped.reshape(m ** len(stage.kept), m ** len(stage.gone), -1)
+            tensor = np.matmul(stage.factor, moved)
+            labels = [*stage.kept, *(s + j for j in stage.group), *rest]
+        back = [labels.index(s + j) for j in range(s)]
+        return tensor.reshape((m,) * s + (columns,)).transpose([*back, s]).reshape(m**s, columns)
+
+
+def choose_step(local: LocalLaw) -> Step:
+    """The cheapest way to push the joint law of a coupled chain, or TooLargeError with the figures."""
+    s, m = len(local.sources), local.states
+    size = float(m) ** s
+    if size > MAX_STATES:
+        raise TooLargeError(
+            f"{s} sequences of {m} states have {size:.3g} joint states; at most {MAX_STATES:,} are handled exactly. "
+            "Use bound='lineage' (any number of sequences), or segment the chain",
+            needed=size,
+            limit=MAX_STATES,
+        )
+    if size <= 2:
+        return KernelStep(_kernel(local))
+    tensor = TensorStep(local)
+    split = 2.0 * size * size
+    operations = min(tensor.operations, split)
+    if operations > MAX_PUSH_OPERATIONS:
+        raise TooLargeError(
+            f"one step of {s} sequences of {m} states would take {operations:.3g} operations; "
+            f"at most {MAX_PUSH_OPERATIONS:.3g} are spent on one. Use bound='lineage', or segment the chain",
+            needed=operations,
+            limit=MAX_PUSH_OPERATIONS,
+        )
+    return tensor if tensor.operations < split else SplitStep(local)
+
+
+def _kernel(local: LocalLaw) -> Floats:
+    s, m = len(local.sources), local.states
+    size = m**s
+    kernel = np.ones((size, 1))
+    for target in range(s):
+        law = local.table(target, range(s)).reshape(size, m)
+        kernel = (kernel[:, :, None] * law[:, None, :]).reshape(size, -1)
+    return kernel
+
+
+def dense_kernel(local: LocalLaw) -> Floats:
+    """The joint kernel K[x, y], for small chains."""
+    return _kernel(local)

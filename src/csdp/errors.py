@@ -1,0 +1,110 @@
+"""Everything that csdp raises on purpose.
+
+Errors say what was given, what is allowed, and what to do; they carry their figures as data, and never a
+private reading::
+
+    CsdpError
+    ├── InputError (also a ValueError)     something given is not valid
+    ├── NoStationaryLawError               several stationary laws: an initial law is required
+    ├── TooLargeError                      the work would pass a stated size limit
+    ├── UnsoundError                       a bound that is not proven was asked to certify
+    ├── BudgetExceeded                     a release would pass a limit of its dataset
+    └── LedgerError                        the ledger cannot be used
+        ├── LedgerBusyError                locked or out of reach; nothing was written
+        ├── LedgerCorruptError             damaged, truncated or not a ledger at all
+        ├── LedgerVersionError             written by another version of the format
+        └── LedgerConflictError            a request contradicts what the ledger records
+
+    CsdpWarning (a UserWarning)
+    ├── PrivacyLeakWarning                 something private is about to shape something public
+    └── UnsafeRandomnessWarning            noise drawn from a seed protects nobody
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class CsdpError(Exception):
+    """Root of everything csdp raises on purpose."""
+
+
+class InputError(CsdpError, ValueError):
+    """Something given is not valid; the message says what is allowed."""
+
+
+class NoStationaryLawError(CsdpError):
+    """The chain has several stationary laws, so the law of the past must be given."""
+
+
+class TooLargeError(CsdpError):
+    """The work would pass a size limit; `needed` and `limit` carry the figures."""
+
+    def __init__(self, message: str, *, needed: float, limit: float) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.limit = limit
+
+
+class UnsoundError(CsdpError):
+    """A bound that is not proven was asked to certify."""
+
+
+class BudgetExceeded(CsdpError):  # noqa: N818 - the name is part of the public interface
+    """A release would pass a limit of its dataset; refused before any data was touched.
+
+    Attributes: `limit_name` ("budget", "event_limit" or "lifetime_limit"), `spent`, `requested` (the value after
+    the release), `remaining`, `fits` (what would be affordable, in words and numbers), `affordable_from`
+    (the first tick at which the same release could be afforded, or None).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit_name: str,
+        spent: float,
+        requested: float,
+        remaining: float,
+        fits: dict[str, Any] | None = None,
+        affordable_from: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.limit_name = limit_name
+        self.spent = spent
+        self.requested = requested
+        self.remaining = remaining
+        self.fits = fits or {}
+        self.affordable_from = affordable_from
+
+
+class LedgerError(CsdpError):
+    """The ledger cannot be used."""
+
+
+class LedgerBusyError(LedgerError):
+    """The ledger is locked or out of reach; nothing was written."""
+
+
+class LedgerCorruptError(LedgerError):
+    """The file is damaged, truncated or not a ledger at all; nothing was written."""
+
+
+class LedgerVersionError(LedgerError):
+    """The ledger was written by another version of the format."""
+
+
+class LedgerConflictError(LedgerError):
+    """A request contradicts what the ledger records."""
+
+
+class CsdpWarning(UserWarning):
+    """Root of the warnings csdp gives."""
+
+
+class PrivacyLeakWarning(CsdpWarning):
+    """Something private is about to shape something public."""
+
+
+class UnsafeRandomnessWarning(CsdpWarning):
+    """Noise drawn from a seed protects nobody; for tests only."""

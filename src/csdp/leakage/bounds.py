@@ -1,0 +1,233 @@
+"""Sound bounds from the law of the aged snapshot: profile, two-point, loose, contraction, freshness.
+
+With B[x, z] the law of the aged snapshot given the present, over the pairs of presents that the adversary must not
+tell apart: Delta the largest total variation, r the largest log ratio, alpha = d(k) epsilon_c.
+Always: exact <= profile <= two-point <= loose, profile <= contraction, profile <= freshness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.aging import Adversary, AgedLaw, index_parts, known_subsets, marginal
+from csdp.chain import CoupledChain, JointChain, Model
+from csdp.errors import TooLargeError
+
+Floats = npt.NDArray[np.float64]
+
+#: Joint states of a component up to which the N x N law of the aged snapshot is made.
+PAIR_STATES = 1024
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows of B for ordered pairs of presents that differ in one sequence: mass, and deviations with their error."""
+
+    first: Floats  # Pr(z | x)
+    second: Floats  # Pr(z | x')
+    gap: Floats  # first - second, accurate when tiny; times 2**exponent
+    error: Floats  # (C,) bound on the rounding of gap; times 2**exponent
+    exponent: int
+    relative: float  # of first and second
+
+
+class AgedPairs:
+    """All pairs of presents that an adversary must not tell apart, with the laws of the aged snapshot."""
+
+    def __init__(self, model: Model, *, ages: Sequence[int], adversary: Adversary) -> None:
+        if model.size > PAIR_STATES:
+            raise TooLargeError(
+                f"{model.size:,} joint states: bounds over pairs of snapshots are limited to {PAIR_STATES:,}. "
+                "Use bound='exact' (no pairs are stored) or 'lineage'",
+                needed=model.size,
+                limit=PAIR_STATES,
+            )
+        self._model = model
+        self._adversary = adversary
+        self._ages = tuple(ages)
+
+    @cached_property
+    def aged(self) -> AgedLaw:
+        """The law whose classes are the readings themselves."""
+        return AgedLaw(self._model, index_parts(self._model.sequences, self._model.states), ages=self._ages)
+
+    def __iter__(self) -> Iterator[Pairs]:
+        s, m = self._model.sequences, self._model.states
+        mass, form = self.aged.mass, self.aged.deviation
+        for known in known_subsets(self._adversary, s):
+            law = marginal(mass.law, known, s, m)
+            drift = marginal(form.law, known, s, m)
+            seen = (law > 0) & (drift > 0)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                given = marginal(mass.measure, known, s, m) / law[:, None]
+                shift = marginal(form.measure, known, s, m) / drift[:, None]
+            rows = np.arange(law.size).reshape((m,) * len(known))
+            for axis in range(len(known)):
+                lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
+                for a in range(m):
+                    for b in range(m):
+                        both = seen[lines[a]] & seen[lines[b]]
+                        if a == b or not both.any():
+                            continue
+                        x, y = lines[a][both], lines[b][both]
+                        yield Pairs(
+                            given[x],
+                            given[y],
+                            shift[x] - shift[y],
+                            2.0 * form.error,
+                            form.exponent,
+                            2.0 * mass.relative,
+                        )
+
+    @cached_property
+    def total_variation(self) -> float:
+        """Delta: the largest total variation distance, rounded up."""
+        best = 0.0
+        for pairs in self:
+            gap = 0.5 * (np.abs(pairs.gap).sum(axis=1).max() + pairs.error.sum())
+            best = max(best, float(np.ldexp(gap, pairs.exponent)))
+        return min(1.0, best * (1 + 1e-13))
+
+    @cached_property
+    def log_ratio(self) -> float:
+        """r: the largest ln B[x, z] / B[x', z]; infinite where only one of them is zero."""
+        best = 0.0
+        for pairs in self:
+            possible = pairs.first > 0
+            if (possible & (pairs.second <= 0)).any():
+                return math.inf
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                coarse = np.log(pairs.first / pairs.second) + 2.0 * pairs.relative
+                ratio = (pairs.gap + pairs.error) / pairs.second
+                fine = (
+                    np.log1p(np.ldexp(ratio, pairs.exponent))
+                    if pairs.exponent == 0
+                    else np.ldexp(ratio, pairs.exponent)
+                )
+                sharper = np.where(possible, np.fmin(coarse, fine), 0.0)
+            best = max(best, float(np.nanmax(sharper)))
+        return best
+
+    def profile(self, alpha: float) -> float:
+        """max over g in [1, e^alpha] of ln sum B[x,z] g / sum B[x',z] g; the optimum is a threshold of the ratio."""
+        best = 0.0
+        for pairs in self:
+            best = max(best, _profile(pairs, alpha))
+        return best
+
+
+def _profile(pairs: Pairs, alpha: float) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(pairs.first > 0, pairs.gap / pairs.second, -np.inf)
+    order = np.argsort(-np.nan_to_num(ratio, nan=-np.inf, posinf=np.inf, neginf=-np.inf), axis=1, kind="stable")
+    under = np.cumsum(np.take_along_axis(pairs.second, order, axis=1), axis=1)
+    over = np.cumsum(np.take_along_axis(pairs.first, order, axis=1), axis=1)
+    with np.errstate(divide="ignore"):
+        coarse = log_mix(np.log(over), alpha) - log_mix(np.log(under), alpha) + 2.0 * pairs.relative
+    if alpha > 600.0:
+        return float(coarse.max())
+    gap = np.cumsum(np.take_along_axis(pairs.gap, order, axis=1), axis=1)
+    slack = np.cumsum(pairs.error[order], axis=1)
+    rest = math.exp(-alpha)
+    below = rest + (1.0 - rest) * np.maximum(under * (1 - pairs.relative), 0.0)
+    ratio = -math.expm1(-alpha) * (gap + slack) / below
+    fine = np.log1p(np.maximum(ratio, 0.0)) if pairs.exponent == 0 else np.ldexp(ratio, pairs.exponent)
+    return float(np.fmin(coarse, fine).max())
+
+
+def log_mix(log_weight: Floats, alpha: float) -> Floats:
+    """ln(e^-alpha + (1 - e^-alpha) w), from ln w, for any alpha."""
+    if alpha == 0:
+        return np.zeros_like(log_weight)
+    return np.asarray(np.logaddexp(-alpha, math.log(-math.expm1(-alpha)) + log_weight))
+
+
+def loose(delta: float, alpha: float) -> float:
+    """ln(1 + Delta (e^alpha - 1)): the paper's Theorem 1 before its last, wrong step.
+
+    >>> round(loose(0.1, 2.0), 9)
+    0.494028708
+    """
+    if delta <= 0 or alpha <= 0:
+        return 0.0
+    if alpha < 30:
+        return math.log1p(delta * math.expm1(alpha))
+    return alpha + math.log(delta + (1.0 - delta) * math.exp(-alpha))
+
+
+def two_point(delta: float, r: float, alpha: float) -> float:
+    """ln((1 + (b + Delta)(e^alpha - 1)) / (1 + b (e^alpha - 1))) with b = Delta / (e^r - 1).
+
+    The worst of all pairs of laws with total variation Delta and log ratio r; r infinite gives `loose`.
+    """
+    if delta <= 0 or alpha <= 0:
+        return 0.0
+    if math.isinf(r) or r > 700.0:
+        return loose(delta, alpha)
+    b = delta / math.expm1(r) if r > 0 else math.inf
+    if math.isinf(b):
+        return 0.0
+    # multiplied through by e^-alpha so that large alpha cannot overflow
+    rest = math.exp(-alpha)
+    grown = -math.expm1(-alpha)
+    return math.log1p(delta * grown / (rest + b * grown))
+
+
+def contraction_coefficient(model: Model, age: int, adversary: Adversary = "informed") -> float:
+    """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
+
+    x, x' are presents that the adversary must not tell apart, A steps after z. Holds for any law of the past. Pasts
+    that lead to neither present are dropped; other zeros give 1.
+    """
+    if age == 0:
+        return 1.0
+    s, m = model.sequences, model.states
+    present = AgedLaw(model, np.zeros((s, m, 1)), ages=[age] * s).mass.law
+    aged = AgedPairs(_with_full_past(model), ages=[age] * s, adversary=adversary).aged
+    mass, form = aged.mass, aged.deviation
+    error = float(np.ldexp(np.max(form.error / form.base), form.exponent))
+    widest = 0.0
+    for known in known_subsets(adversary, s):
+        possible = marginal(present, known, s, m) > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            coarse = np.log(marginal(mass.measure, known, s, m))
+            # Pr(x|z) = law(x) (1 + shift): only the shift depends on z.
+            shift = marginal(form.measure, known, s, m) / (marginal(form.law, known, s, m)[:, None] * form.base)
+        fine = np.ldexp(shift, form.exponent)
+        rows = np.arange(possible.size).reshape((m,) * len(known))
+        for axis in range(len(known)):
+            lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
+            for a in range(m):
+                for b in range(a):
+                    both = possible[lines[a]] & possible[lines[b]]
+                    x, y = lines[a][both], lines[b][both]
+                    if x.size:
+                        widest = max(widest, _range(coarse[x], coarse[y], fine[x], fine[y], mass.relative, error))
+    return min(1.0, math.tanh(widest / 4.0) * (1 + 1e-14)) if math.isfinite(widest) else 1.0
+
+
+def _range(coarse_x: Floats, coarse_y: Floats, fine_x: Floats, fine_y: Floats, relative: float, error: float) -> float:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        plain = coarse_x - coarse_y  # NaN where neither present can follow: dropped
+        widest = np.nanmax(plain, axis=1) - np.nanmin(plain, axis=1) + 4.0 * relative
+        if np.isfinite(widest).all() and error < 0.1 and min(fine_x.min(), fine_y.min()) > -0.9:
+            sharp = np.log1p(fine_x) - np.log1p(fine_y)
+            low = min(fine_x.min(), fine_y.min())
+            widest = np.fmin(widest, sharp.max(axis=1) - sharp.min(axis=1) + 4.0 * error / (1.0 + low))
+    return float(widest.max())
+
+
+def _with_full_past(model: Model) -> Model:
+    """The same kernel with a past law that gives every snapshot some weight; the law itself cancels."""
+    if model.initial is None and (model.stationary() > 0).all():
+        return model
+    uniform = np.full(model.size, 1.0 / model.size)
+    if isinstance(model, CoupledChain):
+        return CoupledChain.from_dict({**model.to_dict(), "initial": uniform})
+    return JointChain(model.kernel(), states=model.states, sequences=model.sequences, initial=uniform)

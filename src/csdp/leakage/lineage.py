@@ -1,0 +1,189 @@
+"""Lineage: leakage to an adversary who knows the model only, for any law of the past and any number of sequences.
+
+Every present state descends from one past state: `Pr(x_t^(i) = a | z) = sum_k Q^A[(i, a), (k, z_k)]` is a sum of
+functions of one past state each. Its log-odds range over z bounds the leakage of x_t^(i), whatever is published of z.
+
+At A = 1 the same number holds for an adversary who knows everything else about the present, after any number of
+releases and at any age >= 1, because given x_{t-1} the sequences are independent.
+
+Two forms: exact (Dinkelbach's fractional programme, few sequences), and intervals (any number of sequences, never
+smaller). Both carry differences between pasts, not the laws themselves, so that tiny leakages keep their digits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.aging import Progress
+from csdp.chain import CoupledChain
+
+Floats = npt.NDArray[np.float64]
+
+#: Sequences times states up to which the fractional programme is solved; intervals beyond.
+EXACT_SIZE = 256
+_UNIT = float(np.finfo(np.float64).eps) / 2
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Log-odds range of every sequence's present, and how it was found."""
+
+    ranges: Floats  # (s,)
+    pairs: npt.NDArray[np.intp]  # (s, 2) the two states that are told apart best
+    form: str  # "exact" or "interval"
+
+
+def lineage(chain: CoupledChain, age: int, *, form: str = "auto", progress: Progress | None = None) -> Lineage:
+    """The range over all pasts of the log odds of each sequence's present, `age` steps later.
+
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> float(lineage(chain, 2).ranges.max().round(9))
+    0.645546785
+    """
+    if age == 0:
+        pairs = np.broadcast_to(np.array([0, 1]), (chain.sequences, 2))
+        return Lineage(np.full(chain.sequences, math.inf), pairs, "exact")
+    if form == "auto":
+        form = "exact" if chain.sequences * chain.states <= EXACT_SIZE else "interval"
+    ranges, pairs = _exact(chain, age) if form == "exact" else _interval(chain, age, progress)
+    return Lineage(ranges, pairs, form)
+
+
+def _exact(chain: CoupledChain, age: int) -> tuple[Floats, npt.NDArray[np.intp]]:
+    s, m = chain.sequences, chain.states
+    local = chain.local
+    # change[i, k, c, a] = effect on Pr(x_t^(i) = a) of the past state c of k instead of state 0
+    change = np.zeros((s, s, m, m))
+    start = np.eye(m) - np.eye(m)[0]
+    change[np.arange(s), np.arange(s)] = start
+    law = np.zeros((s, m))
+    law[:, 0] = 1.0
+    exponent = 0
+    for _ in range(age):
+        fresh, fresh_law = np.zeros_like(change), np.zeros_like(law)
+        for i in range(s):
+            for source, matrix in zip(local.sources[i], local.matrices[i], strict=True):
+                fresh[i] += change[source] @ matrix
+                fresh_law[i] += law[source] @ matrix
+        law = fresh_law / fresh_law.sum(axis=1, keepdims=True)
+        change = fresh - fresh.sum(axis=3, keepdims=True) * law[:, None, None, :]
+        if 0 < np.abs(change).max() < 2.0**-400:
+            change, exponent = np.ldexp(change, 600), exponent - 600
+    rounding = 1.0 + 8.0 * _UNIT * age * (m + int(np.max(np.diff(chain._indptr))))
+    found = [_widest(law[i], change[i], exponent) for i in range(s)]
+    return np.array([value for value, *_ in found]) * rounding, np.array([pair for _, *pair in found])
+
+
+def _widest(law: Floats, change: Floats, exponent: int) -> tuple[float, int, int]:
+    """Largest range of ln Pr(a|z)/Pr(b|z) over z, for one sequence: law (m,), change (s, m, m)."""
+    best = (0.0, 1, 0)
+    for a, b in itertools.combinations(range(law.size - 1, -1, -1), 2):
+        high = _extreme(law, change, exponent, a, b)
+        low = _extreme(law, change, exponent, b, a)
+        gap = high - low
+        if exponent:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = float(np.ldexp(gap[a] / law[a] - gap[b] / law[b], exponent))
+        else:
+            top, bottom = law + high, law + low
+            if max(top[a], bottom[a]) <= 0 or max(top[b], bottom[b]) <= 0:
+                continue  # a state that occurs from no past is no secret
+            if min(top[a], top[b], bottom[a], bottom[b]) <= 0:
+                return math.inf, a, b
+            value = float(np.log1p(gap[a] / bottom[a]) - np.log1p(gap[b] / bottom[b]))
+        if value > best[0]:
+            best = (value, a, b)
+    return best
+
+
+def _extreme(law: Floats, change: Floats, exponent: int, a: int, b: int) -> Floats:
+    """Change of the law at the past that makes Pr(a|z)/Pr(b|z) largest (Dinkelbach)."""
+    up, down = change[:, :, a], change[:, :, b]
+    if exponent:
+        # infinitesimal changes: the ratio is linear in them
+        pick = np.argmax(up * law[b] - down * law[a], axis=1)
+        return np.asarray(change[np.arange(change.shape[0]), pick].sum(axis=0))
+    ratio = 0.0 if law[b] <= 0 else law[a] / law[b]
+    picked = np.zeros_like(law)
+    for _ in range(100):
+        pick = np.argmax(up - ratio * down, axis=1)
+        picked = np.asarray(change[np.arange(change.shape[0]), pick].sum(axis=0))
+        over, under = law[a] + picked[a], law[b] + picked[b]
+        if under <= 1e-300:
+            return picked
+        if over / under <= ratio * (1 + 1e-15):
+            return picked
+        ratio = over / under
+    return picked
+
+
+def _interval(chain: CoupledChain, age: int, progress: Progress | None) -> tuple[Floats, npt.NDArray[np.intp]]:
+    """Boxes around the law of every sequence that hold whatever the past was; O(age * edges * m^2)."""
+    s, m = chain.sequences, chain.states
+    centre = np.full((s, m), 1.0 / m)
+    above, below = np.full((s, m), 1.0 - 1.0 / m), np.full((s, m), 1.0 / m)
+    exponent = 0
+    degree = int(np.max(np.diff(chain._indptr)))
+    outward = 1.0 + 4.0 * _UNIT * (degree + 2 * m + 4)
+    for n in range(age):
+        above, below = _box_step(chain, above, below, outward)
+        centre = chain.evolve(centre, 1)
+        centre /= centre.sum(axis=1, keepdims=True)
+        if 0 < above.max() < 2.0**-400:
+            above, below, exponent = np.ldexp(above, 600), np.ldexp(below, 600), exponent - 600
+        if progress is not None:
+            progress("lineage", n + 1, age)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        up, down = above / centre, below / centre
+        if exponent:
+            cost = np.ldexp(up + down * (1 + 1e-12), exponent)
+        else:
+            cost = np.log1p(up) - np.log1p(-np.minimum(down, 1.0))
+    cost = np.where(centre + above <= 0, 0.0, cost)  # a state that cannot occur is no secret
+    pairs = np.argsort(cost, axis=1)[:, -2:]
+    ranges = np.take_along_axis(cost, pairs, axis=1).sum(axis=1)
+    return ranges * (1.0 + 8.0 * _UNIT * age * (degree + m)), pairs
+
+
+def _box_step(chain: CoupledChain, above: Floats, below: Floats, outward: float) -> tuple[Floats, Floats]:
+    """Push zero-sum boxes one step: the best and the worst redistribution of mass among the states of a source."""
+    table, which = chain.transition_table
+    m = chain.states
+    up, down = np.zeros_like(above), np.zeros_like(below)
+    if table.shape[0] == 1:
+        for a in range(m):
+            gain = _best_shift(table[0][:, a], above, below)
+            loss = _best_shift(-table[0][:, a], above, below)
+            up[:, a], down[:, a] = chain._coupling @ gain, chain._coupling @ loss
+        return up * outward, down * outward
+    sources, targets = chain.edge_sources, chain.edge_targets
+    for kind in range(table.shape[0]):
+        edges = np.flatnonzero(which == kind)
+        nodes, place = np.unique(sources[edges], return_inverse=True)
+        for a in range(m):
+            for out, sign in ((up, 1.0), (down, -1.0)):
+                best = _best_shift(sign * table[kind][:, a], above[nodes], below[nodes])
+                np.add.at(out[:, a], targets[edges], chain.edge_weights[edges] * best[place])
+    return up * outward, down * outward
+
+
+def _best_shift(worth: Floats, above: Floats, below: Floats) -> Floats:
+    """max of sum_c worth_c delta_c over -below <= delta <= above, sum delta = 0, for every sequence (rows)."""
+    if worth.size == 2:
+        best = int(np.argmax(worth))
+        return np.asarray(np.minimum(above[:, best], below[:, 1 - best]) * abs(worth[0] - worth[1]))
+    order = np.argsort(-worth)
+    floor = worth[order[-1]]
+    # Start with everything at -below, hand the freed mass to the most worthy states first.
+    left = below.sum(axis=1)
+    total = np.zeros(above.shape[0])
+    for c in order:
+        room = np.minimum(above[:, c] + below[:, c], left)
+        total += (worth[c] - floor) * (room - below[:, c])
+        left = left - room
+    return np.asarray(np.maximum(total, 0.0))
