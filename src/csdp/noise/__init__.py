@@ -1,0 +1,125 @@
+"""Noise for releases: the only place where randomness is drawn for one.
+
+Floating-point Laplace noise leaks through its low bits (Mironov 2012), so values stay on a lattice of step g
+and the noise is an integer number of steps, two-sided geometric, drawn exactly: no rounding, no cut-off, no
+delta.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, exp, expm1, isfinite, ldexp, prod
+from operator import index
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from csdp.errors import InputError
+from csdp.noise.bitslice import draw
+from csdp.noise.randomness import Randomness
+
+__all__ = ["Randomness", "lattice_step", "two_sided_geometric", "variance"]
+
+Scale = float | Fraction
+"""A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""
+
+_SMALLEST, _LARGEST = 1e-9, 1e9
+
+
+def two_sided_geometric(
+    scale: Scale | ArrayLike, shape: int | tuple[int, ...], randomness: Randomness
+) -> NDArray[np.int64]:
+    """Draw independent two-sided geometric (discrete Laplace) integers.
+
+    `Pr(n) = (1-q)/(1+q) q^|n|` with `q = exp(-1/scale)`; for a query on a lattice of step g with sensitivity
+    `Delta_f`, `scale = Delta_f / (g epsilon_c)`. An array of scales is broadcast to the shape.
+
+    Guarantee: the law is exact, given uniform random words; a value beyond int64 raises, it never wraps. The
+    time a draw takes is not constant, and is no part of the guarantee. Reference: Ghosh, Roughgarden and
+    Sundararajan, "Universally utility-maximizing privacy mechanisms" (2009), for the mechanism; the digits
+    are derived in `csdp.noise.thresholds`.
+
+    >>> noise = two_sided_geometric(1000.0, (2, 3), Randomness.secure())
+    >>> noise.shape, noise.dtype
+    ((2, 3), dtype('int64'))
+    """
+    if not isinstance(randomness, Randomness):
+        raise InputError("randomness must be a Randomness, such as Randomness.secure()")
+    dimensions = _checked_shape(shape)
+    try:
+        scales = np.asarray(scale)
+        if scales.ndim == 0:
+            return draw(_checked_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
+        scales = np.broadcast_to(scales, dimensions)
+    except InputError:
+        raise
+    except ValueError:
+        raise InputError(f"the scales are no array that broadcasts to the noise's shape {dimensions}") from None
+    distinct, place = np.unique(scales, return_inverse=True)
+    exact = [_checked_scale(s) for s in distinct.tolist()]
+    noise = np.empty(scales.size, np.int64)
+    for k, one in enumerate(exact):
+        cells = np.flatnonzero(place.reshape(-1) == k)
+        noise[cells] = draw(one, cells.size, randomness.words())
+    return noise.reshape(dimensions)
+
+
+def variance(scale: Scale) -> float:
+    """Return the variance of the noise, in squared grid units: `2q/(1-q)^2` with `q = exp(-1/scale)`.
+
+    Computed as `2 e^-x / expm1(-x)^2`, `x = 1/scale`, which keeps its digits for the largest scales and goes
+    to zero for the smallest.
+
+    >>> variance(1000.0)
+    1999999.8333333414
+    """
+    x = float(1 / _checked_scale(scale))
+    return 2.0 * exp(-x) / expm1(-x) ** 2
+
+
+def lattice_step(unit: float, scale: float) -> float:
+    """Return the largest step `g = unit/2^k`, k = 0, 1, 2, ..., with `g <= scale/1024`.
+
+    Values on the lattice of `unit` stay on the finer one, and the noise of scale `scale` (in the units of the
+    query) is at least 1024 steps wide. The step is exact: a power of two only moves the exponent.
+
+    >>> lattice_step(1.0, 20.0)
+    0.015625
+    >>> lattice_step(1.0, 5000.0)
+    1.0
+    """
+    for name, value in (("unit", unit), ("scale", scale)):
+        if not (isfinite(value) and value > 0):
+            raise InputError(f"{name} is {value!r}; allowed are finite numbers above 0")
+    halvings = (ceil(1024 * Fraction(unit) / Fraction(scale)) - 1).bit_length()
+    step = ldexp(unit, -halvings)
+    if Fraction(step) * 2**halvings != Fraction(unit):
+        raise InputError(
+            f"a lattice of unit {unit!r} for noise of scale {scale!r} needs a step below the smallest float; "
+            "give both in larger units"
+        )
+    return step
+
+
+def _checked_scale(scale: object) -> Fraction:
+    """Return a scale exactly, or say what is allowed."""
+    number = scale.item() if isinstance(scale, np.generic | np.ndarray) else scale
+    if (
+        isinstance(number, int | float | Fraction)
+        and not isinstance(number, bool)
+        and _SMALLEST <= number <= _LARGEST  # false for NaN
+    ):
+        return Fraction(number)
+    raise InputError(f"scale is {scale!r} grid units; allowed are numbers from 1e-9 to 1e9")
+
+
+def _checked_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape as a tuple, or say what is allowed."""
+    try:
+        sizes = shape if isinstance(shape, tuple | list) else (shape,)
+        dimensions = tuple(-1 if isinstance(size, bool) else index(size) for size in sizes)
+    except TypeError:
+        dimensions = (-1,)
+    if any(size < 0 for size in dimensions):
+        raise InputError(f"shape is {shape!r}; allowed are an integer of at least 0 or a tuple of such")
+    return dimensions

@@ -1,0 +1,219 @@
+"""The noise has the law it claims: tests accept the true law and, with as many samples, reject a wrong one.
+
+Seeds are fixed, so the tests are deterministic; ALARM is the false alarm rate each would have with fresh
+randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import combinations
+from math import exp, frexp, log
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from csdp.errors import UnsafeRandomnessWarning
+from csdp.noise import Randomness, lattice_step, thresholds, two_sided_geometric, variance
+
+ALARM = 1e-10
+COUNT = 4_000_000
+WRONG = 1.03
+"""A scale 3 % too large must be found out."""
+
+SCALES = [0.3, 1.0, 7.3, 1000.0, 2.0**20, 1e9]
+
+
+def sample(scale: float, seed: int, count: int = COUNT) -> NDArray[np.int64]:
+    with pytest.warns(UnsafeRandomnessWarning):
+        randomness = Randomness.unsafe_seed(seed)
+    return two_sided_geometric(scale, count, randomness)
+
+
+def at_least(k: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """Pr(n >= k) of the two-sided geometric law."""
+    q = exp(-1 / scale)
+    return np.where(k > 0, np.exp(-np.abs(k) / scale) / (1 + q), 1 - np.exp(-(np.abs(k) + 1) / scale) / (1 + q))
+
+
+def chi_square(noise: NDArray[np.int64], scale: float) -> float:
+    """Return the p-value of the counts in cells an eighth of a scale wide, rare cells put together."""
+    width = max(1, round(scale / 8))
+    edges = np.arange(-80, 81) * width
+    above = np.concatenate([[1.0], at_least(edges.astype(float), scale), [0.0]])
+    expected = -np.diff(above) * noise.size
+    observed = np.bincount(np.searchsorted(edges, noise, side="right"), minlength=edges.size + 1)
+    rare = expected < 20
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    statistic = float(((observed - expected) ** 2 / np.maximum(expected, 1e-9)).sum())
+    return float(stats.chi2.sf(statistic, expected.size - 1))
+
+
+def tail_count(noise: NDArray[np.int64], scale: float) -> float:
+    """Return the p-value of how often the noise is beyond the point passed with probability about 1e-3."""
+    point = max(1, round(scale * log(1000)))
+    p = 2 * float(at_least(np.array([float(point)]), scale)[0])
+    hits = int((np.abs(noise) >= point).sum())
+    return float(2 * min(stats.binom.cdf(hits, noise.size, p), stats.binom.sf(hits - 1, noise.size, p), 0.5))
+
+
+def spread(noise: NDArray[np.int64], scale: float) -> float:
+    """Return the p-value of the mean of squares, against the variance formula."""
+    squares = noise.astype(float) ** 2
+    z = (squares.mean() - variance(scale)) / (squares.std() / noise.size**0.5)
+    return float(2 * stats.norm.sf(abs(z)))
+
+
+@pytest.mark.parametrize("test", [chi_square, tail_count, spread], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_true_scale_is_accepted_and_three_percent_off_is_rejected(
+    scale: float, test: Callable[[NDArray[np.int64], float], float]
+) -> None:
+    wrong = scale * WRONG if scale < 1e9 else scale / WRONG
+    assert test(sample(scale, seed=11), scale) > ALARM
+    assert test(sample(wrong, seed=12), scale) < ALARM
+
+
+def balance(noise: NDArray[np.int64]) -> float:
+    """Return the p-value of positive values being as frequent as negative ones."""
+    positive, negative = int((noise > 0).sum()), int((noise < 0).sum())
+    return float(stats.binomtest(positive, positive + negative).pvalue)
+
+
+@pytest.mark.parametrize("scale", [0.3, 7.3, 100.0])
+def test_both_sides_are_alike_and_a_fair_sign_would_be_found(scale: float) -> None:
+    """The negative side is -1-G, so its sign has odds q, not 1."""
+    noise = sample(scale, seed=13)
+    assert balance(noise) > ALARM
+    fair = np.random.default_rng(13).integers(-1, 1, noise.size)
+    assert balance(noise ^ (noise >> 63) ^ fair) < ALARM
+
+
+def test_what_lies_above_the_table_is_drawn_as_often_as_it_should() -> None:
+    """At this scale one value in 163,000 passes the digits of the table, the most there can be."""
+    scale = 1024 / 12
+    noise = sample(scale, seed=14, count=40_000_000)
+    assert thresholds.table(Fraction(scale)).digits == 10
+    geometric = noise ^ (noise >> 63)
+    beyond = int((geometric >= 1024).sum())
+    assert stats.poisson.sf(beyond - 1, noise.size * exp(-12)) > ALARM
+    assert stats.poisson.cdf(beyond, noise.size * exp(-12)) > ALARM
+    assert stats.poisson.cdf(0, noise.size * exp(-12)) < ALARM  # a sampler without the tail would be found
+
+
+# ---------------------------------------------------------------- digits
+
+
+def dependence(numbers: NDArray[np.int64], digits: int) -> float:
+    """Return the smallest p-value, times their number, of all pairs of binary digits being independent."""
+    columns = [(numbers >> i & 1).astype(bool) for i in range(digits)]
+    p_values = []
+    for a, b in combinations(columns, 2):
+        p, r = a.mean(), b.mean()
+        z = ((a & b).mean() - p * r) / (p * (1 - p) * r * (1 - r) / numbers.size) ** 0.5
+        p_values.append(2 * stats.norm.sf(abs(z)))
+    return float(min(p_values) * len(p_values))
+
+
+@pytest.mark.parametrize("scale", [4.0, 1000.0])
+def test_digits_are_independent_and_as_frequent_as_they_should(scale: float) -> None:
+    noise = sample(scale, seed=15)
+    geometric = noise ^ (noise >> 63)
+    digits = int(2 * scale).bit_length()
+    with_sign = geometric << 1 | (noise < 0)
+    assert dependence(with_sign, digits + 1) > ALARM
+    for i in range(digits):
+        hits = int((geometric >> i & 1).sum())
+        assert stats.binomtest(hits, noise.size, 1 / (1 + exp(2**i / scale))).pvalue > ALARM
+
+
+def test_the_independence_test_finds_dependent_digits() -> None:
+    """The digits of |n|, unlike those of G, are not independent: zero is too rare by half."""
+    assert dependence(np.abs(sample(4.0, seed=15)), 4) < ALARM
+
+
+def test_neighbouring_samples_are_uncorrelated() -> None:
+    """Lanes of one word and words of one block share planes, but no bits."""
+    noise = sample(1000.0, seed=16).astype(float)
+    for lag in (1, 8, 16, 32, 64, 512, 64 * 512):
+        z = float((noise[:-lag] * noise[lag:]).mean()) / variance(1000.0) * (noise.size - lag) ** 0.5
+        assert 2 * stats.norm.sf(abs(z)) > ALARM
+
+
+# ---------------------------------------------------------------- extremes
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 0.02])
+def test_tiny_scales_give_zeros(scale: float) -> None:
+    """At 0.02 a value differs from zero with probability 4e-22."""
+    assert not sample(scale, seed=17).any()
+
+
+def test_the_largest_scale_reaches_as_far_as_it_should() -> None:
+    """The largest of N values lies near scale ln N, and its own law is known."""
+    noise = sample(1e9, seed=18)
+    largest = float(np.abs(noise).max())
+    below = -COUNT * exp(-largest / 1e9)  # ln Pr(no value beyond)
+    assert ALARM < exp(below) < 1 - ALARM
+    assert np.unique(noise & 0xFF).size == 256  # no digit is stuck
+
+
+# ---------------------------------------------------------------- the low bits
+
+
+def lowest_bit(x: float) -> int:
+    """Return the place of the last binary digit of a float."""
+    mantissa, exponent = frexp(x)
+    integer = int(mantissa * 2**53)
+    return exponent - 53 + (integer & -integer).bit_length() - 1
+
+
+def low_bit_attack(zero: NDArray[np.float64], one: NDArray[np.float64]) -> set[int]:
+    """Return places of the last digit that occur for one input only, of outputs between 1/4 and 3/4."""
+    seen = [{lowest_bit(y) for y in outputs[(outputs > 0.25) & (outputs < 0.75)]} for outputs in (zero, one)]
+    return seen[0] ^ seen[1]
+
+
+def reachable(output: float, value: float) -> bool:
+    """Say whether numpy's Laplace noise of scale 1 can turn this value into this output (Mironov 2012).
+
+    numpy computes `value + log(u + u)` or `value - log(2 - u - u)` from u in multiples of 2^-53, so most
+    floats are never given out, and which ones are depends on the value.
+    """
+    half = exp(-abs(output - value)) / 2
+    nearest = round((1 - half if output > value else half) * 2**53)
+    uniforms = [k * 2.0**-53 for k in range(max(nearest - 8, 1), nearest + 9)]
+    return any(output == (value - log(2.0 - u - u) if u >= 0.5 else value + log(u + u)) for u in uniforms)
+
+
+def test_low_bits_tell_numpys_laplace_apart() -> None:
+    """The control: both attacks must work on floating-point noise, or they prove nothing about ours."""
+    source = np.random.default_rng(19)
+    zero, one = source.laplace(0.0, 1.0, 20_000), source.laplace(1.0, 1.0, 20_000)
+    assert -54 in low_bit_attack(zero, one)  # 1 + noise is a multiple of 2^-53, noise alone is not
+    zero, one = zero[(zero > 0.25) & (zero < 0.75)], one[(one > 0.25) & (one < 0.75)]
+    assert all(reachable(y, 0.0) for y in zero)
+    assert all(reachable(y, 1.0) for y in one)
+    exposed = np.mean([not reachable(y, 1.0) for y in zero])
+    assert exposed > 0.3  # these outputs show for certain that the input was not 1
+
+
+def test_low_bits_tell_nothing_here() -> None:
+    """Outputs are value + noise * step, in floats: the same lattice for both inputs, every point for each."""
+    step = lattice_step(1.0, 1.0)
+    assert step == 2.0**-10
+    zero = 0.0 + sample(1.0 / step, seed=20, count=400_000) * step
+    one = 1.0 + sample(1.0 / step, seed=21, count=400_000) * step
+    assert not low_bit_attack(zero, one)
+    for outputs in (zero, one):
+        for value in (0.0, 1.0):
+            noise = (outputs - value) / step
+            assert (noise == np.rint(noise)).all()
+            assert (value + noise * step == outputs).all()  # so the other input could have given it too
+    window = np.arange(0.25, 0.75, step)
+    assert np.isin(window, zero).all()
+    assert np.isin(window, one).all()
