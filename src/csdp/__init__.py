@@ -1,5 +1,7 @@
 """csdp: publish statistics of correlated sequences without giving away anyone's present state."""
 
+from typing import TYPE_CHECKING, Any
+
 from csdp.chain import CoupledChain, Family, JointChain
 from csdp.leakage import (
     Leakage,
@@ -13,8 +15,16 @@ from csdp.leakage import (
 )
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
 
+if TYPE_CHECKING:
+    from csdp.accountant import Accountant
+    from csdp.ledger import Ledger
+    from csdp.panel import Panel
+    from csdp.plan import Plan
+    from csdp.publisher import Publisher, Release, Skipped
+
 __version__ = "0.1.0.dev0"
 __all__ = [
+    "Accountant",
     "Count",
     "CoupledChain",
     "Custom",
@@ -24,11 +34,17 @@ __all__ = [
     "JointChain",
     "Leakage",
     "LeakageTable",
+    "Ledger",
     "Linear",
     "Max",
     "Mean",
     "Min",
+    "Panel",
+    "Plan",
+    "Publisher",
     "Query",
+    "Release",
+    "Skipped",
     "Sum",
     "aged_correlation",
     "bounded_aged_correlation",
@@ -37,3 +53,26 @@ __all__ = [
     "leakage",
     "leakage_table",
 ]
+
+# Rooms that bring in a database, a solver or a cipher load when they are first used.
+_LATER = {
+    "Accountant": "csdp.accountant",
+    "Ledger": "csdp.ledger",
+    "Panel": "csdp.panel",
+    "Plan": "csdp.plan",
+    "Publisher": "csdp.publisher",
+    "Release": "csdp.publisher",
+    "Skipped": "csdp.publisher",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'csdp' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LATER])

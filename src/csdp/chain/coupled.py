@@ -297,7 +297,9 @@ class CoupledChain(Model):
             edges = content["edges"]
             coupling = {(int(j), int(k)): float(w) for j, k, w, _ in edges}
             return cls(coupling, {(int(j), int(k)): content["transitions"][t] for j, k, _, t in edges}, **rest)
-        except (KeyError, TypeError, IndexError) as error:
+        except InputError:
+            raise
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise InputError(f"chain: the JSON lacks or garbles {error}; write it with CoupledChain.to_json") from None
 
     def __repr__(self) -> str:

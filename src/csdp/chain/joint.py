@@ -134,7 +134,9 @@ class JointChain(Model):
                 names=content.get("names"),
                 initial=content.get("initial"),
             )
-        except (KeyError, TypeError) as error:
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"chain: the JSON lacks or garbles {error}; write it with JointChain.to_json") from None
 
     def __repr__(self) -> str:

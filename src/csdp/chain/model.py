@@ -37,6 +37,8 @@ class Model(ABC):
     values: Floats  #: (m,), or (s, m) where sequences carry different values
     unit: float  #: every value is a multiple of this power of two
     initial: Floats | None
+    #: what a private fit cost, charged when a publisher opens a dataset with this chain
+    fit_cost: dict[str, Any] | None = None
     schema: ClassVar[str]
     #: next states are independent given the present snapshot, so `lineage` applies
     coupled: ClassVar[bool]
@@ -127,7 +129,7 @@ class Model(ABC):
         if self.initial is None or self.initial.ndim == 2 or self.sequences == 1:
             return True
         joint = self.initial.reshape((self.states,) * self.sequences)
-        return bool(np.allclose(joint, _product(_margins(joint)).reshape(joint.shape), rtol=1e-12, atol=1e-15))
+        return bool(np.allclose(joint, _product(_margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
 
     def kernel(self) -> Floats:
         """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""

@@ -142,7 +142,7 @@ class TensorStep:
         while len(order) < self._s:
             left = [j for j in range(self._s) if j not in done]
 
-            order.append(min(left, key=lambda j: self._price(j, done, seen)))  # noqa: B023 - called at once
+            order.append(min(left, key=lambda j: self._price(j, done, seen)))
             done.add(order[-1])
             seen |= self._parents[order[-1]]
         return order

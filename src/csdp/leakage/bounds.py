@@ -40,7 +40,7 @@ class Pairs:
 class AgedPairs:
     """All pairs of presents that an adversary must not tell apart, with the laws of the aged snapshot."""
 
-    def __init__(self, model: Model, *, ages: Sequence[int], adversary: Adversary) -> None:
+    def __init__(self, model: Model, *, ages: Sequence[int], adversary: Adversary, oldest: int | None = None) -> None:
         if model.size > PAIR_STATES:
             raise TooLargeError(
                 f"{model.size:,} joint states: bounds over pairs of snapshots are limited to {PAIR_STATES:,}. "
@@ -51,11 +51,13 @@ class AgedPairs:
         self._model = model
         self._adversary = adversary
         self._ages = tuple(ages)
+        self._oldest = oldest
 
     @cached_property
     def aged(self) -> AgedLaw:
         """The law whose classes are the readings themselves."""
-        return AgedLaw(self._model, index_parts(self._model.sequences, self._model.states), ages=self._ages)
+        parts = index_parts(self._model.sequences, self._model.states)
+        return AgedLaw(self._model, parts, ages=self._ages, oldest=self._oldest)
 
     def __iter__(self) -> Iterator[Pairs]:
         s, m = self._model.sequences, self._model.states
@@ -130,14 +132,13 @@ def _profile(pairs: Pairs, alpha: float) -> float:
     over = np.cumsum(np.take_along_axis(pairs.first, order, axis=1), axis=1)
     with np.errstate(divide="ignore"):
         coarse = log_mix(np.log(over), alpha) - log_mix(np.log(under), alpha) + 2.0 * pairs.relative
-    if alpha > 600.0:
-        return float(coarse.max())
     gap = np.cumsum(np.take_along_axis(pairs.gap, order, axis=1), axis=1)
     slack = np.cumsum(pairs.error[order], axis=1)
     rest = math.exp(-alpha)
     below = rest + (1.0 - rest) * np.maximum(under * (1 - pairs.relative), 0.0)
-    ratio = -math.expm1(-alpha) * (gap + slack) / below
-    fine = np.log1p(np.maximum(ratio, 0.0)) if pairs.exponent == 0 else np.ldexp(ratio, pairs.exponent)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = -math.expm1(-alpha) * (gap + slack) / below
+        fine = np.log1p(np.maximum(ratio, 0.0)) if pairs.exponent == 0 else np.ldexp(ratio, pairs.exponent)
     return float(np.fmin(coarse, fine).max())
 
 
@@ -158,7 +159,8 @@ def loose(delta: float, alpha: float) -> float:
         return 0.0
     if alpha < 30:
         return math.log1p(delta * math.expm1(alpha))
-    return alpha + math.log(delta + (1.0 - delta) * math.exp(-alpha))
+    # In logarithms: a sum with alpha would lose the digits of a small answer.
+    return float(np.logaddexp(0.0, math.log(delta) + alpha + math.log1p(-math.exp(-alpha))))
 
 
 def two_point(delta: float, r: float, alpha: float) -> float:
@@ -179,16 +181,18 @@ def two_point(delta: float, r: float, alpha: float) -> float:
     return math.log1p(delta * grown / (rest + b * grown))
 
 
-def contraction_coefficient(model: Model, age: int, adversary: Adversary = "informed") -> float:
+def contraction_coefficient(
+    model: Model, age: int, adversary: Adversary = "informed", *, oldest: int | None = None
+) -> float:
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
 
     x, x' are presents that the adversary must not tell apart, A steps after z. Holds for any law of the past. Pasts
-    that lead to neither present are dropped; other zeros give 1.
+    that lead to neither present are dropped; other zeros give 1. `oldest`: the age at which an initial law holds.
     """
     if age == 0:
         return 1.0
     s, m = model.sequences, model.states
-    present = AgedLaw(model, np.zeros((s, m, 1)), ages=[age] * s).mass.law
+    present = AgedLaw(model, np.zeros((s, m, 1)), ages=[age] * s, oldest=oldest).mass.law
     aged = AgedPairs(_with_full_past(model), ages=[age] * s, adversary=adversary).aged
     mass, form = aged.mass, aged.deviation
     error = float(np.ldexp(np.max(form.error / form.base), form.exponent))

@@ -129,11 +129,13 @@ def tilted(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple
     """
     top = (logs + log_base).max(axis=1, keepdims=True)
     plain = np.exp(np.minimum(logs - top, 700.0))
-    level, slack = plain @ base, plain @ error
+    with np.errstate(over="ignore"):  # an error beyond the largest float says nothing: the mass form decides
+        level, slack = plain @ base, plain @ error
     near = top[:, 0] > -600.0
     if near.any():
         gentle = np.expm1(logs[near]) * np.exp(-top[near])
-        less = np.abs(gentle) @ error
+        with np.errstate(over="ignore"):
+            less = np.abs(gentle) @ error
         chosen = np.flatnonzero(near)[less < slack[near]]
         plain[chosen] = gentle[less < slack[near]]
         slack[chosen] = less[less < slack[near]]

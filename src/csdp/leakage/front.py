@@ -60,7 +60,10 @@ _WORDS = {
 
 def check_ages(ages: Any, sequences: int) -> tuple[int, ...]:
     """One whole age >= 0 for all sequences, or one each."""
-    given = np.asarray(ages)
+    try:
+        given = np.asarray(ages)
+    except ValueError:
+        raise InputError(f"ages: {ages!r} given; whole numbers of steps expected") from None
     if given.dtype == object or not np.issubdtype(given.dtype, np.number):
         raise InputError(f"ages: {ages!r} given; whole numbers of steps expected")
     if not np.isfinite(given).all() or (given != np.floor(given)).any() or (given < 0).any():
@@ -242,24 +245,31 @@ class Part:
             return self._auto()
         compute: dict[str, Callable[[], _Value]] = {
             "exact": self._exact,
-            "profile": lambda: _Value(self._pairs.profile(self._alpha), bound),
+            "profile": lambda: _Value(self._pairs.profile(self.alpha), bound),
             "two-point": lambda: _Value(
-                two_point(self._pairs.total_variation, self._pairs.log_ratio, self._alpha), bound
+                two_point(self._pairs.total_variation, self._pairs.log_ratio, self.alpha), bound
             ),
-            "loose": lambda: _Value(loose(self._pairs.total_variation, self._alpha), bound),
+            "loose": lambda: _Value(loose(self._pairs.total_variation, self.alpha), bound),
             "contraction": self._contraction,
             "freshness": lambda: _Value(self._pairs.log_ratio, bound),
             "lineage": self._lineage,
-            "group": lambda: _Value(self._alpha, bound),
+            "group": lambda: _Value(self.alpha, bound),
             "printed-loose": self._printed_loose,
             "printed-tight": lambda: _Value(
-                bounded_aged_correlation(self._model, ages=self._ages) * self.setting.epsilon_c, bound
+                bounded_aged_correlation(self.model, ages=self._ages, oldest=self._oldest) * self.setting.epsilon_c,
+                bound,
             ),
         }
         return compute[bound]()
 
+    @property
+    def is_twin(self) -> bool:
+        """Whether another group has the same leakage, for the same reasons."""
+        return self._twin is not None
+
     @cached_property
-    def _model(self) -> Model:
+    def model(self) -> Model:
+        """The model of this group alone."""
         whole = len(self.members) == self.setting.model.sequences
         return self.setting.model if whole else self.setting.model.subchain(self.members)
 
@@ -267,8 +277,13 @@ class Part:
     def _ages(self) -> tuple[int, ...]:
         return tuple(self.setting.ages[i] for i in self.members)
 
+    @property
+    def _oldest(self) -> int:
+        """The age at which an initial law holds: the oldest of all groups, not of this one."""
+        return max(self.setting.ages)
+
     @cached_property
-    def _alpha(self) -> float:
+    def alpha(self) -> float:
         """d(k) epsilon_c, with k all the sequences of this group."""
         table = self.setting.model.value_table
         moved = self.setting.query.sensitivity(len(self.members), table, members=self.members)
@@ -276,21 +291,21 @@ class Part:
 
     @cached_property
     def _pairs(self) -> AgedPairs:
-        return AgedPairs(self._model, ages=self._ages, adversary=self.setting.adversary)
+        return AgedPairs(self.model, ages=self._ages, adversary=self.setting.adversary, oldest=self._oldest)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
     def _exact(self) -> _Value:
         setting = self.setting
         query, table = setting.query, setting.model.value_table
-        if lumped_applies(self._model, query, self._ages, setting.adversary) and len(setting.parts) == 1:
+        if lumped_applies(self.model, query, self._ages, setting.adversary) and len(setting.parts) == 1:
             return self._exact_lumped()
         if not isinstance(query, FoldQuery):
             return self._exact_custom()
         rate = setting.epsilon_c / (setting.scale * query.divisor(table))
         aged = self._aged_fold
         worst = Worst(0.0)
-        for answers in self._variants(query, aged.classes):
+        for answers in self.variants(aged.classes):
             found = worst_output(aged, answers, rate=rate, adversary=setting.adversary, progress=setting.progress)
             worst = max(worst, found, key=lambda w: w.value)
         return _Value(worst.value, "exact", _scaled(worst, query.divisor(table)))
@@ -300,15 +315,18 @@ class Part:
         query = self.setting.query
         assert isinstance(query, FoldQuery)
         return AgedLaw(
-            self._model,
+            self.model,
             query.parts(self.setting.model.value_table, self.members),
             ages=self._ages,
+            oldest=self._oldest,
             fold=query.fold,
             progress=self.setting.progress,
         )
 
-    def _variants(self, query: FoldQuery, classes: Floats) -> list[Floats]:
+    def variants(self, classes: Floats) -> list[Floats]:
         """The answers for what the other groups may contribute: for sums a constant, which changes nothing."""
+        query = self.setting.query
+        assert isinstance(query, FoldQuery)
         outside = np.setdiff1d(np.arange(self.setting.model.sequences), self.members)
         if query.fold == "sum" or not outside.size:
             return [classes]
@@ -321,34 +339,39 @@ class Part:
         levels = np.unique(np.clip(levels, classes.min(), classes.max()))
         return [clip(classes, level) for level in levels]
 
-    def _exact_custom(self) -> _Value:
+    def custom_answers(self) -> list[Floats]:
+        """Answers of a custom query on this group's snapshots, for every state of the other groups."""
         setting, model = self.setting, self.setting.model
         s, m = model.sequences, model.states
         if m**s > 4096:
             raise TooLargeError(
-                f"a custom query on {m}**{s} snapshots: at most 4,096 are enumerated. Use bound='profile' or 'lineage', "
+                f"a custom query on {m}**{s} snapshots: at most 4,096 are enumerated. Use bound='lineage', "
                 "or a built-in query",
                 needed=float(m) ** s,
                 limit=4096,
             )
         grid = np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
-        answers = setting.query.evaluate(grid, model.value_table)
-        tensor = answers.reshape((m,) * s + (-1,))
+        tensor = setting.query.evaluate(grid, model.value_table).reshape((m,) * s + (-1,))
         ours = np.moveaxis(tensor, self.members, range(len(self.members)))
-        ours = ours.reshape(m ** len(self.members), -1, answers.shape[1])
-        aged = AgedLaw(self._model, index_parts(len(self.members), m), ages=self._ages, progress=setting.progress)
-        rate = setting.epsilon_c / setting.scale
+        ours = ours.reshape(m ** len(self.members), -1, tensor.shape[-1])
+        return [ours[:, other] for other in range(ours.shape[1])]
+
+    def _exact_custom(self) -> _Value:
+        setting = self.setting
+        parts = index_parts(len(self.members), setting.model.states)
+        aged = AgedLaw(self.model, parts, ages=self._ages, oldest=self._oldest, progress=setting.progress)
         worst = Worst(0.0)
-        for other in range(ours.shape[1]):
-            found = worst_output(aged, ours[:, other], rate=rate, adversary=setting.adversary)
+        for answers in self.custom_answers():
+            rate = setting.epsilon_c / setting.scale
+            found = worst_output(aged, answers, rate=rate, adversary=setting.adversary)
             worst = max(worst, found, key=lambda w: w.value)
         return _Value(worst.value, "exact", worst)
 
     def _exact_lumped(self) -> _Value:
         setting, query = self.setting, self.setting.query
         assert isinstance(query, FoldQuery)
-        assert isinstance(self._model, CoupledChain)
-        lumped = lump(self._model, setting.progress)
+        assert isinstance(self.model, CoupledChain)
+        lumped = lump(self.model, setting.progress)
         table = setting.model.value_table
         part = query.parts(table, [0])[0]
         if query.fold == "sum":
@@ -363,15 +386,16 @@ class Part:
     # ---- the others ----------------------------------------------------------------------------------------------
 
     def _contraction(self) -> _Value:
-        tau = contraction_coefficient(self._model, min(self._ages), self.setting.adversary)
-        return _Value(tau * self._alpha, "contraction")
+        adversary, oldest = self.setting.adversary, self._oldest
+        tau = contraction_coefficient(self.model, min(self._ages), adversary, oldest=oldest)
+        return _Value(tau * self.alpha, "contraction")
 
     def _lineage(self) -> _Value:
-        if not isinstance(self._model, CoupledChain):
-            raise InputError("lineage: needs a CoupledChain, where next states are independent given the present")
+        if not isinstance(self.model, CoupledChain):
+            raise InputError("lineage: needs a CoupledChain, whose next states are independent given the present")
         age = min(self._ages)
         alone = self.setting.adversary == "uninformed"
-        found = lineage(self._model, age if alone else min(age, 1), progress=self.setting.progress)
+        found = lineage(self.model, age if alone else min(age, 1), progress=self.setting.progress)
         i = int(np.argmax(found.ranges))
         worst = Worst(float(found.ranges[i]), i, (i,), (int(found.pairs[i, 1]),), int(found.pairs[i, 0]))
         why = f"{found.form} form, age {age}" if alone else f"{found.form} form at age 1: no decay for this adversary"
@@ -379,7 +403,7 @@ class Part:
 
     def _printed_loose(self) -> _Value:
         table = self.setting.model.value_table
-        k = min(correlation_degree(self._model), len(self.members))
+        k = min(correlation_degree(self.model), len(self.members))
         ratio = self.setting.query.sensitivity(k, table, members=self.members) / self.setting.scale
         return _Value(ratio * self._pairs.total_variation * self.setting.epsilon_c, "printed-loose")
 
@@ -387,8 +411,8 @@ class Part:
         try:
             return replace(self._exact(), reason="exact fits the size limit")
         except TooLargeError as error:
-            choices = [_Value(self._alpha, "group", None, "holds without any model")]
-            if isinstance(self._model, CoupledChain):
+            choices = [_Value(self.alpha, "group", None, "holds without any model")]
+            if isinstance(self.model, CoupledChain):
                 choices.append(self._lineage())
             best = min(choices, key=lambda value: value.epsilon)
             return replace(best, reason=f"exact does not fit ({error}); {best.bound}: {best.reason}")
@@ -457,6 +481,7 @@ def aged_correlation(chain: Model, *, ages: Any) -> float:
     worst = 0.0
     for members in chain.components():
         part = chain if len(members) == chain.sequences else chain.subchain(members)
-        pairs = AgedPairs(part, ages=[checked[i] for i in members], adversary="informed")
+        ages = [checked[i] for i in members]
+        pairs = AgedPairs(part, ages=ages, adversary="informed", oldest=max(checked))
         worst = max(worst, pairs.total_variation)
     return worst

@@ -26,6 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Sequences times states up to which the fractional programme is solved; intervals beyond.
 EXACT_SIZE = 256
+#: Ranges below this come from differences between pasts, larger ones from the laws themselves.
+_TINY_RANGE = 1e-4
 _UNIT = float(np.finfo(np.float64).eps) / 2
 
 
@@ -57,48 +59,78 @@ def lineage(chain: CoupledChain, age: int, *, form: str = "auto", progress: Prog
 def _exact(chain: CoupledChain, age: int) -> tuple[Floats, npt.NDArray[np.intp]]:
     s, m = chain.sequences, chain.states
     local = chain.local
-    # change[i, k, c, a] = effect on Pr(x_t^(i) = a) of the past state c of k instead of state 0
-    change = np.zeros((s, s, m, m))
-    start = np.eye(m) - np.eye(m)[0]
-    change[np.arange(s), np.arange(s)] = start
+    # whole[i, k, c, a] = Q^A[(i, a), (k, c)], never negative, so every entry is accurate however rare;
+    # change[i, k, c, a] = effect on Pr(x_t^(i) = a) of the past state c of k instead of state 0, accurate when tiny.
+    whole, change = np.zeros((s, s, m, m)), np.zeros((s, s, m, m))
+    whole[np.arange(s), np.arange(s)] = np.eye(m)
+    change[np.arange(s), np.arange(s)] = np.eye(m) - np.eye(m)[0]
     law = np.zeros((s, m))
     law[:, 0] = 1.0
     exponent = 0
     for _ in range(age):
-        fresh, fresh_law = np.zeros_like(change), np.zeros_like(law)
+        fresh, fresh_law, fresh_whole = np.zeros_like(change), np.zeros_like(law), np.zeros_like(whole)
         for i in range(s):
             for source, matrix in zip(local.sources[i], local.matrices[i], strict=True):
                 fresh[i] += change[source] @ matrix
+                fresh_whole[i] += whole[source] @ matrix
                 fresh_law[i] += law[source] @ matrix
-        law = fresh_law / fresh_law.sum(axis=1, keepdims=True)
+        law, whole = fresh_law / fresh_law.sum(axis=1, keepdims=True), fresh_whole
         change = fresh - fresh.sum(axis=3, keepdims=True) * law[:, None, None, :]
         if 0 < np.abs(change).max() < 2.0**-400:
             change, exponent = np.ldexp(change, 600), exponent - 600
-    rounding = 1.0 + 8.0 * _UNIT * age * (m + int(np.max(np.diff(chain._indptr))))
-    found = [_widest(law[i], change[i], exponent) for i in range(s)]
-    return np.array([value for value, *_ in found]) * rounding, np.array([pair for _, *pair in found])
+    rounding = 8.0 * _UNIT * (age * (m + int(np.max(np.diff(chain._indptr)))) + s)
+    found = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
+    return np.array([value for value, *_ in found]) * (1.0 + rounding), np.array([pair for _, *pair in found])
 
 
-def _widest(law: Floats, change: Floats, exponent: int) -> tuple[float, int, int]:
-    """Largest range of ln Pr(a|z)/Pr(b|z) over z, for one sequence: law (m,), change (s, m, m)."""
+def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding: float) -> tuple[float, int, int]:
+    """Largest range of ln Pr(a|z)/Pr(b|z) over z, for one sequence: law (m,), change and whole (s, m, m)."""
     best = (0.0, 1, 0)
+    possible = whole.max(axis=1).sum(axis=0) > 0  # a state that occurs from no past is no secret
     for a, b in itertools.combinations(range(law.size - 1, -1, -1), 2):
-        high = _extreme(law, change, exponent, a, b)
-        low = _extreme(law, change, exponent, b, a)
-        gap = high - low
-        if exponent:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                value = float(np.ldexp(gap[a] / law[a] - gap[b] / law[b], exponent))
-        else:
-            top, bottom = law + high, law + low
-            if max(top[a], bottom[a]) <= 0 or max(top[b], bottom[b]) <= 0:
-                continue  # a state that occurs from no past is no secret
-            if min(top[a], top[b], bottom[a], bottom[b]) <= 0:
-                return math.inf, a, b
-            value = float(np.log1p(gap[a] / bottom[a]) - np.log1p(gap[b] / bottom[b]))
+        if not (possible[a] and possible[b]):
+            continue
+        if _one_without_the_other(whole, a, b) or _one_without_the_other(whole, b, a):
+            return math.inf, a, b
+        value = max(_log_odds(whole, a, b) + _log_odds(whole, b, a), 0.0) + rounding
+        if value < _TINY_RANGE and min(law[a], law[b]) > 0:
+            value = _range_of_changes(law, np.ldexp(change, exponent), 0, a, b)
+            if exponent and value < 1e-12:
+                value = _range_of_changes(law, change, exponent, a, b)
         if value > best[0]:
             best = (value, a, b)
     return best
+
+
+def _one_without_the_other(whole: Floats, a: int, b: int) -> bool:
+    """Whether some past leads to b but never to a."""
+    without = whole[:, :, a] == 0
+    return bool(without.any(axis=1).all() and np.where(without, whole[:, :, b], 0.0).max() > 0)
+
+
+def _log_odds(whole: Floats, a: int, b: int) -> float:
+    """Largest ln Pr(a|z)/Pr(b|z) over the pasts that lead to either (Dinkelbach)."""
+    up, down = whole[:, :, a], whole[:, :, b]
+    rows = np.arange(whole.shape[0])
+    ratio = 0.0
+    for _ in range(200):
+        pick = np.argmax(up - ratio * down, axis=1)
+        over, under = float(up[rows, pick].sum()), float(down[rows, pick].sum())
+        if over <= 0 or over / under <= ratio * (1 + 1e-15):
+            break
+        ratio = over / under
+    return math.log(ratio)
+
+
+def _range_of_changes(law: Floats, change: Floats, exponent: int, a: int, b: int) -> float:
+    """The range from differences between pasts, for ranges so small that the laws themselves hide them."""
+    high = _extreme(law, change, exponent, a, b)
+    low = _extreme(law, change, exponent, b, a)
+    gap = high - low
+    if exponent:
+        return float(np.ldexp(gap[a] / law[a] - gap[b] / law[b], exponent)) * (1.0 + 1e-12)
+    bottom = law + low
+    return float(np.log1p(gap[a] / bottom[a]) - np.log1p(gap[b] / bottom[b]))
 
 
 def _extreme(law: Floats, change: Floats, exponent: int, a: int, b: int) -> Floats:
@@ -108,14 +140,12 @@ def _extreme(law: Floats, change: Floats, exponent: int, a: int, b: int) -> Floa
         # infinitesimal changes: the ratio is linear in them
         pick = np.argmax(up * law[b] - down * law[a], axis=1)
         return np.asarray(change[np.arange(change.shape[0]), pick].sum(axis=0))
-    ratio = 0.0 if law[b] <= 0 else law[a] / law[b]
+    ratio = law[a] / law[b]
     picked = np.zeros_like(law)
     for _ in range(100):
         pick = np.argmax(up - ratio * down, axis=1)
         picked = np.asarray(change[np.arange(change.shape[0]), pick].sum(axis=0))
         over, under = law[a] + picked[a], law[b] + picked[b]
-        if under <= 1e-300:
-            return picked
         if over / under <= ratio * (1 + 1e-15):
             return picked
         ratio = over / under
@@ -140,10 +170,11 @@ def _interval(chain: CoupledChain, age: int, progress: Progress | None) -> tuple
             progress("lineage", n + 1, age)
     with np.errstate(divide="ignore", invalid="ignore"):
         up, down = above / centre, below / centre
+        real_up, real_down = np.ldexp(up, exponent), np.ldexp(down, exponent)
+        cost = np.log1p(real_up) - np.log1p(-np.minimum(real_down, 1.0))
         if exponent:
-            cost = np.ldexp(up + down * (1 + 1e-12), exponent)
-        else:
-            cost = np.log1p(up) - np.log1p(-np.minimum(down, 1.0))
+            tiny = np.maximum(real_up, real_down) < 1e-12
+            cost = np.where(tiny, np.ldexp(up + down * (1 + 1e-12), exponent), cost)
     cost = np.where(centre + above <= 0, 0.0, cost)  # a state that cannot occur is no secret
     pairs = np.argsort(cost, axis=1)[:, -2:]
     ranges = np.take_along_axis(cost, pairs, axis=1).sum(axis=1)

@@ -35,7 +35,7 @@ def correlation_degree(model: Model) -> int:
     return 1 + int(np.max(np.diff(linked.tocsr().indptr)))
 
 
-def bounded_aged_correlation(model: Model, *, ages: Sequence[int]) -> float:
+def bounded_aged_correlation(model: Model, *, ages: Sequence[int], oldest: int | None = None) -> float:
     """The paper's bounded aged correlation (its Definition 6), over one component.
 
     Largest over (x_-i, x_i, x_i') of the distance between `g_max(x_-i, x_i) Pr[z_i | x_i]` and
@@ -43,7 +43,8 @@ def bounded_aged_correlation(model: Model, *, ages: Sequence[int]) -> float:
     `Pr[x_i | x_-i, z_-i] Pr[x_-i | x_i, z_i] / (Pr[x_i | x_-i] Pr[x_-i | x_i])`.
     """
     s, m = model.sequences, model.states
-    joint = AgedPairs(model, ages=ages, adversary="informed").aged.mass.measure  # Pr(x, z)
+    pairs = AgedPairs(model, ages=ages, adversary="informed", oldest=oldest)
+    joint = pairs.aged.mass.measure  # Pr(x, z)
     tensor = joint.reshape((m,) * (2 * s))
     best = 0.0
     for i in range(s):

@@ -1,0 +1,234 @@
+"""The continual leakage of one component: metric state for few snapshots, scalar state for more, a cap beyond."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.accountant.kernels import Backward, answer_distances
+from csdp.accountant.metric import FlowSolver, step_back
+from csdp.aging import Adversary
+from csdp.chain import CoupledChain, Model
+from csdp.errors import TooLargeError
+from csdp.leakage.bounds import PAIR_STATES, AgedPairs, contraction_coefficient
+from csdp.leakage.lineage import lineage
+
+Floats = npt.NDArray[np.float64]
+Kind = Literal["metric", "scalar", "contraction", "cap"]
+
+#: Joint states of a component up to which the metric state is kept.
+METRIC_STATES = 32
+#: Joint states of a component up to which the scalar state is kept.
+SCALAR_STATES = 256
+#: Slices between the newest and the oldest age over which a metric state is replayed.
+METRIC_SPREAD = 8
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one release costs in a component, by the age at which parts of it are read.
+
+    `alpha` is the whole cost, d(k) epsilon_c; `by_age[a]` the distances that the part read at age a adds. Where the
+    parts cannot be told apart (max, min, custom at unequal ages) `by_age` is empty and the scalar state is used.
+    """
+
+    alpha: float
+    answers: dict[int, tuple[Floats, ...]]  # age -> answers (snapshots, d) for what the others may contribute
+    rate: float
+
+    def distances(self, age: int, seen: npt.NDArray[np.intp]) -> Floats:
+        """epsilon_c |f(z) - f(z')| / Delta_f of the part read at one age, between snapshots that can occur."""
+        return answer_distances([table[seen] for table in self.answers[age]], self.rate)
+
+
+class Unit:
+    """One component of one model under some plans that are released together."""
+
+    def __init__(
+        self, model: Model, *, ages: Sequence[int], costs: Sequence[Cost], adversary: Adversary, kind: str = "auto"
+    ) -> None:
+        self.model = model
+        self.ages = tuple(sorted(set(ages)))
+        self.adversary = adversary
+        self.alpha = sum(cost.alpha for cost in costs)
+        self._costs = tuple(costs)
+        self.kind: Kind = self._choose(kind)
+        self._present: dict[int, AgedPairs] = {}
+        self._caps: dict[int, tuple[float, str]] = {}
+
+    def _choose(self, kind: str) -> Kind:
+        spread = self.ages[-1] - self.ages[0]
+        parts = all(cost.answers for cost in self._costs)
+        if self.model.initial is not None:
+            # The backward kernel then depends on time; contraction holds for any law of the past.
+            return "contraction" if self.model.size <= SCALAR_STATES else "cap"
+        if kind == "metric" and (self.model.size > SCALAR_STATES or not parts or spread > METRIC_SPREAD):
+            raise TooLargeError(
+                f"metric state: {self.model.size} joint states, ages spread over {spread} steps; at most "
+                f"{SCALAR_STATES} states, {METRIC_SPREAD} steps, and unequal ages only for additive queries. "
+                "Use state='scalar'",
+                needed=self.model.size,
+                limit=METRIC_STATES,
+            )
+        if self.model.size > SCALAR_STATES:
+            return "cap"
+        if kind == "metric" or (
+            kind == "auto" and self.model.size <= METRIC_STATES and parts and spread <= METRIC_SPREAD
+        ):
+            return "metric"
+        return "scalar"
+
+    @cached_property
+    def backward(self) -> Backward:
+        """The component seen backwards in time."""
+        return Backward(self.model)
+
+    # ---- states: a float, or a matrix of distances between snapshots --------------------------------------------
+
+    def nothing(self) -> Floats:
+        """The state before any release."""
+        n = self.backward.size if self.kind == "metric" else 1
+        return np.zeros((n, n))
+
+    def add(self, state: Floats, age: int, *, stale: bool) -> Floats:
+        """Add what a release reads at one of its ages; a stale release counts whole, at its newest age."""
+        if self.kind != "metric":
+            # Charging an output at or after its newest slice costs at most alpha, whatever slices it reads.
+            return state + (self.alpha if age == self.ages[0] else 0.0)
+        if stale:
+            whole = self.alpha if age == self.ages[0] else 0.0
+            return np.asarray(state + whole * (1.0 - np.eye(state.shape[0])))
+        return np.asarray(state + self._distances[age])
+
+    @cached_property
+    def _distances(self) -> dict[int, Floats]:
+        zero = np.zeros((self.backward.size, self.backward.size))
+        return {
+            age: sum((c.distances(age, self.backward.seen) for c in self._costs if age in c.answers), start=zero)
+            for age in self.ages
+        }
+
+    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+        largest = float(state.max())
+        if steps == 0 or largest <= 0:
+            return state
+        if self.kind == "contraction":
+            return state * self._contraction(steps)
+        if self.kind == "cap":
+            return state
+        table = self.backward.profile_table(steps)
+        if self.kind == "scalar":
+            return np.array([[table.largest(largest)]])
+        return step_back(state, self.backward.power(steps), table.pairs(largest))
+
+    def _contraction(self, steps: int) -> float:
+        """The all-pairs coefficient of one step, to the power; never above 1."""
+        return min(1.0, self._one_step_contraction) ** steps
+
+    @cached_property
+    def _one_step_contraction(self) -> float:
+        kernel = self.model.kernel()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(kernel)
+            widest = 0.0
+            for y in range(kernel.shape[1]):
+                odds = logs - logs[:, y : y + 1]
+                span = np.nanmax(odds, axis=0) - np.nanmin(odds, axis=0)
+                widest = max(widest, float(np.nan_to_num(span, nan=0.0, posinf=np.inf).max()))
+        return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
+
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        largest = float(state.max())
+        if largest <= 0:
+            return 0.0, self.kind
+        cap, why = self.cap(steps)
+        if self.kind == "cap":
+            return cap, why
+        if steps == 0:
+            value = self._neighbour_distance(state) if self.kind == "metric" else largest
+        elif self.kind == "contraction":
+            value = contraction_coefficient(self.model, steps, self.adversary) * largest
+        else:
+            value = self._pairs(steps).profile(largest) * (1 + 1e-12)
+            if self.kind == "metric":
+                solver = FlowSolver(state)
+                rows = self.backward.present_rows(steps, self.adversary)
+                value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
+        return (value, self.kind) if value <= cap else (cap, why)
+
+    def _neighbour_distance(self, state: Floats) -> float:
+        """At age 0 the state itself is the leakage, between snapshots that differ in one sequence."""
+        s, m = self.model.sequences, self.model.states
+        if self.adversary != "informed":
+            return float(state.max())
+        digits = np.array(np.unravel_index(self.backward.seen, (m,) * s)).T
+        differ = (digits[:, None, :] != digits[None, :, :]).sum(axis=2) == 1
+        return float(state[differ].max(initial=0.0))
+
+    def _pairs(self, steps: int) -> AgedPairs:
+        if steps not in self._present:
+            if len(self._present) > 16:
+                self._present.clear()
+            self._present[steps] = AgedPairs(self.model, ages=[steps] * self.model.sequences, adversary=self.adversary)
+        return self._present[steps]
+
+    def cap(self, steps: int) -> tuple[float, str]:
+        """What no number of releases can pass when all that was read is at least `steps` old: freshness, or lineage."""
+        if steps not in self._caps:
+            self._caps[steps] = self._cap(steps)
+        return self._caps[steps]
+
+    def _cap(self, steps: int) -> tuple[float, str]:
+        caps: list[tuple[float, str]] = [(math.inf, "none")]
+        if steps == 0:
+            return caps[0]
+        if self.model.initial is None and self.model.size <= PAIR_STATES:
+            caps.append((self._pairs(steps).log_ratio * (1 + 1e-13), "freshness"))
+        if isinstance(self.model, CoupledChain):
+            lag = steps if self.adversary == "uninformed" else 1
+            caps.append((float(lineage(self.model, lag).ranges.max()), "lineage"))
+        return min(caps)
+
+    def lifetime(self, releases: int | None, *, stale: int = 0) -> float:
+        """What all releases, before and after, tell of one record (temporal privacy leakage, Cao et al. 2017).
+
+        `releases` None: for ever. Unequal ages and stale readings: each output adds its whole cost at every slice that
+        it may read.
+        """
+        cost = self.alpha * (self.ages[-1] - self.ages[0] + 1 + stale)
+        if self.kind in {"cap", "contraction"}:
+            return math.inf if releases is None else cost * releases
+        tables = self.backward.profile_table(1), self.backward.forward_table
+        if releases is None:
+            return sum(_supremum(table.largest, cost) for table in tables) - cost
+        back, ahead = [cost], [cost]
+        for _ in range(min(releases, 2000) - 1):
+            back.append(cost + tables[0].largest(back[-1]))
+            ahead.append(cost + tables[1].largest(ahead[-1]))
+        if releases > 2000:
+            return self.lifetime(None, stale=stale)
+        return max(b + a - cost for b, a in zip(back, ahead[::-1], strict=True))
+
+
+def _supremum(rule: object, cost: float) -> float:
+    """Limit of b <- cost + L(b), from above: a value that the rule does not raise; infinite where there is none."""
+    assert callable(rule)
+    b = cost
+    for _ in range(5000):
+        raised = cost + float(rule(b))
+        if raised <= b * (1 + 1e-12):
+            break
+        b = raised
+    for excess in (1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1):
+        above = b * (1 + excess)
+        if cost + float(rule(above)) <= above:
+            return above
+    return math.inf

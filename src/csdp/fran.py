@@ -1,0 +1,254 @@
+"""FRAN, the mechanism: age the data, then add calibrated noise.
+
+Two pure functions, `init` and `step`, and a batch that is the same fold, vectorised. Nothing here decides whether a
+release is allowed: only the publisher calls it, after the ledger has been charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError
+from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.plan import Plan
+from csdp.queries import FoldQuery
+from csdp.utility import moments
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[Any]
+
+#: Outputs up to which a release carries the linear estimate of the present answer.
+ESTIMATED_OUTPUTS = 256
+#: Staleness of a sequence that has never been read.
+NEVER = np.iinfo(np.uint16).max
+
+
+@dataclass(frozen=True)
+class Output:
+    """One release: raw noisy values, the best linear estimate of the present answer, and what they rest on."""
+
+    values: tuple[float, ...]
+    estimate: tuple[float, ...]
+    standard_error: tuple[float, ...]
+    stale: int  #: how much older than planned the oldest reading was
+    unsafe: bool  #: noise came from a seed: nothing is protected
+
+
+@dataclass(frozen=True, eq=False)
+class FranState:
+    """The last readings, newest last: states with gaps filled by the last known one, and how stale each is.
+
+    `reason` says why the present tick has no output, or is empty.
+    """
+
+    plan: Plan
+    rows: tuple[tuple[Ints, npt.NDArray[np.uint16] | None], ...] = ()
+    stale: int = 0
+    reason: str = "no readings yet"
+
+
+def init(plan: Plan) -> FranState:
+    """The state before any reading."""
+    return FranState(plan)
+
+
+def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
+    """Take in one snapshot of state numbers, -1 where missing. Purely bookkeeping: nothing is released."""
+    plan = state.plan
+    row = _checked(snapshot, plan.model.sequences, plan.model.states)
+    before = state.rows[-1] if state.rows else None
+    missing = row < 0
+    stale: npt.NDArray[np.uint16] | None = None
+    if missing.any():
+        old = np.full(row.size, NEVER, dtype=np.uint16)
+        filled = np.zeros_like(row)
+        if before is not None:
+            filled = before[0]
+            old = np.zeros(row.size, dtype=np.uint16) if before[1] is None else before[1]
+        stale = np.where(missing, np.minimum(old, NEVER - 1) + (old < NEVER), 0).astype(np.uint16)
+        row = np.where(missing, filled, row)
+    rows = (*state.rows[-plan.max_age :], (row, stale)) if plan.max_age else ((row, stale),)
+    return _judged(replace(state, rows=rows))
+
+
+def _judged(state: FranState) -> FranState:
+    """Whether the tick can be released depends on which readings are missing, never on their values."""
+    plan = state.plan
+    if len(state.rows) <= plan.max_age:
+        return replace(state, reason=f"{len(state.rows)} of {plan.max_age + 1} snapshots read so far")
+    worst = 0
+    for age, members in _by_age(plan):
+        stale = state.rows[-1 - age][1]
+        if stale is not None:
+            worst = max(worst, int(stale.max() if members is None else stale[members].max()))
+    if worst > plan.stale_limit:
+        what = "has not been read yet" if worst >= NEVER - 1 else f"is {worst} steps older than planned"
+        return replace(state, stale=worst, reason=f"some reading {what}; at most {plan.stale_limit} allowed")
+    return replace(state, stale=worst, reason="")
+
+
+@lru_cache(maxsize=16)
+def _by_age(plan: Plan) -> tuple[tuple[int, Ints | None], ...]:
+    """The distinct ages with their sequences; None where they are all of one age."""
+    ages = np.asarray(plan.ages)
+    distinct = np.unique(ages)
+    if distinct.size == 1:
+        return ((int(distinct[0]), None),)
+    return tuple((int(age), np.flatnonzero(ages == age)) for age in distinct)
+
+
+def release(state: FranState, randomness: Randomness) -> Output | None:
+    """Age, ask, add noise; None where the tick cannot be released (`state.reason` says why)."""
+    if state.reason:
+        return None
+    plan = state.plan
+    groups = _by_age(plan)
+    if len(groups) == 1:
+        aged = state.rows[-1 - groups[0][0]][0]
+    else:
+        aged = np.empty_like(state.rows[-1][0])
+        for age, members in groups:
+            aged[members] = state.rows[-1 - age][0][members]
+    return noisy(plan, lattice_answer(plan, aged[None])[0], state.stale, randomness)
+
+
+def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> tuple[FranState, Output | None]:
+    """One tick: take in a snapshot, and release if possible. Pure given its randomness.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0)
+    >>> state, output = step(init(plan), [0], Randomness.secure())
+    >>> output, state.reason
+    (None, '1 of 2 snapshots read so far')
+    """
+    fresh = observe(state, snapshot)
+    return fresh, release(fresh, randomness)
+
+
+def lattice_answer(plan: Plan, aged: Ints) -> Floats:
+    """The query on aged snapshots (T, s), exact, on the plan's lattice (before the division)."""
+    query, model = plan.query, plan.model
+    table = model.value_table
+    if not isinstance(query, FoldQuery):
+        return query.evaluate(aged.astype(np.intp), table)
+    if query.name == "identity":
+        return np.asarray(table[np.arange(model.sequences), aged])
+    if model.values.ndim == 1 and not query.name.startswith("linear") and model.states <= 32:
+        return _from_counts(query, model.values, aged)
+    parts = query.parts(table)
+    chosen = parts[np.arange(model.sequences), aged]
+    if query.fold == "sum":
+        return np.asarray(chosen.sum(axis=1))
+    return np.asarray(chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1))
+
+
+def _from_counts(query: FoldQuery, values: Floats, aged: Ints) -> Floats:
+    """Queries that treat sequences alike need only how many are in each state."""
+    part = query.parts(values[None, :])[0]  # (m, d)
+    counts = np.empty((aged.shape[0], values.size), dtype=np.int64)
+    for a in range(1, values.size):
+        counts[:, a] = np.count_nonzero(aged == a, axis=1)
+    counts[:, 0] = aged.shape[1] - counts[:, 1:].sum(axis=1)
+    if query.fold == "sum":
+        return np.asarray(counts @ part)
+    order = np.argsort(part[:, 0]) if query.fold == "min" else np.argsort(-part[:, 0])
+    first = np.argmax(counts[:, order] > 0, axis=1)
+    return np.asarray(part[order[first]])
+
+
+def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness) -> Output:
+    """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
+    steps = two_sided_geometric(plan.scale, answer.shape, randomness)
+    raw = (answer + steps * plan.step) / plan.divisor
+    estimator = _estimator(plan)
+    if estimator is None:
+        return Output(tuple(raw.tolist()), (), (), stale, randomness.unsafe)
+    offset, gain, error = estimator
+    estimate = offset + gain @ raw
+    return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, randomness.unsafe)
+
+
+@lru_cache(maxsize=16)
+def _estimator(plan: Plan) -> tuple[Floats, Floats, Floats] | None:
+    """Offset, gain and standard error of the linear estimate; none for so many outputs that the gain is too large."""
+    if len(plan.query.output_names(plan.model.names, plan.model.value_table)) > ESTIMATED_OUTPUTS:
+        return None
+    noise = variance(plan.scale) * (plan.step / plan.divisor) ** 2
+    found = moments(plan.model, plan.query, ages=plan.ages)
+    return found.linear_estimate(noise)
+
+
+def batch(plan: Plan, states: Ints, randomness: Randomness) -> list[Output | None]:
+    """The fold of `step` over a panel (T, s), vectorised; the same outputs from the same randomness."""
+    stale, reasons = availability(plan, states < 0)
+    rows = np.array([t for t, reason in enumerate(reasons) if not reason], dtype=np.intp)
+    outputs: list[Output | None] = [None] * states.shape[0]
+    if rows.size:
+        for t, answer in zip(rows.tolist(), answers(plan, fill(states), rows), strict=True):
+            outputs[t] = noisy(plan, answer, int(stale[t]), randomness)
+    return outputs
+
+
+def availability(plan: Plan, missing: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Staleness and the reason why not (or nothing) of every tick, from which readings are missing alone."""
+    total = missing.shape[0]
+    oldest = plan.max_age
+    reasons = [f"{t + 1} of {oldest + 1} snapshots read so far" if t < oldest else "" for t in range(total)]
+    worst = np.zeros(total, dtype=np.int64)
+    if total <= oldest or not missing.any():
+        return worst, reasons
+    last = _last_read(missing)
+    rows = np.arange(total)[:, None]
+    old = np.where(last >= 0, rows - last, NEVER)
+    for age, members in _by_age(plan):
+        chosen = old[oldest - age : total - age] if members is None else old[oldest - age : total - age, members]
+        worst[oldest:] = np.maximum(worst[oldest:], chosen.max(axis=1))
+    for t in np.flatnonzero(worst > plan.stale_limit):
+        what = "has not been read yet" if worst[t] >= NEVER - 1 else f"is {worst[t]} steps older than planned"
+        reasons[t] = f"some reading {what}; at most {plan.stale_limit} allowed"
+    return worst, reasons
+
+
+def fill(states: Ints) -> Ints:
+    """Carry the last known state over gaps."""
+    missing = states < 0
+    if not missing.any():
+        return states
+    last = _last_read(missing)
+    return np.asarray(np.where(last >= 0, states[np.maximum(last, 0), np.arange(states.shape[1])], 0), states.dtype)
+
+
+def answers(plan: Plan, filled: Ints, rows: npt.NDArray[np.intp]) -> Floats:
+    """The query on the aged snapshots of some ticks (rows of a filled panel), exact, on the plan's lattice."""
+    _check_range(filled, plan.model.states)
+    groups = _by_age(plan)
+    if len(groups) == 1:
+        return lattice_answer(plan, filled[rows - groups[0][0]])
+    ages = np.asarray(plan.ages)
+    return lattice_answer(plan, filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
+
+
+def _last_read(missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """The row of the last reading at or before every row, -1 where there was none."""
+    at = np.where(missing, -1, np.arange(missing.shape[0])[:, None])
+    return np.asarray(np.maximum.accumulate(at, axis=0))
+
+
+def _checked(snapshot: npt.ArrayLike, sequences: int, states: int) -> Ints:
+    row = np.asarray(snapshot)
+    if row.shape != (sequences,):
+        raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
+    if not np.issubdtype(row.dtype, np.integer):
+        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
+    _check_range(row, states)
+    return row.astype(np.int8 if states <= 127 else np.int16)
+
+
+def _check_range(states: Ints, count: int) -> None:
+    if states.size and (states.max() >= count or states.min() < -1):
+        raise InputError(f"snapshot: unknown state; states are 0..{count - 1}, and -1 where missing")

@@ -1,0 +1,344 @@
+"""The ledger as its users see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from csdp.errors import InputError, LedgerConflictError
+from csdp.ledger import reading, verification, writing
+from csdp.ledger.database import Database, parsed
+from csdp.ledger.outputs import Outputs
+from csdp.ledger.records import (
+    Admit,
+    AdmitChange,
+    Dataset,
+    Entry,
+    JSONObject,
+    Kind,
+    Problem,
+    Published,
+    Refused,
+    Request,
+    Reserved,
+    Summary,
+    Terms,
+    checked_name,
+    checked_tick,
+    decode,
+    encode,
+)
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """A durable, append-only record of what was charged and what was published. It contains no mathematics.
+
+    Guarantees, for any number of processes: a charge is durable before its `Reserved` is handed out; one
+    tick and query is charged at most once and published at most once; what was published can be asked for
+    again and costs nothing; a transaction that fails leaves nothing behind. Raw readings never enter: a
+    payload holds only what the caller's `admit` rule and `commit` hand over.
+
+    >>> import tempfile
+    >>> def admit(state, last_tick, request):
+    ...     spent = 0.5 + (state["spent"] if state else 0)
+    ...     if spent > 1:
+    ...         raise BudgetExceeded("spent", limit_name="budget", spent=1, requested=spent, remaining=0)
+    ...     return Admission(state={"spent": spent}, charge={"epsilon": 0.5})
+    >>> from csdp.errors import BudgetExceeded
+    >>> from csdp.ledger import Admission, Ledger, Request
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with Ledger.open(f"{folder.name}/ledger.db") as ledger:
+    ...     _ = ledger.register("ward-7", limits={"budget": 1}, chain_digest="c", plan_digest="p",
+    ...                         plan_json="{}", guarantee={})
+    ...     first, second, third = ledger.reserve("ward-7", [Request(t, "mean") for t in (1, 2, 3)], admit,
+    ...                                           plan_digest="p")
+    ...     _ = ledger.commit(first, {"value": 20.5})
+    ...     again, = ledger.reserve("ward-7", [Request(1, "mean")], admit, plan_digest="p")
+    ...     print(type(second).__name__, third.why, again.output, ledger.summary("ward-7").lost)
+    Reserved limit {'value': 20.5} 1
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, database: Database, outputs: Outputs, file: Path | None) -> None:
+        self._database = database
+        self._outputs = outputs
+        self._file = file
+
+    @classmethod
+    def open(
+        cls,
+        where: str | Path,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        timeout: float = 30.0,
+        outputs: str | Path | None = None,
+    ) -> Self:
+        """Open the ledger at a path, `sqlite:///path` or `postgresql://...`; use it as a context manager.
+
+        A new file has mode 0600. Files that are damaged, truncated, foreign or of another version raise and
+        are left as they are. `timeout` (seconds) is how long to wait for a lock. `outputs` is the directory
+        of large outputs: beside a SQLite file by default, none for PostgreSQL.
+        """
+        if not timeout > 0:
+            raise InputError("timeout must be a positive number of seconds")
+        place = parsed(where)
+        directory = None if outputs is None else Path(outputs).absolute()
+        if isinstance(place, Path):
+            from csdp.ledger.sqlite import open_file
+
+            database = open_file(place, create=create, read_only=read_only, timeout=timeout)
+            place = place.absolute()
+            return cls(database, Outputs(directory or place.with_name(place.name + ".outputs")), place)
+        from csdp.ledger.postgresql import open_url
+
+        database = open_url(place, create=create, read_only=read_only, timeout=timeout)
+        return cls(database, Outputs(directory), None)
+
+    def close(self) -> None:
+        """Close the ledger; calling twice is fine."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Ledger: {self._database.shown}>"
+
+    # ---- writing
+
+    def register(
+        self,
+        dataset: str,
+        *,
+        limits: JSONObject,
+        chain_digest: str,
+        plan_digest: str,
+        plan_json: str,
+        guarantee: JSONObject,
+        fit_cost: JSONObject | None = None,
+    ) -> Dataset:
+        """Record a new dataset, or check that it is published under exactly these terms.
+
+        A recorded dataset with another chain, plan, limits or fit cost raises `LedgerConflictError`; nothing
+        about it is ever changed here.
+        """
+        checked_name(dataset, "a dataset's name")
+        terms = _checked(
+            Terms(
+                number=1,
+                plan_digest=plan_digest,
+                plan_json=plan_json,
+                chain_digest=chain_digest,
+                limits=limits,
+                guarantee=guarantee,
+                fit_cost=fit_cost,
+                from_tick=None,
+                rule=None,
+            )
+        )
+
+        def work(connection: sa.Connection) -> Dataset:
+            if not reading.all_datasets(connection, dataset):
+                writing.open_dataset(connection, dataset, terms)
+            found = reading.one_dataset(connection, dataset)
+            _check_same(found, terms)
+            return found
+
+        return self._database.write(work)
+
+    def change_plan(
+        self,
+        dataset: str,
+        *,
+        limits: JSONObject,
+        chain_digest: str,
+        plan_digest: str,
+        plan_json: str,
+        guarantee: JSONObject,
+        fit_cost: JSONObject | None = None,
+        from_tick: int,
+        rule: str,
+        admit: AdmitChange,
+    ) -> Dataset:
+        """Record that other terms hold from a tick on, explicitly and for ever.
+
+        `rule` says in words how the accountant's state is carried over; `admit(last_state, last_tick,
+        change)` does it and returns the state as it stands after tick `from_tick - 1`. `from_tick` must lie
+        after everything charged; older ticks can no longer be charged. Whatever `admit` raises leaves all
+        as it was.
+        """
+        checked_name(dataset, "a dataset's name")
+        terms = _checked(
+            Terms(
+                number=1,  # the next number is known once the dataset is locked
+                plan_digest=plan_digest,
+                plan_json=plan_json,
+                chain_digest=chain_digest,
+                limits=limits,
+                guarantee=guarantee,
+                fit_cost=fit_cost,
+                from_tick=checked_tick(from_tick),
+                rule=rule,
+            )
+        )
+
+        def work(connection: sa.Connection) -> Dataset:
+            writing.change_terms(connection, dataset, terms, admit)
+            return reading.one_dataset(connection, dataset)
+
+        return self._database.write(work)
+
+    def reserve(
+        self, dataset: str, requests: Sequence[Request], admit: Admit, *, plan_digest: str, stop: bool = False
+    ) -> list[Reserved | Published | Refused]:
+        """Decide on requests in order, in one serialisable transaction; charges are then durable.
+
+        `admit(last_state, last_tick, request)` grants an `Admission` or raises `BudgetExceeded`; it must be
+        pure and quick, since it runs under the lock and may run again when a race is lost. An answer is
+        `Published` when the output is already recorded (no charge), `Refused` when nothing may be
+        published, or `Reserved`: only then draw noise, and `commit`. With `stop` the first refusal by a
+        limit ends the batch: fewer answers than requests. Any other exception from `admit` undoes the whole
+        batch.
+        """
+        asked = list(requests)
+
+        def work(connection: sa.Connection) -> list[Reserved | Published | Refused]:
+            answers = writing.reserve(connection, dataset, asked, admit, plan_digest=plan_digest, stop=stop)
+            # Inside the transaction: a damaged output file must not leave the rest of the batch charged.
+            return [self._published(answer) if isinstance(answer, Entry) else answer for answer in answers]
+
+        return self._database.write(work)
+
+    def commit(self, reserved: Reserved, output: JSONObject) -> Published:
+        """Record the output of a reservation; durable when this returns, and only then may it leave.
+
+        Repeating the call with the same output changes nothing; another output, or a reservation that this
+        ledger does not know, raises `LedgerConflictError`. More than 10,000 values go to a write-once file.
+        """
+        return self.commit_many([(reserved, output)])[0]
+
+    def commit_many(self, pairs: Sequence[tuple[Reserved, JSONObject]]) -> list[Published]:
+        """Commit several outputs of one dataset in one transaction: all of them or none."""
+        asked = list(pairs)
+        names = {reserved.dataset for reserved, _ in asked}
+        if not asked:
+            return []
+        if len(names) > 1:
+            raise InputError("commit_many takes reservations of one dataset at a time")
+        name = names.pop()
+        written = self._database.write(lambda connection: writing.commit(connection, name, asked, self._outputs))
+        return [self._published(entry) for entry in written]
+
+    def migrate(self) -> list[str]:
+        """Bring the ledger to the newest format and say what was done; with one format, nothing."""
+        self._database.check_version()
+        return []
+
+    # ---- reading
+
+    def datasets(self) -> list[Dataset]:
+        """Every dataset with its live terms, by name."""
+        with self._database.read() as connection:
+            return reading.all_datasets(connection)
+
+    def dataset(self, name: str) -> Dataset:
+        """One dataset; an unknown name raises `LedgerConflictError` and lists the recorded ones."""
+        with self._database.read() as connection:
+            return reading.one_dataset(connection, name)
+
+    def history(self, name: str) -> list[Terms]:
+        """Every set of terms the dataset was published under, oldest first."""
+        with self._database.read() as connection:
+            reading.one_dataset(connection, name)
+            return reading.all_terms(connection, name)
+
+    def entries(self, name: str, *, after: int = 0, kind: Kind | None = None) -> Iterator[Entry]:
+        """The log in order, from the entry after number `after`; holds no lock while you look."""
+        return reading.paged_entries(self._database, name, after=after, kind=kind)
+
+    def published(self, name: str) -> Iterator[Published]:
+        """Every published output, in the order of publication."""
+        return map(self._published, self.entries(name, kind="commit"))
+
+    def summary(self, name: str) -> Summary:
+        """Counts, the newest charged tick, the state to resume from, and the head of the hash chain."""
+        with self._database.read() as connection:
+            return reading.summarise(connection, name)
+
+    def export(self, name: str) -> Iterator[str]:
+        """The whole record of a dataset as JSON lines, from which every hash can be recomputed."""
+        return reading.exported(self._database, name)
+
+    def verify(self, name: str | None = None, *, head: str | None = None) -> list[Problem]:
+        """Look for edits, removals and damage; an empty list means none was found.
+
+        Whoever can write the file can also rewrite the whole chain, or put back an old copy. Note the
+        `head_hash` of `summary` elsewhere and give it as `head`: then a cut, replaced or restored log is
+        found too.
+        """
+        verification.require_name(name, head)
+        return list(verification.problems(self._database, self._outputs, name=name, head=head, file=self._file))
+
+    def _published(self, entry: Entry) -> Published:
+        assert entry.tick is not None
+        assert entry.query is not None
+        return Published(
+            dataset=entry.dataset,
+            tick=entry.tick,
+            query=entry.query,
+            seq=entry.seq,
+            plan_digest=entry.plan,
+            time=entry.time,
+            output=self._outputs.load(entry.data()),
+        )
+
+
+def _checked(terms: Terms) -> Terms:
+    try:
+        json.loads(terms.plan_json)
+    except (TypeError, ValueError):
+        raise InputError("plan_json must be the plan as JSON text") from None
+    if not (terms.plan_digest and terms.chain_digest):
+        raise InputError("plan_digest and chain_digest must not be empty")
+    if terms.rule is not None and not terms.rule.strip():
+        raise InputError("a change needs its rule in words: how is the accountant's state carried over?")
+    fit_cost = None if terms.fit_cost is None else _plain(terms.fit_cost)
+    return replace(terms, limits=_plain(terms.limits), guarantee=_plain(terms.guarantee), fit_cost=fit_cost)
+
+
+def _plain(value: JSONObject) -> JSONObject:
+    return decode(encode(value, "limits, guarantee and fit cost"))  # a tuple comes back as a list, as from disk
+
+
+def _check_same(found: Dataset, asked: Terms) -> None:
+    live = found.terms
+    # Not the guarantee: it follows from the plan, and its wording may differ between versions.
+    differs = [
+        f"{what} (recorded {old!r}, given {new!r})"
+        for what, old, new in (
+            ("chain", live.chain_digest[:12], asked.chain_digest[:12]),
+            ("plan", live.plan_digest[:12], asked.plan_digest[:12]),
+            ("limits", live.limits, asked.limits),
+            ("fit cost", live.fit_cost, asked.fit_cost),
+        )
+        if old != new
+    ]
+    if differs:
+        raise LedgerConflictError(
+            f"dataset {found.name!r} is published under other terms: {'; '.join(differs)}. Use the recorded"
+            " ones, a new dataset name for other data, or Ledger.change_plan, which records the change"
+        )

@@ -1,0 +1,203 @@
+"""One door to SQLite and PostgreSQL: transactions that hold whole or not at all, and errors to act on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from csdp.errors import (
+    InputError,
+    LedgerBusyError,
+    LedgerCorruptError,
+    LedgerError,
+    LedgerVersionError,
+)
+from csdp.ledger import schema
+
+Result = TypeVar("Result")
+
+# Serialization failure, deadlock; two first registrations, or two creations of the tables, at once.
+_RETRY = {"40001", "40P01", "23505", "42P07"}
+_BUSY_CLASSES = (
+    "08",
+    "53300",
+    "55P03",
+    "57",
+)  # connection, too many clients, lock timeout, shutdown or cancel
+_SQLITE_WORDS: dict[int, tuple[type[LedgerError], str]] = {
+    5: (LedgerBusyError, "is locked by another process; try again, or open it with a longer timeout"),
+    6: (LedgerBusyError, "is locked by another connection; try again"),
+    8: (LedgerError, "is read-only; make it writable, or open it with read_only=True"),
+    10: (LedgerError, "cannot be read or written (input/output error, or the disk is full); check the disk"),
+    11: (LedgerCorruptError, "is damaged; restore it from a backup, after noting what was published since"),
+    13: (LedgerError, "cannot grow: the disk is full; free some space and try again"),
+    14: (LedgerError, "cannot be opened; check that its directory can be read and written"),
+    26: (LedgerCorruptError, "is not a database"),
+}
+
+
+class Database:
+    """An engine together with the rules of its transactions; safe to use from threads and after a fork."""
+
+    def __init__(self, engine: sa.Engine, *, shown: str, timeout: float, read_only: bool) -> None:
+        self.engine = engine
+        self.shown = shown
+        self.timeout = timeout
+        self.read_only = read_only
+        self._process = os.getpid()
+        self._closed = False
+
+    @property
+    def postgresql(self) -> bool:
+        """Whether a server stands behind it."""
+        return self.engine.dialect.name == "postgresql"
+
+    def close(self) -> None:
+        """Close every connection; calling twice is fine."""
+        self._closed = True
+        self.engine.dispose()
+
+    def write(self, work: Callable[[sa.Connection], Result]) -> Result:
+        """Run `work` in one serialisable transaction that is durable when this returns.
+
+        Anything raised rolls all of it back. On PostgreSQL `work` may run several times: when a race was
+        lost, and once more when the connection was lost before COMMIT was sent.
+        """
+        self._check_usable()
+        if self.read_only:
+            raise LedgerError(f"{self.shown} was opened with read_only=True; open it without to write")
+        deadline = time.monotonic() + self.timeout
+        fresh_connection = False
+        while True:
+            committing = False
+            try:
+                with self.engine.connect() as plain:
+                    connection = plain.execution_options(csdp_write=True)
+                    with connection.begin():
+                        result = work(connection)
+                        committing = True
+                    return result
+            except sa.exc.TimeoutError:
+                raise LedgerBusyError(f"{self.shown}: every connection is in use; try again") from None
+            except sa.exc.DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) in _RETRY and time.monotonic() < deadline:
+                    continue
+                if error.connection_invalidated and not committing and not fresh_connection:
+                    fresh_connection = True  # the server was restarted while we slept: nothing was sent yet
+                    continue
+                raise self.translated(error, committing=committing) from error
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A transaction that sees one moment of the ledger and writes nothing."""
+        self._check_usable()
+        try:
+            with self.engine.connect() as plain:
+                options: dict[str, Any] = {}
+                if self.postgresql:
+                    options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+                connection = plain.execution_options(**options)
+                with connection.begin():
+                    yield connection
+        except sa.exc.TimeoutError:
+            raise LedgerBusyError(f"{self.shown}: every connection is in use; try again") from None
+        except sa.exc.DBAPIError as error:
+            raise self.translated(error) from error
+
+    def translated(self, error: sa.exc.DBAPIError, *, committing: bool = False) -> LedgerError:
+        """The error of ours that says what happened, without statement, parameters or password."""
+        return self._from_postgresql(error, committing) if self.postgresql else self._from_sqlite(error)
+
+    def _from_sqlite(self, error: sa.exc.DBAPIError) -> LedgerError:
+        code = getattr(error.orig, "sqlite_errorcode", None) or 0
+        other = (LedgerError, f"refused the transaction ({first_line(error)})")
+        kind, words = _SQLITE_WORDS.get(code & 0xFF, other)
+        return kind(f"{self.shown} {words}")
+
+    def _from_postgresql(self, error: sa.exc.DBAPIError, committing: bool) -> LedgerError:
+        dbapi: Any = self.engine.dialect.dbapi
+        state = getattr(error.orig, "sqlstate", None) or ""
+        unreachable = not state and isinstance(error.orig, dbapi.OperationalError | dbapi.InterfaceError)
+        lost = error.connection_invalidated or unreachable
+        if lost and committing:
+            return LedgerBusyError(
+                f"the connection to {self.shown} was lost while committing, so the outcome is unknown. Repeat"
+                " the call: a commit of the same output is safe; a tick it reserved stays charged"
+            )
+        kind, words = LedgerError, f"refused the transaction ({first_line(error)}); nothing was written"
+        if lost or state.startswith(_BUSY_CLASSES):
+            kind, words = (
+                LedgerBusyError,
+                f"is out of reach ({first_line(error)}); nothing was written; try again",
+            )
+        elif state in _RETRY:
+            kind, words = LedgerBusyError, f"is contended: no turn within {self.timeout:g} s; try again"
+        elif state == "53100":
+            kind, words = LedgerError, "cannot grow: the server's disk is full; nothing was written"
+        elif state.startswith("XX"):
+            kind, words = LedgerCorruptError, f"reports damaged data ({first_line(error)})"
+        return kind(f"{self.shown} {words}")
+
+    def check_version(self) -> None:
+        """Raise unless this is a ledger of the version that this code reads and writes."""
+        with self.read() as connection:
+            if not sa.inspect(connection).has_table(schema.meta.name):
+                raise LedgerCorruptError(f"{self.shown} holds no csdp ledger; nothing was changed")
+            found = {row.key: row.value for row in connection.execute(sa.select(schema.meta))}
+        version = found.get("version", "")
+        if found.get("product") != schema.PRODUCT or not version.isdecimal():
+            raise LedgerCorruptError(f"{self.shown} does not say that it is a csdp ledger; nothing was changed")
+        if int(version) > schema.VERSION:
+            raise LedgerVersionError(
+                f"{self.shown} has ledger format {version}, this csdp knows up to {schema.VERSION}:"
+                " install a newer csdp; nothing was changed"
+            )
+        if int(version) < schema.VERSION:
+            raise LedgerVersionError(
+                f"{self.shown} has ledger format {version}, this csdp writes {schema.VERSION}:"
+                " back it up, then run `csdp ledger migrate`; nothing was changed"
+            )
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise LedgerError(f"{self.shown} is closed; open it again")
+        if os.getpid() != self._process:
+            # A connection shared across fork() would corrupt both sides; the parent keeps its own.
+            self.engine.dispose(close=False)
+            self._process = os.getpid()
+
+
+def first_line(error: sa.exc.DBAPIError) -> str:
+    """What the driver says, without the hints below its first line."""
+    return next(iter(str(error.orig).strip().splitlines()), "no reason given")
+
+
+def parsed(where: str | Path) -> Path | sa.URL:
+    """A path of a SQLite file, or the URL of a PostgreSQL database.
+
+    >>> parsed("ledger.db"), parsed("sqlite:///ledger.db")
+    (PosixPath('ledger.db'), PosixPath('ledger.db'))
+    >>> parsed("postgresql://me:secret@db.example/ward")
+    postgresql+psycopg://me:***@db.example/ward
+    """
+    if isinstance(where, Path) or "://" not in where:
+        if str(where) in ("", ".", ":memory:"):
+            raise InputError(f"a ledger needs a file that lasts, not {str(where)!r}; give a path such as ledger.db")
+        return Path(where)
+    try:
+        url = sa.make_url(where.replace("postgres://", "postgresql://", 1))
+    except (sa.exc.ArgumentError, ValueError):  # their message may quote the password
+        raise InputError("the ledger's URL cannot be read; give postgresql://user@host/database") from None
+    if url.drivername in ("postgresql", "postgresql+psycopg"):
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise InputError(f"a ledger lives in sqlite or postgresql, not {url.drivername}")
+    if url.query or url.host:
+        raise InputError("a sqlite URL takes a path only: sqlite:///relative.db or sqlite:////absolute.db")
+    return parsed(url.database or "")

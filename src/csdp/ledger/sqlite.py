@@ -1,0 +1,167 @@
+"""A ledger in one SQLite file: how it is made, recognised and opened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import time
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from csdp.errors import LedgerCorruptError, LedgerError
+from csdp.ledger import schema
+from csdp.ledger.database import Database
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER = 100
+
+
+def open_file(path: Path, *, create: bool, read_only: bool, timeout: float) -> Database:
+    """Open the file, creating it (mode 0600, all or nothing) where that is allowed."""
+    path = path.absolute()  # later connections must not follow a change of directory
+    shown = f"the ledger {path.name!r}"
+    if not path.parent.is_dir():
+        raise LedgerError(f"{shown}: its directory does not exist; create it first")
+    if create and not read_only and not path.exists():
+        _create(path, shown)
+    _recognise(path, shown)
+    if not read_only and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise LedgerError(f"{shown} or its directory is read-only; make it writable, or open it with read_only=True")
+    database = Database(
+        _engine(path, timeout=timeout, read_only=read_only), shown=shown, timeout=timeout, read_only=read_only
+    )
+    try:
+        database.check_version()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _recognise(path: Path, shown: str) -> None:
+    """Look at the header by ourselves: SQLite would write beside a foreign file merely by opening it."""
+    if not path.exists():
+        raise LedgerError(f"{shown} does not exist")
+    if not path.is_file():
+        raise LedgerError(f"{shown} is not a file")
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER)
+    except OSError as error:
+        raise LedgerError(f"{shown} cannot be read: {error.strerror}") from None
+    if not header:
+        raise LedgerCorruptError(
+            f"{shown} is empty, which a ledger never is: restore it from a backup, or remove it if it is none"
+        )
+    if len(header) < _HEADER or not header.startswith(_MAGIC):
+        raise LedgerCorruptError(f"{shown} is truncated or not a SQLite file; nothing was changed")
+    if int.from_bytes(header[68:72]) != schema.APPLICATION_ID:
+        raise LedgerCorruptError(f"{shown} is a SQLite file of another program; nothing was changed")
+    for _ in range(3):  # a process that is just writing may show a short file for a moment
+        if not _cut_short(path):
+            return
+        time.sleep(0.05)
+    raise LedgerCorruptError(f"{shown} is truncated; restore it from a backup. Nothing was changed")
+
+
+def _cut_short(path: Path) -> bool:
+    """Whether pages are missing at the end: SQLite itself overlooks half a page."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER)
+    page = int.from_bytes(header[16:18])
+    expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
+    # With a write-ahead log the missing pages may be there; SQLite then judges.
+    return path.stat().st_size < expected and not _size(path, "-wal")
+
+
+def _engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
+    mode = "mode=ro" if read_only else "mode=rw"  # never create: only `_create` may
+    if read_only and not os.access(path.parent, os.W_OK) and not _size(path, "-wal"):
+        mode = "mode=ro&immutable=1"  # SQLite cannot make its lock file here, and nobody can write
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?{mode}",
+            uri=True,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut, also in WAL mode
+        return connection
+
+    return _with_begin(
+        sa.create_engine(
+            "sqlite://", creator=connect, poolclass=sa.QueuePool, pool_timeout=timeout, hide_parameters=True
+        )
+    )
+
+
+def _with_begin(engine: sa.Engine) -> sa.Engine:
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        # IMMEDIATE takes the write lock before anything is read, so no decision rests on a stale state.
+        writing = connection.get_execution_options().get("csdp_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    return engine
+
+
+def _create(path: Path, shown: str) -> None:
+    """Make a whole ledger under another name and link it into place: there is never half a ledger."""
+    for suffix in ("-wal", "-journal"):
+        if path.with_name(path.name + suffix).exists():
+            raise LedgerError(
+                f"{shown} is missing but its {path.name + suffix!r} is there: a ledger was removed, perhaps"
+                " by mistake. Restore it, or remove the leftover to start a new one"
+            )
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        _fill(draft)
+        os.link(draft, path)  # fails if the name is taken: a racing process was first, and its ledger holds
+        sync_directory(path.parent)
+    except FileExistsError:
+        pass
+    except (OSError, sqlite3.Error, sa.exc.DBAPIError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the database could not be written"
+        raise LedgerError(f"{shown} cannot be created: {reason}") from error
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with contextlib.suppress(OSError):
+                draft.with_name(draft.name + suffix).unlink()
+
+
+def _fill(draft: Path) -> None:
+    engine = _engine(draft, timeout=5.0, read_only=False)
+    try:
+        with engine.connect() as plain, plain.execution_options(csdp_write=True).begin() as transaction:
+            connection = transaction.connection
+            connection.exec_driver_sql(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+            connection.exec_driver_sql(f"PRAGMA user_version = {schema.VERSION}")
+            schema.create(connection)
+        raw = engine.raw_connection()
+        try:
+            raw.cursor().execute("PRAGMA journal_mode = WAL").fetchall()  # not allowed inside a transaction
+        finally:
+            raw.close()
+    finally:
+        engine.dispose()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a new name in a directory survive a power cut."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _size(path: Path, suffix: str) -> int:
+    beside = path.with_name(path.name + suffix)
+    return beside.stat().st_size if beside.exists() else 0

@@ -1,0 +1,308 @@
+"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from csdp.errors import BudgetExceeded, LedgerConflictError
+from csdp.ledger.outputs import Outputs
+from csdp.ledger.reading import as_entry, as_terms, resumed, unknown
+from csdp.ledger.records import (
+    GENESIS,
+    Admission,
+    Admit,
+    AdmitChange,
+    Change,
+    Entry,
+    JSONObject,
+    Kind,
+    Refused,
+    Request,
+    Reserved,
+    Terms,
+    decode,
+    encode,
+    entry_hash,
+    refusal_error,
+    refusal_payload,
+)
+from csdp.ledger.schema import ONCE, REFUSED, datasets, entries, plans
+
+Recorded = dict[tuple[str, int, str], Entry]
+
+_CHUNK = 500  # bound variables per statement
+
+# Built once: putting a statement together costs more than SQLite needs to run it.
+_LOCK = (
+    sa.select(datasets, plans)
+    .join(plans, sa.and_(plans.c.dataset == datasets.c.name, plans.c.number == datasets.c.plan_number))
+    .where(datasets.c.name == sa.bindparam("name"))
+    .with_for_update(of=datasets)  # SQLite holds its one write lock already and ignores this
+)
+_ENTRY = sa.select(entries).where(entries.c.dataset == sa.bindparam("name"), entries.c.seq == sa.bindparam("seq"))
+# No ORDER BY: it would tempt SQLite into walking the whole log in order instead of using the partial index.
+_RECORDED = {
+    name: sa.select(entries).where(
+        entries.c.dataset == sa.bindparam("name"), which, entries.c.tick.in_(sa.bindparam("ticks", expanding=True))
+    )
+    for name, which in (("once", ONCE), ("refused", REFUSED))
+}
+# This says nothing new, but keeps PostgreSQL near those ticks while it has no statistics yet.
+_NEAR = entries.c.tick.between(sa.bindparam("low"), sa.bindparam("high"))
+_RECORDED_NEAR = {name: query.where(_NEAR) for name, query in _RECORDED.items()}
+_APPEND = sa.insert(entries)
+_MOVE_HEAD = (
+    sa.update(datasets)
+    .where(datasets.c.name == sa.bindparam("dataset"))
+    .values({key: sa.bindparam(key) for key in ("plan_number", "head_seq", "head_hash", "state_seq")})
+)
+
+
+class Log:
+    """The tail of one dataset's log, locked until the transaction ends; `save` writes what was appended."""
+
+    def __init__(self, connection: sa.Connection, name: str) -> None:
+        self.connection = connection
+        self.name = name
+        row = connection.execute(_LOCK, {"name": name}).one_or_none()
+        if row is None:
+            raise unknown(connection, name)
+        self.terms = as_terms(row)
+        self.seq: int = row.head_seq
+        self.hash: str = row.head_hash
+        self.state_seq: int | None = row.state_seq
+        self._pending: list[dict[str, Any]] = []
+
+    def last(self) -> tuple[JSONObject | None, int | None, int | None]:
+        """The state to go on from, the tick after which it holds, the first tick that may be charged."""
+        if self.state_seq is None:
+            return None, None, None
+        row = self.connection.execute(_ENTRY, {"name": self.name, "seq": self.state_seq}).one()
+        entry = as_entry(row)
+        return *resumed(entry), entry.tick
+
+    def append(
+        self, kind: Kind, payload: str, *, tick: int | None = None, query: str | None = None, plan: str | None = None
+    ) -> Entry:
+        """Add one entry to the chain, under the live plan unless another is named."""
+        row: dict[str, Any] = {
+            "dataset": self.name,
+            "seq": self.seq + 1,
+            "kind": kind,
+            "tick": tick,
+            "query": query,
+            "plan": plan or self.terms.plan_digest,
+            "time": now(),
+            "payload": payload,
+            "previous": self.hash,
+        }
+        row["hash"] = entry_hash(self.hash, row)
+        entry = Entry(**row)
+        self._pending.append(row)
+        self.seq, self.hash = entry.seq, entry.hash
+        if kind in ("reserve", "change"):
+            self.state_seq = entry.seq
+        return entry
+
+    def recorded(self, which: Literal["once", "refused"], ticks: Iterable[int]) -> Recorded:
+        """The newest entry of each kind, tick and query among those ticks."""
+        wanted = sorted(set(ticks))
+        rows: list[Any] = []
+        near = self.connection.dialect.name == "postgresql"
+        for start in range(0, len(wanted), _CHUNK):
+            chunk = wanted[start : start + _CHUNK]
+            bound: dict[str, Any] = {"name": self.name, "ticks": chunk}
+            if near:
+                bound |= {"low": chunk[0], "high": chunk[-1]}
+            rows += self.connection.execute((_RECORDED_NEAR if near else _RECORDED)[which], bound)
+        rows.sort(key=attrgetter("seq"))
+        return {(row.kind, row.tick, row.query): as_entry(row) for row in rows}
+
+    def save(self) -> None:
+        """Write the gathered rows and move the head."""
+        if not self._pending:
+            return
+        self.connection.execute(_APPEND, self._pending)
+        head = {
+            "dataset": self.name,
+            "plan_number": self.terms.number,
+            "head_seq": self.seq,
+            "head_hash": self.hash,
+            "state_seq": self.state_seq,
+        }
+        self.connection.execute(_MOVE_HEAD, head)
+        self._pending = []
+
+
+def now() -> str:
+    """The present moment, UTC, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
+    """Record a dataset that is not there yet."""
+    row = {
+        "name": name,
+        "created": now(),
+        "plan_number": 1,
+        "head_seq": 0,
+        "head_hash": GENESIS,
+        "state_seq": None,
+    }
+    connection.execute(sa.insert(datasets), row)
+    _insert_terms(connection, name, terms)
+    log = Log(connection, name)
+    log.append("open", encode({"number": 1, "terms": terms.digest()}, "the terms"))
+    log.save()
+
+
+def change_terms(connection: sa.Connection, name: str, terms: Terms, admit: AdmitChange) -> None:
+    """Record new terms from `terms.from_tick` on, with the state that the rule `admit` carries over."""
+    log = Log(connection, name)
+    if terms == replace(log.terms, number=terms.number):
+        return  # the same change, asked again after its outcome was unknown
+    assert terms.from_tick is not None
+    assert terms.rule is not None
+    state, last_tick, _ = log.last()
+    if last_tick is not None and terms.from_tick <= last_tick:
+        raise LedgerConflictError(
+            f"dataset {name!r} is charged up to tick {last_tick}; a change can only hold from a later tick"
+            f" on, not from {terms.from_tick}"
+        )
+    old = log.terms
+    log.terms = replace(terms, number=old.number + 1)
+    granted = admit(state, last_tick, Change(terms.from_tick, terms.rule, old, log.terms))
+    _insert_terms(connection, name, log.terms)
+    payload = {
+        "number": log.terms.number,
+        "terms": log.terms.digest(),
+        "state": granted.state,
+        "charge": granted.charge,
+    }
+    log.append("change", encode(payload, "the state and charge of a change"), tick=terms.from_tick)
+    log.save()
+
+
+def reserve(
+    connection: sa.Connection,
+    name: str,
+    requests: Sequence[Request],
+    admit: Admit,
+    *,
+    plan_digest: str,
+    stop: bool,
+) -> list[Reserved | Entry | Refused]:
+    """Decide on each request in order; an `Entry` is the commit that already answers it."""
+    log = Log(connection, name)
+    if plan_digest != log.terms.plan_digest:
+        raise LedgerConflictError(
+            f"dataset {name!r} is published under plan {log.terms.plan_digest[:12]}, not {plan_digest[:12]};"
+            " use the recorded plan, or change it explicitly with change_plan"
+        )
+    state, last_tick, first = log.last()
+    # Nothing is charged after the newest charged tick, so only older requests need a look.
+    old = [request.tick for request in requests if last_tick is not None and request.tick <= last_tick]
+    known = log.recorded("once", old) | log.recorded("refused", old)
+    answers: list[Reserved | Entry | Refused] = []
+    for request in requests:
+        tick, query = request.tick, request.query
+        answer = known.get(("commit", tick, query)) or _refused_by_record(name, request, known, first)
+        if answer is not None:
+            answers.append(answer)
+            continue
+        try:
+            granted = admit(state, last_tick, request)
+        except BudgetExceeded as error:
+            answers.append(_refuse(log, request, error))
+            if stop:
+                break
+            continue
+        payload = encode({"charge": granted.charge, "state": granted.state}, "the state and charge of a release")
+        entry = log.append("reserve", payload, tick=tick, query=query)
+        known["reserve", tick, query] = entry
+        kept = Admission(**decode(payload))  # what a resumed process would see, so that both go on alike
+        state, last_tick, first = kept.state, tick, tick
+        answers.append(Reserved(name, tick, query, entry.seq, entry.hash, kept.state, kept.charge))
+    log.save()
+    return answers
+
+
+def commit(
+    connection: sa.Connection, name: str, pairs: Sequence[tuple[Reserved, JSONObject]], outputs: Outputs
+) -> list[Entry]:
+    """Record outputs of reservations; the same output again changes nothing, another one is refused."""
+    log = Log(connection, name)
+    known = log.recorded("once", [reserved.tick for reserved, _ in pairs])
+    written = []
+    for reserved, output in pairs:
+        tick, query = reserved.tick, reserved.query
+        holds = known.get(("reserve", tick, query))
+        if holds is None or holds.hash != reserved.hash:
+            raise LedgerConflictError(
+                f"dataset {name!r} has no such reservation of {query!r} at tick {tick}; reserve first"
+            )
+        prepared, content = outputs.prepared(holds.hash, output)
+        payload = encode({"reserve": holds.seq, **prepared}, "an output")
+        entry = known.get(("commit", tick, query))
+        if entry is None:
+            if content is not None:
+                outputs.write(prepared, content)
+            entry = log.append("commit", payload, tick=tick, query=query, plan=holds.plan)
+            known["commit", tick, query] = entry
+        elif entry.payload != payload:
+            raise LedgerConflictError(
+                f"dataset {name!r} has already published another output of {query!r} at tick {tick};"
+                " publish the recorded one"
+            )
+        written.append(entry)
+    log.save()
+    return written
+
+
+def _insert_terms(connection: sa.Connection, name: str, terms: Terms) -> None:
+    row = {
+        "dataset": name,
+        "number": terms.number,
+        "digest": terms.plan_digest,
+        "plan": terms.plan_json,
+        "chain": terms.chain_digest,
+        "limits": encode(terms.limits, "limits"),
+        "guarantee": encode(terms.guarantee, "a guarantee"),
+        "fit_cost": None if terms.fit_cost is None else encode(terms.fit_cost, "a fit cost"),
+        "from_tick": terms.from_tick,
+        "rule": terms.rule,
+    }
+    connection.execute(sa.insert(plans), row)
+
+
+def _refused_by_record(name: str, request: Request, known: Recorded, first: int | None) -> Refused | None:
+    tick, query = request.tick, request.query
+    if ("reserve", tick, query) in known:
+        reason = (
+            f"tick {tick} of {query!r} is reserved but not committed: another process is publishing it, or"
+            " was stopped before it could; it stays charged and cannot be reserved again"
+        )
+        return Refused(name, tick, query, "lost", reason)
+    if first is None or tick >= first:
+        return None
+    earlier = known.get(("refuse", tick, query))
+    if earlier is not None:  # a repeated run tells the same story as the first
+        error = refusal_error(earlier.data())
+        return Refused(name, tick, query, "limit", str(error), error)
+    reason = f"out of order: tick {tick} is older than {first}, the newest charged or the first of the live plan"
+    return Refused(name, tick, query, "order", reason)
+
+
+def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
+    tick, query = request.tick, request.query
+    payload = encode(refusal_payload(error), "the figures of a refusal")
+    earlier = log.recorded("refused", [tick]).get(("refuse", tick, query))
+    if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
+        log.append("refuse", payload, tick=tick, query=query)
+    return Refused(log.name, tick, query, "limit", str(error), error)

@@ -1,0 +1,263 @@
+"""Plan: what will be published, how old and how noisy, and the leakage that this certifies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.aging import Adversary
+from csdp.chain import CoupledChain, Family, JointChain, Model
+from csdp.errors import InputError
+from csdp.leakage import Leakage, check_ages, check_epsilon, leakage
+from csdp.noise import lattice_step
+from csdp.queries import Custom, FoldQuery, Query, parse_query
+
+Floats = npt.NDArray[np.float64]
+
+#: Raised whenever a certified number could change; a ledger names the version that it was charged with.
+ALGORITHM: Final = 1
+SCHEMA: Final = "csdp/plan/1"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One kind of release: query, ages, noise level, and the leakage of the present that a single one certifies.
+
+    Frozen; `digest` names its content together with the version of the algorithm. The certificate is for the
+    mechanism as it runs: answers on a lattice, two-sided geometric noise of scale exactly Delta_f / epsilon_c.
+
+    Args:
+        chain: the model, or a Family of models (the largest leakage counts).
+        query: what is asked. A custom query is rounded to a lattice, and its sensitivity grows by that rounding.
+        ages: one age for all sequences, or one each.
+        epsilon_c: noise level.
+        adversary, bound: as for `csdp.leakage`. A plan whose bound is not sound cannot publish.
+        stale_limit: how many steps older than planned a reading may be before a tick is left out.
+
+    >>> from csdp import Mean
+    >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
+    >>> plan
+    Plan(mean, ages 2, epsilon_c 1, certified 0.153046)
+    """
+
+    chain: Model | Family
+    query: Query
+    ages: tuple[int, ...]
+    epsilon_c: float
+    adversary: Adversary = "informed"
+    bound: str = "auto"
+    stale_limit: int = 0
+    model: Model = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        chain: Model | Family,
+        query: Query,
+        ages: Any,
+        epsilon_c: float,
+        *,
+        adversary: Adversary = "informed",
+        bound: str = "auto",
+        stale_limit: int = 0,
+    ) -> None:
+        if not isinstance(chain, Model | Family):
+            raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or Family expected")
+        model = chain.members[0] if isinstance(chain, Family) else chain
+        if isinstance(query, Custom) and not isinstance(query, LatticeQuery):
+            query = LatticeQuery.around(query, model)
+        if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or stale_limit < 0:
+            raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 or more")
+        values: dict[str, Any] = {
+            "chain": chain,
+            "query": query,
+            "ages": check_ages(ages, model.sequences),
+            "epsilon_c": check_epsilon(epsilon_c),
+            "adversary": adversary,
+            "bound": bound,
+            "stale_limit": stale_limit,
+            "model": model,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def certified(self) -> Leakage:
+        """The leakage of the present after one release."""
+        return leakage(
+            self.chain,
+            self.query,
+            ages=self.ages,
+            epsilon_c=self.epsilon_c,
+            bound=self.bound,
+            adversary=self.adversary,
+        )
+
+    @property
+    def min_age(self) -> int:
+        """The newest reading that a release touches."""
+        return min(self.ages)
+
+    @property
+    def max_age(self) -> int:
+        """The oldest reading that a planned release touches."""
+        return max(self.ages)
+
+    # ---- the mechanism as it runs ------------------------------------------------------------------------------------
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Delta_f: the largest l1 change of the answer when one record changes."""
+        return self.query.sensitivity(1, self.model.value_table)
+
+    @cached_property
+    def divisor(self) -> float:
+        """What the answer on the lattice is divided by in the end."""
+        return self.query.divisor(self.model.value_table) if isinstance(self.query, FoldQuery) else 1.0
+
+    @cached_property
+    def unit(self) -> float:
+        """The lattice on which answers lie, before the division."""
+        if isinstance(self.query, LatticeQuery):
+            return self.query.step
+        assert isinstance(self.query, FoldQuery)
+        table = self.model.value_table
+        # An identity has s x m x s parts, all of them values.
+        parts = table if self.query.name == "identity" else self.query.parts(table)
+        return _common_unit(parts)
+
+    @cached_property
+    def step(self) -> float:
+        """The lattice on which noise lies: `unit / 2^k`, about a thousandth of the noise scale."""
+        return lattice_step(self.unit, self.sensitivity * self.divisor / self.epsilon_c)
+
+    @cached_property
+    def scale(self) -> Fraction:
+        """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
+        return Fraction(self.sensitivity * self.divisor) / (Fraction(self.step) * Fraction(self.epsilon_c))
+
+    # ---- identity ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content and the version of the algorithm."""
+        return hashlib.sha256(json.dumps(self._content(chain=False), sort_keys=True).encode()).hexdigest()
+
+    def _content(self, *, chain: bool) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "algorithm": ALGORITHM,
+            "chain_digest": self.chain.digest,
+            "query": self.query.name,
+            "ages": self.ages[0] if len(set(self.ages)) == 1 else list(self.ages),
+            "epsilon_c": self.epsilon_c,
+            "adversary": self.adversary,
+            "bound": self.bound,
+            "stale_limit": self.stale_limit,
+        }
+        if chain:
+            members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
+            content["chain"] = [member.to_dict() for member in members]
+        return content
+
+    def record(self) -> dict[str, Any]:
+        """The content as plain data for a ledger; of a custom query only the name."""
+        return self._content(chain=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, the chain included."""
+        if isinstance(self.query, LatticeQuery):
+            raise InputError("a plan with a custom query holds a Python function and cannot be written as JSON")
+        return self._content(chain=True)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The content as JSON text with a versioned schema."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Rebuild a plan from `to_json`."""
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"plan: not JSON ({error})") from None
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
+        try:
+            models = [_model(item) for item in content["chain"]]
+            return cls(
+                models[0] if len(models) == 1 else Family(models),
+                parse_query(content["query"]),
+                content["ages"],
+                content["epsilon_c"],
+                adversary=content["adversary"],
+                bound=content["bound"],
+                stale_limit=content["stale_limit"],
+            )
+        except (KeyError, TypeError) as error:
+            raise InputError(f"plan: the JSON lacks or garbles {error}") from None
+
+    def __repr__(self) -> str:
+        ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
+        certified = f"certified {self.certified.epsilon:.6g}"
+        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
+
+
+class LatticeQuery(Custom):
+    """A custom query whose answers are rounded to a lattice, so that exact noise can be added.
+
+    Rounding moves each of d outputs by half a step at most, so s_k grows by at most d steps; leakage is computed
+    for the rounded function.
+    """
+
+    step: float
+
+    @classmethod
+    def around(cls, query: Custom, model: Model) -> LatticeQuery:
+        """Round a custom query to about 2^-20 of its sensitivity."""
+        table = model.value_table
+        plain = query.sensitivity(1, table)
+        step = math.ldexp(1.0, math.frexp(plain)[1] - 20)
+        outputs = len(query.output_names(model.names, table))
+
+        def rounded(values: Floats) -> Floats:
+            return np.asarray(
+                np.round(np.atleast_1d(np.asarray(query.function(values), dtype=np.float64)) / step) * step
+            )
+
+        def grown(k: int) -> float:
+            return query.sensitivity(k, table) + outputs * step
+
+        made = cls(rounded, grown, name=query.name)
+        object.__setattr__(made, "step", step)
+        return made
+
+
+def _common_unit(parts: Floats) -> float:
+    """The largest power of two that divides every part."""
+    nonzero = np.abs(parts[parts != 0])
+    if not nonzero.size:
+        return 1.0
+    mantissa, exponent = np.frexp(np.unique(nonzero))
+    digits = (np.ldexp(mantissa, 53)).astype(np.int64)
+    lowest = digits & -digits
+    return float(np.ldexp(1.0, int((exponent - 53 + np.log2(lowest)).min())))
+
+
+def _model(content: Mapping[str, Any]) -> Model:
+    kinds: dict[str, type[CoupledChain] | type[JointChain]] = {
+        CoupledChain.schema: CoupledChain,
+        JointChain.schema: JointChain,
+    }
+    schema = content.get("schema")
+    if schema not in kinds:
+        raise InputError(f"plan: chain of unknown schema {schema!r}")
+    return kinds[schema].from_dict(content)

@@ -1,0 +1,7 @@
+"""THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
+
+from csdp.publisher.gate import Publisher
+from csdp.publisher.records import Batch, Release, Skipped
+from csdp.publisher.sources import AgedSource, PanelSource
+
+__all__ = ["AgedSource", "Batch", "PanelSource", "Publisher", "Release", "Skipped"]

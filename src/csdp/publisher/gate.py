@@ -1,0 +1,428 @@
+"""THE GATE. Nothing is published except through here: reserve in the ledger, release, commit, in that order.
+
+A crash after the reservation loses the tick (it stays charged and is never published); a crash before it loses
+nothing. Whether a tick is released or refused depends on the plan, the ticks and which readings were missing, never
+on a value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp import fran
+from csdp.accountant import Accountant, State
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
+from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
+from csdp.noise import Randomness
+from csdp.panel import Panel
+from csdp.plan import ALGORITHM, Plan
+from csdp.publisher.records import Batch, Release, Skipped
+from csdp.publisher.refusal import explained
+from csdp.publisher.sources import AgedSource, PanelSource
+
+Floats = npt.NDArray[np.float64]
+OnRefusal = Literal["raise", "skip"]
+
+#: Ticks that are reserved, released and committed together in a batch.
+CHUNK = 100
+
+
+class Publisher:
+    """Publishes one dataset under one plan, never above its limits.
+
+    Args:
+        plan: what is published; its bound must be sound.
+        dataset: name in the ledger. ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
+        budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
+        event_limit: limit for the plain epsilon-DP of one record. lifetime_limit: for what all releases tell of one.
+        on_refusal: "raise" BudgetExceeded, or "skip" the tick.
+        unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
+
+    >>> import tempfile
+    >>> from csdp import CoupledChain, Mean
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Publisher(plan, dataset="ward-7", ledger=f"{folder}/ledger.db", budget=0.3) as publisher:
+    ...         first = publisher.push([0], time=1)
+    ...         second = publisher.push([1], time=2)
+    ...         len(second.values), round(second.epsilon_s, 4), round(publisher.remaining()["budget"], 4)
+    (1, 0.1966, 0.1034)
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        dataset: str,
+        ledger: str | Path | Ledger,
+        budget: float | None = None,
+        event_limit: float | None = None,
+        lifetime_limit: float | None = None,
+        on_refusal: OnRefusal = "raise",
+        unsafe_seed: int | None = None,
+    ) -> None:
+        if not plan.certified.sound:
+            raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+        if on_refusal not in {"raise", "skip"}:
+            raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
+        self.plan = plan
+        self.dataset = dataset
+        self.limits = _limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
+        self.accountant = Accountant(plan)
+        self._on_refusal = on_refusal
+        self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
+        self._owns = not isinstance(ledger, Ledger)
+        self._ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+        try:
+            self._ledger.register(
+                dataset,
+                limits=self.limits,
+                chain_digest=plan.chain.digest,
+                plan_digest=plan.digest,
+                plan_json=json.dumps(plan.record()),
+                guarantee=self.guarantee(),
+                fit_cost=plan.model.fit_cost,
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._fran = fran.init(plan)
+        self._observed: int | None = None
+
+    # ---- context ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the ledger if this publisher opened it."""
+        if self._owns:
+            self._ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- publishing ------------------------------------------------------------------------------------------------
+
+    def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
+        """Take in the snapshot of one tick (state numbers, -1 where missing) and publish what has aged enough.
+
+        Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
+        output: no noise is drawn, nothing is charged.
+        """
+        tick = int(time)
+        if self._observed is not None and tick <= self._observed:
+            return self._recorded(tick)
+        absent = np.full(self.plan.model.sequences, -1, dtype=np.int8)
+        if self._observed is not None:
+            gap = tick - self._observed - 1
+            for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
+                self._fran = fran.observe(self._fran, absent)
+        self._fran = fran.observe(self._fran, snapshot)
+        self._observed = tick
+        if self._fran.reason:
+            return Skipped(tick, self._fran.reason)
+        granted = self._reserve([(tick, self._fran.stale)])[0]
+        if isinstance(granted, Skipped):
+            return granted
+        if isinstance(granted, Published):
+            return Release.of(granted)
+        output = fran.release(self._fran, self._randomness)
+        assert output is not None
+        return Release.of(self._ledger.commit(granted, self._output(granted, output)))
+
+    def publish(self, source: Panel | AgedSource, *, progress: Any = None) -> Batch:
+        """Publish every tick of a panel (or another aged source) that the limits allow.
+
+        `progress(done, total)` is called as ticks are finished.
+        """
+        aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
+        ready: list[tuple[int, int]] = []
+        skipped: list[Skipped] = []
+        for tick, stale, reason in aged.availability(self.plan):
+            if reason:
+                skipped.append(Skipped(tick, reason))
+            else:
+                ready.append((tick, stale))
+        releases: list[Release] = []
+        for start in range(0, len(ready), CHUNK):
+            chunk = ready[start : start + CHUNK]
+            self._publish_chunk(aged, chunk, releases, skipped)
+            if progress is not None:
+                progress(min(start + CHUNK, len(ready)), len(ready))
+        return Batch(tuple(sorted(releases, key=lambda r: r.tick)), tuple(sorted(skipped, key=lambda r: r.tick)))
+
+    def _publish_chunk(
+        self,
+        source: AgedSource,
+        chunk: Sequence[tuple[int, int]],
+        releases: list[Release],
+        skipped: list[Skipped],
+    ) -> None:
+        stale = dict(chunk)
+        refusal: BudgetExceeded | None = None
+        try:
+            answers = self._reserve(chunk)
+        except _StoppedError as stopped:
+            answers, refusal = stopped.before, stopped.error
+        releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
+        skipped.extend(answer for answer in answers if isinstance(answer, Skipped))
+        granted = [answer for answer in answers if isinstance(answer, Reserved)]
+        exact = source.answers(self.plan, [reserved.tick for reserved in granted]) if granted else ()
+        outputs = []
+        for reserved, answer in zip(granted, exact, strict=True):
+            output = fran.noisy(self.plan, answer, stale[reserved.tick], self._randomness)
+            outputs.append((reserved, self._output(reserved, output)))
+        releases.extend(Release.of(done) for done in self._ledger.commit_many(outputs))
+        if refusal is not None:
+            raise refusal
+
+    def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
+        ages = self.plan.ages
+        content = asdict(output)
+        content["ages"] = ages[0] if len(set(ages)) == 1 else list(ages)
+        content["epsilon_s"] = reserved.charge["present"]
+        return content
+
+    def _recorded(self, tick: int) -> Release:
+        for published in self._ledger.published(self.dataset):
+            if published.tick == tick:
+                return Release.of(published)
+        raise LedgerConflictError(
+            f"tick {tick} is not after tick {self._observed}, and it was not published; ticks must come in order"
+        )
+
+    # ---- the rule --------------------------------------------------------------------------------------------------
+
+    def _reserve(self, wanted: Sequence[tuple[int, int]]) -> list[Reserved | Published | Skipped]:
+        stop = self._on_refusal == "raise"
+        requests = [Request(tick, self.plan.query.name, detail=stale) for tick, stale in wanted]
+        found = self._ledger.reserve(self.dataset, requests, self._admit, plan_digest=self.plan.digest, stop=stop)
+        answers: list[Reserved | Published | Skipped] = []
+        for answer in found:
+            if not isinstance(answer, Refused):
+                answers.append(answer)
+            elif answer.error is not None and stop:
+                error = self._explained(answer.error, answer.tick)
+                if len(wanted) == 1:
+                    raise error
+                raise _StoppedError(answers, error)
+            else:
+                answers.append(Skipped(answer.tick, answer.reason))
+        return answers
+
+    def _admit(self, last: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
+        """The admissibility rule; runs inside the ledger's transaction."""
+        stale = int(request.detail)
+        state = self.accountant.start() if last is None else self.accountant.restore(last["accountant"])
+        fresh = self.accountant.release(state, request.tick, stale=stale > 0)
+        count = (0 if last is None else int(last["releases"])) + 1
+        worst_stale = max(stale, 0 if last is None else int(last["stale"]))
+        charge = {
+            "present": self.accountant.leakage(fresh).epsilon,
+            "event": self.accountant.event_level(worst_stale),
+            "algorithm": ALGORITHM,
+        }
+        if self.limits["lifetime_limit"] is not None:
+            charge["lifetime"] = self._lifetime(count, worst_stale)
+        self._check("budget", charge["present"], lambda: self.accountant.leakage(state, request.tick).epsilon)
+        self._check("event_limit", charge["event"], lambda: 0.0)
+        self._check(
+            "lifetime_limit", charge.get("lifetime", 0.0), lambda: self._lifetime(max(count - 1, 1), worst_stale)
+        )
+        cost = (0.0 if last is None else float(last["cost"])) + self.accountant.history_cost()
+        return Admission({"accountant": fresh.to_dict(), "releases": count, "stale": worst_stale, "cost": cost}, charge)
+
+    def _lifetime(self, releases: int, stale: int) -> float:
+        for_ever = self._lifetime_for_ever(stale)
+        limit = self.limits["lifetime_limit"]
+        if limit is not None and for_ever <= limit:
+            return for_ever
+        return min(for_ever, self.accountant.lifetime(releases, stale=stale))
+
+    def _lifetime_for_ever(self, stale: int) -> float:
+        if stale not in self._lifetimes:
+            self._lifetimes[stale] = self.accountant.lifetime(None, stale=stale)
+        return self._lifetimes[stale]
+
+    @cached_property
+    def _lifetimes(self) -> dict[int, float]:
+        return {}
+
+    def _check(self, name: str, value: float, spent_now: Callable[[], float]) -> None:
+        limit = self.limits[name]
+        if limit is None or value <= limit:
+            return
+        spent = spent_now()
+        words = {
+            "budget": "the leakage of the present",
+            "event_limit": "the plain epsilon-DP of a record",
+            "lifetime_limit": "what all releases tell of a record",
+        }
+        raise BudgetExceeded(
+            f"{self.dataset}: a release would bring {words[name]} to {value:.6g}, above its limit {limit:g} "
+            f"(now {spent:.6g}); nothing was published",
+            limit_name=name,
+            spent=spent,
+            requested=value,
+            remaining=max(0.0, limit - spent),
+        )
+
+    def _explained(self, error: BudgetExceeded, tick: int) -> BudgetExceeded:
+        """Add what would fit; outside of the ledger's lock, because it takes a search."""
+        limit = self.limits["budget"]
+        if error.limit_name != "budget" or limit is None:
+            return error
+        state = self._restored(self._ledger.summary(self.dataset).state) or self.accountant.start()
+        return explained(error, accountant=self.accountant, state=state, tick=tick, limit=limit)
+
+    # ---- questions ---------------------------------------------------------------------------------------------------
+
+    def _restored(self, last: dict[str, Any] | None) -> State | None:
+        return None if last is None else self.accountant.restore(last["accountant"])
+
+    def remaining(self, *, time: int | None = None) -> dict[str, float]:
+        """What is left of every limit, at the newest published tick or at a later one."""
+        last = self._ledger.summary(self.dataset).state
+        left = {}
+        if self.limits["budget"] is not None:
+            state = self._restored(last)
+            now = 0.0 if state is None else self.accountant.leakage(state, time).epsilon
+            left["budget"] = max(0.0, self.limits["budget"] - now)
+        if self.limits["event_limit"] is not None:
+            used = 0.0 if last is None else self.accountant.event_level(int(last["stale"]))
+            left["event_limit"] = max(0.0, self.limits["event_limit"] - used)
+        if self.limits["lifetime_limit"] is not None:
+            used = 0.0 if last is None else self._lifetime(int(last["releases"]), int(last["stale"]))
+            left["lifetime_limit"] = max(0.0, self.limits["lifetime_limit"] - used)
+        return left
+
+    def summary(self) -> dict[str, Any]:
+        """What was published, refused and lost, and the guarantees side by side."""
+        counts = self._ledger.summary(self.dataset)
+        releases = 0 if counts.state is None else int(counts.state["releases"])
+        stale = 0 if counts.state is None else int(counts.state["stale"])
+        state = self._restored(counts.state)
+        present = 0.0 if state is None else self.accountant.leakage(state).epsilon
+        return {
+            "dataset": self.dataset,
+            "published": counts.committed,
+            "refused": counts.refused,
+            "lost": counts.lost,
+            "newest_tick": counts.newest_tick,
+            "limits": dict(self.limits),
+            "present": present,
+            "event_level": self.accountant.event_level(stale),
+            "group_level": self.accountant.group_level(max(releases, 1)),
+            "lifetime": self.accountant.lifetime(max(releases, 1), stale=stale),
+            "guarantee": self.guarantee(),
+        }
+
+    def guarantee(self) -> dict[str, Any]:
+        """The guarantees of this plan in words and numbers, as recorded in the ledger."""
+        plan = self.plan
+        return {
+            "one_release": plan.certified.epsilon,
+            "bound": plan.certified.bound,
+            "adversary": plan.adversary,
+            "event_level": self.accountant.event_level(plan.stale_limit),
+            "algorithm": ALGORITHM,
+            "words": [
+                "Leakage of the present: how much everything published so far tells about anyone's present state, "
+                f"to an {plan.adversary} adversary, if the sequences follow the model.",
+                "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
+                "once it is old enough to be published.",
+                "Group level: plain DP of all correlated records of all releases together, under any model.",
+                "Which readings are missing must not depend on their values.",
+            ],
+        }
+
+    def change_plan(self, plan: Plan, *, from_tick: int, budget: float | None = None) -> Publisher:
+        """Continue the dataset under another plan or chain from a tick on: an explicit act, recorded for ever.
+
+        Rule: the old history counts at most what it told between any two snapshots (under any model if the chain
+        changes), placed at the newest reading it touched, and shrinks under the new chain from there.
+        """
+        if not plan.certified.sound:
+            raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+        limits = self.limits if budget is None else {**self.limits, **_limits(budget=budget)}
+        rule = (
+            "same chain: worst log ratio of the old history between any two snapshots"
+            if plan.chain == self.plan.chain
+            else "new chain: sum of the group-level costs of the old history"
+        )
+        accountant = Accountant(plan)
+
+        def carry(last: dict[str, Any] | None, last_tick: int | None, _: Any) -> Admission:
+            if last is None:
+                begun = {
+                    "accountant": accountant.start(from_tick - 1).to_dict(),
+                    "releases": 0,
+                    "stale": 0,
+                    "cost": 0.0,
+                }
+                return Admission(begun, {"present": 0.0})
+            old = self.accountant.restore(last["accountant"])
+            cost = float(last["cost"])
+            if plan.chain == self.plan.chain:
+                cost = min(cost, self.accountant.largest(old))
+            passed = from_tick - 1 - old.tick
+            state = accountant.resume(cost, from_tick - 1, self.accountant.newest_depth(old) + passed)
+            carried = {**last, "accountant": state.to_dict()}
+            return Admission(carried, {"present": accountant.leakage(state).epsilon})
+
+        self._ledger.change_plan(
+            self.dataset,
+            limits=limits,
+            chain_digest=plan.chain.digest,
+            plan_digest=plan.digest,
+            plan_json=json.dumps(plan.record()),
+            guarantee=self.guarantee(),
+            fit_cost=plan.model.fit_cost,
+            from_tick=from_tick,
+            rule=rule,
+            admit=carry,
+        )
+        return Publisher(
+            plan,
+            dataset=self.dataset,
+            ledger=self._ledger,
+            budget=limits["budget"],
+            event_limit=limits["event_limit"],
+            lifetime_limit=limits["lifetime_limit"],
+            on_refusal=self._on_refusal,
+        )
+
+
+class _StoppedError(Exception):
+    """A batch was refused part of the way; what was granted before is still to be released."""
+
+    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
+        super().__init__(str(error))
+        self.before = before
+        self.error = error
+
+
+def _limits(**given: float | None) -> dict[str, float | None]:
+    limits: dict[str, float | None] = {}
+    for name, value in given.items():
+        if value is None:
+            limits[name] = None
+            continue
+        number = float(value)
+        if not number > 0 or math.isnan(number):
+            raise InputError(f"{name}: {value} given; a limit is a positive number (or None for no limit)")
+        limits[name] = number
+    return limits

@@ -1,0 +1,54 @@
+"""What comes out of the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from csdp.ledger import Published
+
+
+@dataclass(frozen=True)
+class Release:
+    """One published tick."""
+
+    tick: int
+    values: tuple[float, ...]
+    estimate: tuple[float, ...]
+    standard_error: tuple[float, ...]
+    ages: int | tuple[int, ...]
+    stale: int
+    epsilon_s: float
+    unsafe: bool = False
+
+    @classmethod
+    def of(cls, published: Published) -> Release:
+        """From what the ledger recorded."""
+        content = dict(published.output)
+        for name in ("values", "estimate", "standard_error"):
+            content[name] = tuple(content[name])
+        if isinstance(content["ages"], list):
+            content["ages"] = tuple(content["ages"])
+        return cls(tick=published.tick, **content)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A tick without output, and why."""
+
+    tick: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What came of a panel."""
+
+    releases: tuple[Release, ...]
+    skipped: tuple[Skipped, ...]
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter(self.releases)
+
+    def __len__(self) -> int:
+        return len(self.releases)

@@ -1,0 +1,73 @@
+"""What would fit where a release was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from csdp.accountant import Accountant, State
+from csdp.errors import BudgetExceeded
+from csdp.plan import Plan
+
+#: How far ahead the first affordable tick is looked for.
+HORIZON = 100_000
+
+
+def explained(
+    error: BudgetExceeded, *, accountant: Accountant, state: State, tick: int, limit: float
+) -> BudgetExceeded:
+    """The same refusal, with the first affordable tick and settings that would fit at every tick."""
+    later = affordable_from(accountant, state, tick, limit)
+    fits = fitting(accountant.plan, error.requested, limit)
+    hints = [f"{name} {value:.4g} would fit at every tick" for name, value in fits.items()]
+    if later is not None:
+        hints.insert(0, f"it could be afforded from tick {later} on if nothing is published before")
+    return BudgetExceeded(
+        "; ".join([str(error), ", or ".join(hints)] if hints else [str(error)]),
+        limit_name=error.limit_name,
+        spent=error.spent,
+        requested=error.requested,
+        remaining=error.remaining,
+        fits=fits,
+        affordable_from=later,
+    )
+
+
+def affordable_from(accountant: Accountant, state: State, tick: int, limit: float) -> int | None:
+    """The first tick after `tick` at which a release would be admitted if nothing is published before."""
+
+    def cost(at: int) -> float:
+        return accountant.leakage(accountant.release(state, at)).epsilon
+
+    wait = 1
+    while cost(tick + wait) > limit:
+        wait *= 2
+        if wait > HORIZON:
+            return None
+    low, high = tick + wait // 2, tick + wait
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if cost(middle) <= limit else (middle, high)
+    return high
+
+
+def fitting(plan: Plan, requested: float, limit: float) -> dict[str, Any]:
+    """A noise level, and an age, at which releasing at every tick stays below the ceiling."""
+    fits: dict[str, Any] = {}
+    level = plan.epsilon_c
+    for _ in range(30):
+        level *= min(0.9, max(0.1, limit / max(requested, 1e-300)))
+        if _long_run(plan, plan.ages, level) <= limit:
+            fits["epsilon_c"] = level
+            break
+    for more in (1, 2, 3, 5, 8, 13, 21):
+        ages = tuple(age + more for age in plan.ages)
+        if _long_run(plan, ages, plan.epsilon_c) <= limit:
+            fits["age"] = min(ages)
+            break
+    return fits
+
+
+def _long_run(plan: Plan, ages: Sequence[int], epsilon_c: float) -> float:
+    other = Plan(plan.chain, plan.query, ages, epsilon_c, adversary=plan.adversary)
+    return Accountant(other, state="scalar").limit().epsilon

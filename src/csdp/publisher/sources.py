@@ -1,0 +1,55 @@
+"""Where aged answers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp import fran
+from csdp.errors import InputError
+from csdp.panel import Panel
+from csdp.plan import Plan
+
+Floats = npt.NDArray[np.float64]
+
+
+@runtime_checkable
+class AgedSource(Protocol):
+    """Where aged answers come from: an in-memory panel, a stream, or a table engine.
+
+    `availability` tells which ticks could be released and how stale they are, from which readings are missing alone;
+    only for ticks that the ledger has granted are `answers` asked.
+    """
+
+    def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
+        """(tick, staleness, reason why not, or empty) in order of ticks."""
+
+    def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
+        """The query on the aged snapshots of some ticks, exact, on the plan's lattice (ticks, d)."""
+
+
+class PanelSource:
+    """A panel as a source of aged answers."""
+
+    def __init__(self, panel: Panel, plan: Plan) -> None:
+        if len(panel.names) != plan.model.sequences:
+            raise InputError(f"panel: {len(panel.names)} sequences given; the chain has {plan.model.sequences}")
+        self._panel = panel
+
+    @cached_property
+    def _filled(self) -> npt.NDArray[Any]:
+        return fran.fill(self._panel.states)
+
+    def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
+        """Which ticks could be released, from which readings are missing alone."""
+        stale, reasons = fran.availability(plan, self._panel.states < 0)
+        for i, tick in enumerate(self._panel.ticks.tolist()):
+            yield tick, int(stale[i]), reasons[i]
+
+    def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
+        """The query on the aged snapshots of some ticks."""
+        return fran.answers(plan, self._filled, np.asarray(ticks, dtype=np.intp) - int(self._panel.ticks[0]))

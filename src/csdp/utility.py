@@ -1,0 +1,181 @@
+"""How far a release is from the present: first and second moments of the aged and the present answer.
+
+Pairs of sequences of a coupled chain evolve among themselves, so moments of additive queries need pair laws only:
+with M the (s m) x (s m) matrix of pair laws, `M = Q M Q^T` between different sequences, and
+`Pr(x_j(n) = a, x_l(n + h) = b) = (M (Q^h)^T)[(j, a), (l, b)]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.aging import AgedLaw, index_parts
+from csdp.chain import CoupledChain, Model
+from csdp.errors import CsdpError, InputError
+from csdp.queries import FoldQuery, Query
+
+Floats = npt.NDArray[np.float64]
+
+#: Sequences times states of a component up to which pair laws are kept.
+PAIR_SIZE = 4000
+#: Snapshots of the simulation that stands in where neither pair laws nor the joint law fit.
+SIMULATED_STEPS = 4000
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and covariances of the aged answer f(z) and the present answer f(x), and how they were found."""
+
+    mean_aged: Floats  # (d,)
+    mean_now: Floats  # (d,)
+    cov_aged: Floats  # (d, d)
+    cov_now: Floats  # (d, d)
+    cross: Floats  # (d, d), Cov(f(z), f(x))
+    how: str
+
+    def linear_estimate(self, noise_variance: float) -> tuple[Floats, Floats, Floats]:
+        """(offset, gain, standard error) of the best linear estimate `offset + gain @ y` of the present answer.
+
+        `gain = Cov(f(x), f(z)) (Cov f(z) + noise)^-1`; its error is never above that of publishing the mean.
+        """
+        d = self.mean_aged.size
+        spread = self.cov_aged + noise_variance * np.eye(d)
+        gain = np.linalg.solve(spread.T, self.cross).T
+        offset = self.mean_now - gain @ self.mean_aged
+        left = np.diag(self.cov_now - gain @ self.cross)
+        return offset, np.asarray(gain, dtype=np.float64), np.sqrt(np.maximum(left, 0.0))
+
+
+def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
+    """Means and covariances of what a release reads and of the present answer.
+
+    >>> from csdp import Mean
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> m = moments(chain, Mean(), ages=(2, 2))
+    >>> round(float(m.cov_now[0, 0]), 4), round(float(m.cross[0, 0]), 5)
+    (0.1359, 0.02174)
+    """
+    additive = isinstance(query, FoldQuery) and query.fold == "sum"
+    if additive and isinstance(model, CoupledChain) and model.initial is None:
+        parts = model.components()
+        if max(len(part) for part in parts) * model.states <= PAIR_SIZE:
+            assert isinstance(query, FoldQuery)
+            return _by_pairs(model, query, ages, parts)
+    try:
+        return _by_joint_law(model, query, ages)
+    except CsdpError:
+        return _by_simulation(model, query, ages)
+
+
+def _by_pairs(model: CoupledChain, query: FoldQuery, ages: Sequence[int], components: list[tuple[int, ...]]) -> Moments:
+    """Sum over components of moments from pair laws."""
+    table = model.value_table
+    scale = query.divisor(table)
+    outputs = len(query.output_names(model.names, table))
+    total = [
+        np.zeros(outputs),
+        np.zeros((outputs, outputs)),
+        np.zeros((outputs, outputs)),
+        np.zeros((outputs, outputs)),
+    ]
+    for members in components:
+        sub = model if len(members) == model.sequences else model.subchain(members)
+        parts = query.parts(table, members) / scale
+        place = (
+            np.array(members) if parts.shape[2] == len(members) and outputs == model.sequences else np.arange(outputs)
+        )
+        mean, now, aged, cross = _component_moments(sub, parts, [ages[i] for i in members])
+        total[0][place] += mean
+        for target, found in zip(total[1:], (now, aged, cross), strict=True):
+            target[np.ix_(place, place)] += found
+    return Moments(total[0], total[0], total[2], total[1], total[3], "pair laws")
+
+
+def _component_moments(model: CoupledChain, parts: Floats, ages: list[int]) -> tuple[Floats, Floats, Floats, Floats]:
+    s, m = model.sequences, model.states
+    margins = model.marginals()
+    weights = parts.reshape(s * m, -1) - np.repeat(np.einsum("ia,iad->id", margins, parts), m, axis=0)
+    mean = np.einsum("ia,iad->d", margins, parts)
+    pairs = pair_laws(model, margins)
+    q_transposed = model.q_matrix().T.tocsr()
+    # carried[h] = (Q^T)^h w: a weight on states h steps later, seen from now
+    carried = [weights]
+    for _ in range(max(ages)):
+        carried.append(q_transposed @ carried[-1])
+    old = np.repeat(ages, m)
+    d = weights.shape[1]
+    aged, cross = np.zeros((d, d)), np.zeros((d, d))
+    distinct = sorted(set(ages))
+    masked = {age: np.where((old == age)[:, None], weights, 0.0) for age in distinct}
+    for age in distinct:
+        cross += masked[age].T @ pairs @ carried[age]
+        for other in distinct:
+            if other > age:
+                continue
+            later = masked[other]
+            for _ in range(age - other):
+                later = q_transposed @ later
+            both = masked[age].T @ pairs @ later
+            aged += both if other == age else both + both.T
+    return mean, weights.T @ pairs @ weights, aged, cross
+
+
+def pair_laws(model: CoupledChain, margins: Floats) -> Floats:
+    """M[(j, a), (l, b)] = Pr(x_j = a, x_l = b) under the stationary law, (s m, s m)."""
+    s, m = model.sequences, model.states
+    q = model.q_matrix()
+    flat = margins.ravel()
+    pairs = np.multiply.outer(flat, flat)
+    same = np.kron(np.eye(s), np.ones((m, m))) > 0
+    diagonal = np.diag(flat)
+    pairs[same] = diagonal[same]
+    for _ in range(100_000):
+        fresh = np.asarray(q @ np.asarray(q @ pairs).T)
+        fresh[same] = diagonal[same]
+        change = float(np.abs(fresh - pairs).max())
+        pairs = fresh
+        if change < 1e-15:
+            return pairs
+    raise CsdpError("pair laws did not settle; the chain mixes too slowly")
+
+
+def _by_joint_law(model: Model, query: Query, ages: Sequence[int]) -> Moments:
+    s, m = model.sequences, model.states
+    table = model.value_table
+    if isinstance(query, FoldQuery):
+        aged = AgedLaw(model, query.parts(table), ages=ages, fold=query.fold)
+        read = aged.classes / query.divisor(table)
+    else:
+        aged = AgedLaw(model, index_parts(s, m), ages=ages)
+        read = query.evaluate(np.array(np.unravel_index(aged.classes[:, 0].astype(np.intp), (m,) * s)).T, table)
+    states = np.array(np.unravel_index(np.arange(model.size), (m,) * s)).T
+    now = query.evaluate(states, table)
+    measure = aged.mass.measure
+    law, base = measure.sum(axis=1), measure.sum(axis=0)
+    mean_now, mean_aged = law @ now, base @ read
+    off_now, off_read = now - mean_now, read - mean_aged
+    cross = off_read.T @ measure.T @ off_now
+    cov_aged, cov_now = (off_read.T * base) @ off_read, (off_now.T * law) @ off_now
+    return Moments(mean_aged, mean_now, cov_aged, cov_now, cross, "joint law")
+
+
+def _by_simulation(model: Model, query: Query, ages: Sequence[int]) -> Moments:
+    """Moments from one long simulated path; for estimates only, never for a certificate."""
+    if model.initial is not None:
+        raise InputError("moments: with an initial law and so many snapshots neither a closed form nor a path helps")
+    oldest = max(ages)
+    path = model.simulate(SIMULATED_STEPS + oldest, seed=0)
+    table = model.value_table
+    now = np.array([query.evaluate(row, table) for row in path[oldest:].astype(np.intp)])
+    steps = np.arange(oldest, path.shape[0])
+    lag = np.asarray(ages)
+    read = np.array([query.evaluate(path[t - lag, np.arange(model.sequences)].astype(np.intp), table) for t in steps])
+    mean_now, mean_aged = now.mean(axis=0), read.mean(axis=0)
+    off_now, off_read = now - mean_now, read - mean_aged
+    n = len(steps)
+    cov = (off_read.T @ off_read / n, off_now.T @ off_now / n, off_read.T @ off_now / n)
+    return Moments(mean_aged, mean_now, cov[0], cov[1], cov[2], "simulation")

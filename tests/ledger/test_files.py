@@ -1,0 +1,336 @@
+"""The SQLite file: who may read it, and what happens when it is not what it should be."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
+from csdp.ledger import Ledger, Refused
+from ledger.rules import ask, register, reserve_one
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def beside(path: Path) -> dict[str, bytes]:
+    """Everything in the ledger's directory, to see that nothing changed."""
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
+
+
+def filled(path: Path, releases: int = 50) -> Path:
+    with Ledger.open(path) as ledger:
+        register(ledger)
+        ask(ledger, range(releases))
+    return path
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_every_file_is_for_its_owner_only(path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with Ledger.open(path) as ledger:
+            register(ledger)
+            assert {file.name for file in path.parent.iterdir()} == {
+                "ledger.db",
+                "ledger.db-wal",
+                "ledger.db-shm",
+            }
+            assert {mode(file) for file in path.parent.iterdir()} == {0o600}
+        assert [file.name for file in path.parent.iterdir()] == ["ledger.db"]
+        assert mode(path) == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_verify_tells_when_others_can_read_the_file(path: Path) -> None:
+    filled(path).chmod(0o644)
+    with Ledger.open(path) as ledger:
+        assert "ledger.db can be opened by other users; chmod 600 it" in map(str, ledger.verify())
+
+
+def test_paths_and_urls_lead_to_the_same_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(path)
+    monkeypatch.chdir(path.parent)
+    for where in (
+        path,
+        str(path),
+        f"sqlite:///{path}",
+        "sqlite:///ledger.db",
+        "ledger.db",
+        Path("ledger.db"),
+    ):
+        with Ledger.open(where, create=False) as ledger:
+            os.chdir("/")  # later connections still find it
+            assert [dataset.name for dataset in ledger.datasets()] == ["ward-7"]
+            os.chdir(path.parent)
+
+
+def test_a_strange_name_is_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "ward 7?mode=ro&x=%41#ü.db"
+    filled(path)
+    assert path.exists()
+    with Ledger.open(path) as ledger:
+        assert ledger.verify() == []
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "",
+        ":memory:",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://host/db",
+        "sqlite:///x.db?mode=memory",
+        "http://[/",
+    ],
+)
+def test_what_is_no_place_for_a_ledger(where: str) -> None:
+    with pytest.raises(InputError):
+        Ledger.open(where)
+
+
+def test_settings_are_checked(path: Path) -> None:
+    with pytest.raises(InputError, match="timeout"):
+        Ledger.open(path, timeout=0)
+    with pytest.raises(LedgerError, match="directory does not exist"):
+        Ledger.open(path.parent / "nowhere" / "ledger.db")
+    with pytest.raises(LedgerError, match="not a file"):
+        Ledger.open(path.parent)
+    with pytest.raises(LedgerError, match="does not exist"):
+        Ledger.open(path, create=False)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"time,value\n1,2\n" * 100, os.urandom(8192)])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_what_is_not_a_database_is_refused_and_left_alone(path: Path, content: bytes, read_only: bool) -> None:
+    path.write_bytes(content)
+    with pytest.raises(LedgerCorruptError):
+        Ledger.open(path, read_only=read_only)
+    assert beside(path) == {"ledger.db": content}
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_a_database_of_another_program_is_refused_and_left_alone(path: Path, journal: str) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA journal_mode = {journal}")
+        other.execute("CREATE TABLE patients (name TEXT)")
+        other.commit()
+    before = beside(path)
+    for read_only in (False, True):
+        with pytest.raises(LedgerCorruptError, match="another program"):
+            Ledger.open(path, read_only=read_only)
+    assert beside(path) == before
+
+
+@pytest.mark.parametrize("keep", [50, 100, 4096, 4097, 12_288, 0.5, 0.99])
+def test_a_truncated_file_is_refused_and_left_alone(path: Path, keep: float) -> None:
+    size = filled(path).stat().st_size
+    os.truncate(path, int(keep if keep > 1 else keep * size))
+    before = beside(path)
+    for _ in range(2):
+        with pytest.raises(LedgerCorruptError):
+            Ledger.open(path)
+    assert {name: beside(path)[name] for name in before} == before
+
+
+def test_a_damaged_page_raises_or_is_found_and_is_never_written_over(path: Path) -> None:
+    content = bytearray(filled(path, 300).read_bytes())
+    pages = len(content) // 4096
+    for page in range(1, pages):
+        damaged = bytearray(content)
+        damaged[page * 4096 : (page + 1) * 4096] = os.urandom(4096)
+        path.write_bytes(damaged)
+        problems = []
+        try:
+            with Ledger.open(path, read_only=True) as ledger:
+                problems = ledger.verify()
+        except LedgerCorruptError as error:
+            problems = [error]  # type: ignore[list-item]
+        assert problems, f"page {page} of {pages}"
+        assert path.read_bytes() == damaged
+
+
+def test_a_flipped_byte_in_a_payload_is_found(path: Path) -> None:
+    content = bytearray(filled(path).read_bytes())
+    spot = content.rindex(b'"count":17,')
+    content[spot + 8] = ord("2")
+    path.write_bytes(content)
+    with Ledger.open(path, read_only=True) as ledger:
+        assert any("hash chain" in str(problem) for problem in ledger.verify())
+
+
+def test_a_missing_ledger_with_its_log_left_is_not_started_anew(path: Path) -> None:
+    with Ledger.open(path) as ledger:
+        register(ledger)
+        shutil.copy(f"{path}-wal", path.parent / "kept")
+    path.unlink()
+    shutil.move(path.parent / "kept", f"{path}-wal")
+    with pytest.raises(LedgerError, match="removed, perhaps by mistake"):
+        Ledger.open(path)
+    assert not path.exists()
+
+
+def test_a_copy_made_while_in_use_needs_the_write_ahead_log(path: Path, tmp_path: Path) -> None:
+    """The advice of docs/ledger-format.md: SQLite's own backup takes everything."""
+    with Ledger.open(path) as ledger:
+        register(ledger)
+        reserve_one(ledger, 1)
+        with (
+            closing(sqlite3.connect(path)) as source,
+            closing(sqlite3.connect(tmp_path / "copy.db")) as target,
+        ):
+            source.backup(target)
+        head = ledger.summary("ward-7").head_hash
+    with Ledger.open(tmp_path / "copy.db") as copy:
+        assert copy.verify("ward-7", head=head)[0].what.startswith("copy.db can be opened by other users")
+        assert copy.summary("ward-7").head_hash == head
+
+
+def test_a_locked_ledger_is_busy_and_unchanged(path: Path) -> None:
+    filled(path, 3)
+    with (
+        Ledger.open(path, timeout=0.2) as ledger,
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        for action in (lambda: ask(ledger, [9]), lambda: register(ledger, "ward-8")):
+            with pytest.raises(LedgerBusyError, match="locked by another process"):
+                action()
+        assert ledger.summary("ward-7").reserved == 3  # readers are not held up
+        other.execute("ROLLBACK")
+        reserve_one(ledger, 9)
+        assert ledger.verify() == []
+
+
+def test_too_many_threads_at_once_are_told_to_wait(path: Path) -> None:
+    filled(path, 1)
+    with Ledger.open(path, timeout=0.1) as ledger:
+        held = [ledger._database.engine.connect() for _ in range(15)]
+        with pytest.raises(LedgerBusyError, match="every connection"):
+            ask(ledger, [9])
+        with pytest.raises(LedgerBusyError, match="every connection"):
+            ledger.datasets()
+        for connection in held:
+            connection.close()
+
+
+# ---- a small file system of our own, for a disk that is full or read-only
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "csdp-test", folder], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def remount(folder: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
+
+
+def test_a_full_disk_writes_nothing_and_recovers(small_disk: Path) -> None:
+    with Ledger.open(small_disk / "ledger.db") as ledger:
+        register(ledger)
+        returned = 0
+        with pytest.raises(LedgerError, match="disk"):  # noqa: PT012 - whichever step meets the end
+            for tick in range(100_000):
+                held = reserve_one(ledger, tick)
+                ledger.commit(held, {"value": tick, "text": "x" * 2000})
+                returned += 1
+        remount(small_disk, "size=8m")
+        summary = ledger.summary("ward-7")
+        assert returned == summary.committed <= summary.reserved <= returned + 1
+        assert ledger.verify() == []
+        reserve_one(ledger, 100_001)
+    with Ledger.open(small_disk / "ledger.db") as ledger:
+        assert ledger.verify() == []
+
+
+def test_a_full_disk_leaves_no_half_ledger_and_no_half_output(small_disk: Path) -> None:
+    (small_disk / "filler").write_bytes(b"x" * 1_040_000)
+    with pytest.raises(LedgerError, match="cannot be created"):
+        Ledger.open(small_disk / "ledger.db")
+    assert [file.name for file in small_disk.iterdir()] == ["filler"]
+    (small_disk / "filler").write_bytes(b"x" * 500_000)
+    with Ledger.open(small_disk / "ledger.db") as ledger:
+        register(ledger)
+        held = reserve_one(ledger, 1)
+        with pytest.raises(LedgerError, match="cannot be written"):
+            ledger.commit(held, {"values": [0.123456789] * 60_000})
+        assert list((small_disk / "ledger.db.outputs").iterdir()) == []
+        assert ledger.summary("ward-7").committed == 0
+        (small_disk / "filler").unlink()
+        ledger.commit(held, {"values": [0.123456789] * 20_000})
+        assert ledger.verify() == []
+
+
+def test_a_read_only_disk_can_be_read_and_not_written(small_disk: Path) -> None:
+    path = filled(small_disk / "ledger.db", 3)
+    remount(small_disk, "ro")
+    before = beside(path)
+    with pytest.raises(LedgerError, match="read-only"):
+        Ledger.open(path)
+    with pytest.raises(LedgerError, match=r"cannot be created: Read-only"):
+        Ledger.open(small_disk / "new.db")
+    with Ledger.open(path, read_only=True) as ledger:
+        assert ledger.verify() == []
+        assert len(list(ledger.entries("ward-7"))) == 4
+    assert beside(path) == before
+
+
+def test_a_ledger_that_becomes_read_only_writes_nothing(small_disk: Path) -> None:
+    path = filled(small_disk / "ledger.db", 3)
+    with closing(sqlite3.connect(path)):
+        pass
+    with Ledger.open(path) as ledger:
+        ledger._database.engine.dispose()
+        remount(small_disk, "ro")
+        with pytest.raises(LedgerError):
+            ask(ledger, [9])
+        remount(small_disk, "rw")
+        assert not isinstance(ask(ledger, [9])[0], Refused)
+        assert ledger.verify() == []
+
+
+def test_no_statement_of_a_publication_walks_the_log(path: Path) -> None:
+    """Otherwise each release would cost more than the one before."""
+    filled(path)
+    seen: list[tuple[str, Any]] = []
+    with Ledger.open(path) as ledger:
+
+        def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+            if statement.startswith(("SELECT", "UPDATE")):
+                seen.append((statement, parameters))
+
+        sa.event.listen(ledger._database.engine, "before_cursor_execute", note)
+        ledger.commit(reserve_one(ledger, 2000), {"value": 1.0})
+        ask(ledger, [5, 2000, 2001], limit=0)
+    assert len(seen) >= 8
+    with closing(sqlite3.connect(path)) as connection:
+        for statement, parameters in seen:
+            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            assert all(
+                re.search(r"SEARCH .* \((name=\?|dataset=\? AND (seq|tick|number)=\?)", line) for line in plan
+            ), plan
