@@ -1,0 +1,1 @@
+"""Measured against peers and physical limits, ratios in one run."""

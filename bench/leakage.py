@@ -1,0 +1,127 @@
+"""Exact leakage: time and peak memory, as ratios to one product of two 4096 x 4096 matrices in the same process.
+
+`python -m bench.leakage` prints the table. Every case runs in a process of its own, so that its peak memory is its own.
+Chain: p = q, self coupling .8, the rest shared; mean, age 5, epsilon_c 1, the stationary law included.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from csdp import CoupledChain, Mean, leakage
+from csdp.leakage import lineage
+
+#: name -> (kind, sequences, p, target ratio or None)
+CASES: dict[str, tuple[str, int, float, float | None]] = {
+    "all-to-all 12, general couplings": ("dense", 12, 0.3, 1.0),
+    "all-to-all 12, equal couplings": ("equal", 12, 0.3, 1.0),
+    "ring 16": ("ring", 16, 0.3, 1.0),
+    "ring 20": ("ring", 20, 0.3, 15.0),
+    "exchangeable 1,000": ("equal", 1000, 0.3, 5.0),
+    "all-to-all 12, general, persistent": ("dense", 12, 0.01, 5.0),
+    "ring 16, persistent": ("ring", 16, 0.01, 10.0),
+    "all-to-all 8, general": ("dense", 8, 0.3, None),
+    "all-to-all 10, general": ("dense", 10, 0.3, None),
+    "all-to-all 14, general": ("dense", 14, 0.3, None),
+    "ring 12": ("ring", 12, 0.3, None),
+    "ring 18": ("ring", 18, 0.3, None),
+    "exchangeable 250": ("equal", 250, 0.3, None),
+    "exchangeable 500": ("equal", 500, 0.3, None),
+    "lineage, 100,000 x 8 neighbours, age 50": ("lineage", 100_000, 0.3, None),
+}
+
+
+def make_chain(kind: str, s: int, p: float) -> CoupledChain:
+    """The chain of a case."""
+    move = [[1 - p, p], [p, 1 - p]]
+    if kind == "ring":
+        weights = {(j, j): 0.8 for j in range(s)}
+        for j in range(s):
+            weights[j, (j + 1) % s] = weights[j, (j - 1) % s] = 0.1
+        return CoupledChain(weights, move)
+    if kind == "lineage":
+        from scipy.sparse import coo_array
+
+        random = np.random.default_rng(0)
+        rows = np.repeat(np.arange(s), 9)
+        columns = np.column_stack([np.arange(s), random.integers(0, s, (s, 8))]).ravel()
+        values = np.tile([0.8] + [0.025] * 8, s)
+        return CoupledChain(coo_array((values, (rows, columns)), shape=(s, s)).tocsr(), move)
+    coupling = np.full((s, s), 0.2 / (s - 1))
+    np.fill_diagonal(coupling, 0.8)
+    if kind == "dense":
+        # Unequal couplings, so that no symmetry can be used.
+        coupling *= 1 + 0.1 * np.random.default_rng(0).random((s, s))
+        coupling /= coupling.sum(axis=1, keepdims=True)
+    return CoupledChain(coupling, move)
+
+
+def run_case(name: str) -> dict[str, Any]:
+    """Measure one case in this process."""
+    kind, s, p, target = CASES[name]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    value = 0.0
+    for _ in range(2):  # a fresh chain each time: the second run is warm code, not remembered laws
+        chain = make_chain(kind, s, p)
+        start = time.perf_counter()
+        if kind == "lineage":
+            value = float(lineage(chain, 50).ranges.max())
+        else:
+            value = leakage(chain, Mean(), ages=5, epsilon_c=1.0, bound="exact").epsilon
+        seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    matrix = np.random.default_rng(0).random((4096, 4096))
+    products = []
+    for _ in range(3):
+        start = time.perf_counter()
+        matrix @ matrix
+        products.append(time.perf_counter() - start)
+    unit = sorted(products)[1]
+    return {
+        "case": name,
+        "epsilon": value,
+        "cold_s": seconds[0],
+        "warm_s": seconds[1],
+        "matmul_s": unit,
+        "ratio": seconds[1] / unit,
+        "target": target,
+        "peak_MiB": peak / 1024,
+        "start_MiB": before / 1024,
+    }
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure every case, each in a process of its own."""
+    records = []
+    for name in CASES:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.leakage", name], capture_output=True, text=True, check=True
+        )
+        records.append(json.loads(done.stdout))
+        print_row(records[-1])
+    return records
+
+
+def print_row(record: dict[str, Any]) -> None:
+    """One line of the table."""
+    target = "-" if record["target"] is None else f"<= {record['target']:g}"
+    print(
+        f"{record['case']:42} ratio {record['ratio']:8.2f}  target {target:6}  warm {record['warm_s']:7.2f} s  "
+        f"cold {record['cold_s']:7.2f} s  peak {record['peak_MiB']:6.0f} MiB  epsilon {record['epsilon']:.6g}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(run_case(sys.argv[1])))
+    else:
+        run()

@@ -1,0 +1,9 @@
+"""The command line: parse, call, print.
+
+Exit codes: 0 done; 2 usage or bad input, with one line on stderr; 3 a release was refused because it would pass a
+limit of its dataset.
+"""
+
+from csdp.cli.app import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,146 @@
+"""`csdp leakage`: how much a release tells about the present."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from csdp.cli import inputs
+from csdp.cli.chain import ChainFile
+from csdp.cli.output import Format, console, printable, progress_bar, show_json
+from csdp.errors import InputError
+
+if TYPE_CHECKING:
+    from csdp.leakage import Leakage, LeakageTable, Setting
+
+
+def leakage(
+    chain: ChainFile,
+    epsilon_c: Annotated[float, typer.Option(help="Noise level of the release; smaller means more noise.")],
+    query: Annotated[
+        str,
+        typer.Option(help="mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."),
+    ] = "mean",
+    age: Annotated[
+        int | None, typer.Option(help="How many steps old the published data is, for all sequences.")
+    ] = None,
+    ages: Annotated[str | None, typer.Option(metavar="A1,A2,...", help="One age per sequence.")] = None,
+    adversary: Annotated[
+        Literal["informed", "uninformed", "any"],
+        typer.Option(help="Who knows, beside the model: every other present value, none, or any part of them."),
+    ] = "informed",
+    bound: Annotated[
+        str | None,
+        typer.Option(
+            help="auto (the sharpest proven bound that fits), exact, profile, two-point, loose, contraction, "
+            "freshness, lineage, group, or the unsound printed-loose and printed-tight.",
+            show_default="all of them, side by side",
+        ),
+    ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help='A table for people, or JSON, where infinity is the string "inf".')
+    ] = "table",
+) -> None:
+    """How much a noisy, aged release tells about the present state of any sequence.
+
+    \b
+    Example:
+      csdp leakage chain.json --query mean --age 2 --epsilon-c 1
+      csdp leakage chain.json --query max --ages 1,3 --epsilon-c 0.5 --adversary any
+      csdp leakage chain.json --age 5 --epsilon-c 1 --bound auto --format json
+
+    Rows marked UNSOUND are formulas that can be below the truth; they are shown for comparison only.
+    """
+    from csdp.leakage import Setting
+    from csdp.queries import parse_query
+
+    if (age is None) == (ages is None):
+        raise InputError("age: give --age for all sequences, or --ages with one each")
+    model = inputs.read_chain(chain)
+    with progress_bar() as progress:
+        setting = Setting.make(
+            model,
+            parse_query(query),
+            ages=age if ages is None else inputs.whole_numbers("ages", ages),
+            epsilon_c=epsilon_c,
+            adversary=adversary,
+            progress=progress,
+        )
+        table = _compute(setting, bound)
+    if form == "json":
+        show_json(as_json(setting, table))
+    else:
+        show_table(setting, table)
+
+
+def _compute(setting: Setting, bound: str | None) -> LeakageTable:
+    from csdp.leakage import LeakageTable
+    from csdp.leakage import leakage as one_bound
+    from csdp.leakage import leakage_table as all_bounds
+
+    _ = setting.scale  # a query that does not fit the model is an error, not a row
+    options: dict[str, Any] = {
+        "ages": setting.ages if len(set(setting.ages)) > 1 else setting.ages[0],
+        "epsilon_c": setting.epsilon_c,
+        "adversary": setting.adversary,
+        "progress": setting.progress,
+    }
+    if bound is None:
+        return all_bounds(setting.model, setting.query, **options)
+    answer = one_bound(setting.model, setting.query, bound=bound, **options)
+    shown = ",".join(map(str, setting.ages[:12])) if len(set(setting.ages)) > 1 else str(setting.ages[0])
+    asked = f"{setting.query.name}, age {shown}, epsilon_c {setting.epsilon_c:g}, {setting.adversary} adversary"
+    return LeakageTable((answer,), {}, f"Leakage of the present: {asked}")
+
+
+def sharpest(table: LeakageTable) -> Leakage | None:
+    """The smallest proven leakage of a table, the one that counts; None where nothing is proven."""
+    return min((row for row in table.rows if row.sound), key=lambda row: row.epsilon, default=None)
+
+
+def as_json(setting: Setting, table: LeakageTable) -> dict[str, Any]:
+    """The answer as data: every bound, the worst case and the components of the sharpest proven one."""
+    from csdp.report.words import UNSOUND_WARNING, guarantee
+
+    best = sharpest(table)
+    shown = (best or table.rows[0]).to_dict()
+    words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
+    return {
+        "chain": setting.model.digest,
+        "query": setting.query.name,
+        "ages": list(setting.ages),
+        "epsilon_c": setting.epsilon_c,
+        "adversary": setting.adversary,
+        "bounds": {
+            row.bound: {key: row.to_dict()[key] for key in ("epsilon", "sound", "assumptions", "reason")}
+            for row in table.rows
+        },
+        "missing": table.missing,
+        "sharpest": None if best is None else best.bound,
+        "witness": shown["witness"],
+        "components": shown["components"],
+        "protects": UNSOUND_WARNING if best is None else words.protects,
+        "does_not_protect": words.exposes,
+    }
+
+
+def show_table(setting: Setting, table: LeakageTable) -> None:
+    """The answer for people: the bounds, the worst case, and one line on what the number protects."""
+    from csdp.report.words import UNSOUND_WARNING, guarantee
+
+    out = console()
+    out.print(table)
+    best = sharpest(table)
+    words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
+    shown = best or table.rows[0]
+    if shown.reason and (len(table.rows) == 1 or math.isinf(shown.epsilon)):
+        out.print(f"Why: {printable(shown.reason)}", soft_wrap=True)
+    if shown.witness is not None:
+        out.print(f"Worst case ({shown.bound}): {printable(str(shown.witness))}", soft_wrap=True)
+    parts = len(setting.parts)
+    if parts > 1:
+        members = ", ".join(shown.components[0]["sequences"][:8])
+        out.print(f"Components: {parts:,} independent groups; the worst has {printable(members)}", soft_wrap=True)
+    out.print(UNSOUND_WARNING if best is None else str(words), soft_wrap=True)

@@ -1,0 +1,207 @@
+"""Figures from records. matplotlib loads when a figure is drawn; no window system and no global state is used."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from csdp.errors import InputError
+from csdp.report.sweeps import AgeRecord, CouplingRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, GRID, QUIET = "#1b2733", "#d9dee3", "#6b7680"
+# Okabe and Ito's colours: told apart by people with any kind of colour vision.
+BLUE, SKY, GREEN, PURPLE, ORANGE, RED = "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#d55e00"
+#: Colours of a figure, and the name of the page's variable that takes their place in an inline figure.
+THEME = {
+    INK: "--ink",
+    GRID: "--grid",
+    QUIET: "--quiet",
+    BLUE: "--blue",
+    SKY: "--sky",
+    GREEN: "--green",
+    PURPLE: "--purple",
+    ORANGE: "--orange",
+    RED: "--red",
+}
+
+
+@dataclass(frozen=True)
+class _Look:
+    colour: str
+    marker: str
+    width: float = 1.6
+
+
+_LOOKS = {
+    "exact": _Look(INK, "o", 2.8),
+    "profile": _Look(BLUE, "s"),
+    "two-point": _Look(SKY, "^"),
+    "loose": _Look(GREEN, "D"),
+    "contraction": _Look(PURPLE, "v"),
+    "freshness": _Look(ORANGE, "P"),
+    "lineage": _Look(QUIET, "x"),
+    "group": _Look(QUIET, "+"),
+    "printed-loose": _Look(RED, "s"),
+    "printed-tight": _Look(RED, "o"),
+}
+
+
+def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
+    """Leakage against age, one line per bound, on a logarithmic scale; unsound formulas are dashed and say so."""
+    finite = [record for record in records if 0 < record.epsilon < float("inf")]
+    if not finite:
+        raise InputError("figure: no finite leakage to draw; try other ages")
+    figure = _figure(8.4, 5.6)
+    axes = figure.add_subplot()
+    ends = []
+    for bound in dict.fromkeys(record.bound for record in finite):
+        line = sorted((r for r in finite if r.bound == bound), key=lambda r: r.age)
+        look = _LOOKS.get(bound, _Look(QUIET, "."))
+        sound = all(record.sound for record in line)
+        axes.plot(
+            [r.age for r in line],
+            [r.epsilon for r in line],
+            color=look.colour,
+            linewidth=look.width,
+            linestyle="-" if sound else (0, (4, 2)),
+            marker=look.marker,
+            markersize=5,
+            markerfacecolor=look.colour if sound else "none",
+            zorder=3 if bound == "exact" else 2,
+        )
+        label = bound if sound else f"{bound}: printed (unsound)"
+        ends.append((line[-1].age, line[-1].epsilon, label, look.colour, bound == "exact"))
+    axes.set_yscale("log")
+    ages = sorted({record.age for record in finite})
+    axes.set_xticks(ages if len(ages) <= 20 else ages[:: len(ages) // 10])
+    axes.set_xlabel("Age of the published data (steps)")
+    axes.set_ylabel("Leakage of the present, epsilon (log scale)")
+    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    _label_ends(axes, ends)
+    return figure
+
+
+def coupling_figure(records: Sequence[CouplingRecord]) -> Figure:
+    """The paper's Phi(lambda, A) beside the exact leakage, both against the coupling of two sequences."""
+    if not records:
+        raise InputError("figure: no records to draw")
+    figure = _figure(8.4, 4.2)
+    left, right = figure.subplots(1, 2, sharex=True)
+    looks = (_Look(BLUE, "o"), _Look(GREEN, "s"), _Look(ORANGE, "^"), _Look(PURPLE, "D"))
+    ends_left, ends_right = [], []
+    for number, age in enumerate(sorted({record.age for record in records})):
+        line = sorted((r for r in records if r.age == age), key=lambda r: r.weight)
+        look = looks[number % len(looks)]
+        weights = [r.weight for r in line]
+        left.plot(weights, [r.coefficient for r in line], color=look.colour, linewidth=2.2)
+        style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 4}
+        left.plot(weights, [r.correlation for r in line], linewidth=1.0, **style)
+        right.plot(weights, [r.epsilon for r in line], linewidth=2.2, **style)
+        ends_left.append((weights[-1], line[-1].coefficient, f"worst, age {age}", look.colour, False))
+        ends_left.append((weights[-1], line[-1].correlation, f"here, age {age}", look.colour, False))
+        ends_right.append((weights[-1], line[-1].epsilon, f"age {age}", look.colour, False))
+    left.set_title("Aged correlation: worst up to\nthis coupling, and at it", loc="left", color=INK, fontsize=10.5)
+    right.set_title("Exact leakage of the present\nat this coupling", loc="left", color=INK, fontsize=10.5)
+    left.set_ylabel("Total variation")
+    right.set_ylabel("Leakage, epsilon")
+    for axes, ends in ((left, ends_left), (right, ends_right)):
+        axes.set_xlabel("Weight on the other sequence")
+        axes.set_ylim(bottom=0)
+        axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+        _label_ends(axes, ends)
+    return figure
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context({"font.size": 10}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]]) -> None:
+    """Names beside the ends of the lines, moved apart where they would overlap."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(QUIET)
+    axes.tick_params(colors=INK, which="both")
+    for text in (axes.xaxis.label, axes.yaxis.label):
+        text.set_color(INK)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    to_axes = axes.transScale + axes.transLimits
+    heights = [float(to_axes.transform((x, y))[1]) for x, y, *_ in ends]
+    for (x, y, label, colour, strong), height in zip(ends, _apart(heights, gap=0.05), strict=True):
+        axes.annotate(
+            label,
+            xy=(x, y),
+            xytext=(1.06, height),
+            textcoords="axes fraction",
+            color=INK,
+            weight="bold" if strong else "normal",
+            fontsize=9,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "relpos": (0, 0.5), "shrinkB": 4},
+        )
+
+
+def _apart(heights: Sequence[float], *, gap: float) -> list[float]:
+    """Heights at least `gap` apart, in the same order, moved as little as a sweep up and a sweep down can.
+
+    >>> [round(h, 2) for h in _apart([0.0, 0.01, 0.5], gap=0.1)]
+    [0.0, 0.1, 0.5]
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    placed = list(heights)
+    for before, here in itertools.pairwise(order):
+        placed[here] = max(placed[here], placed[before] + gap)
+    if order and placed[order[-1]] > 1.0:
+        placed[order[-1]] = 1.0
+        for after, here in itertools.pairwise(order[::-1]):
+            placed[here] = min(placed[here], placed[after] - gap)
+    return placed
+
+
+def save_figure(figure: Figure, path: str | PathLike[str]) -> None:
+    """Write a figure; the name's ending (.svg, .png, .pdf) gives the format. The same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    made = {"Date": None} if str(path).endswith((".svg", ".svgz")) else None
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "csdp"}):
+        figure.savefig(path, dpi=150, facecolor="white", metadata=made)
+
+
+def inline_svg(figure: Figure, *, name: str, description: str) -> str:
+    """A figure as an `<svg>` element for a page: its colours follow the page's, its ids are its own."""
+    from html import escape
+
+    from matplotlib import rc_context
+
+    text = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "csdp"}):
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    for colour, variable in THEME.items():
+        svg = svg.replace(f": {colour}", f": var({variable}, {colour})")
+    width_height = re.compile(r'(<svg[^>]*?) (?:width|height)="[\d.]+pt"')
+    svg = width_height.sub(r"\1", width_height.sub(r"\1", svg, count=1), count=1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description, quote=True)}"', 1).strip()

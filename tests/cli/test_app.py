@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import csdp
+from csdp.cli import app
+from csdp.cli.output import plain, progress_bar
+from csdp.errors import BudgetExceeded, LedgerBusyError
+
+
+def commands(command, path=()):
+    """Every command with its path, groups included."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+ALL = dict(commands(typer.main.get_command(app)))
+
+
+def test_the_commands():
+    leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
+    assert leaves == {"chain new", "chain show", "chain simulate", "leakage", "demo"}
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_shows_an_example_and_explains_every_option(run, path):
+    shown = run(*path, "--help").stdout
+    assert "Example:" in shown
+    assert "csdp " in shown.split("Example:")[1]
+    for parameter in ALL[path].params:
+        if parameter.name != "help":
+            assert parameter.help, f"{' '.join(path)}: {parameter.name} has no help"
+            names = [parameter.metavar] if parameter.param_type_name == "argument" else parameter.opts
+            assert any(name in shown for name in names)
+
+
+def test_examples_in_the_help_run_as_shown(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [line.split("Example: ")[-1].strip() for path in ALL for line in run(*path, "--help").stdout.splitlines()]
+    examples = [line for line in dict.fromkeys(lines) if line.startswith("csdp ")]
+    assert len(examples) >= 10
+    for example in sorted(examples, key=lambda line: "chain new" not in line):
+        run(*shlex.split(example)[1:])
+
+
+def test_version(run):
+    assert run("--version").stdout.strip() == f"csdp {csdp.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "missing command; try 'csdp --help'"),
+        (["chain"], "missing command; try 'csdp chain --help'"),
+        (["leekage"], "no such command 'leekage'"),
+        (["--nonsense"], "--nonsense"),
+        (["demo", "extra"], "extra"),
+    ],
+)
+def test_usage_errors_are_one_line(fails, args, message):
+    assert message in fails(*args)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (
+            BudgetExceeded("the limit is 1", limit_name="budget", spent=1.0, requested=2.0, remaining=0.0),
+            3,
+            "csdp: the limit is 1",
+        ),
+        (LedgerBusyError("locked"), 2, "csdp: locked"),
+        (OSError(28, "No space left on device", "chain.json"), 2, "csdp: chain.json: No space left on device"),
+        (MemoryError(), 2, "csdp: not enough memory"),
+    ],
+)
+def test_expected_errors_have_exit_codes(fails, paper, monkeypatch, error, code, message):
+    def broken(path):
+        raise error
+
+    monkeypatch.setattr("csdp.cli.inputs.load_model", broken)
+    assert message in fails("chain", "show", paper, code=code)
+
+
+def test_an_interrupt_is_no_traceback(run, paper, monkeypatch):
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("csdp.cli.inputs.load_model", interrupted)
+    assert "Traceback" not in run("chain", "show", paper, code=130).output
+
+
+def test_a_bug_is_not_hidden(run, paper, monkeypatch):
+    def broken(path):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("csdp.cli.inputs.load_model", broken)
+    with pytest.raises(ZeroDivisionError):
+        run("chain", "show", paper)
+
+
+def test_infinity_in_json():
+    assert plain({"a": [float("inf"), -float("inf"), 1.5], "b": None}) == {"a": ["inf", "-inf", 1.5], "b": None}
+
+
+def test_progress_only_on_a_terminal(monkeypatch, capsys):
+    with progress_bar() as tell:
+        assert tell is None
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with progress_bar() as tell:
+        assert tell is not None
+        tell("aging", 1, 2)
+        tell("aging", 2, 2)
+    assert capsys.readouterr().out == ""
+
+
+def process(*args, **options):
+    environment = {**os.environ, "PYTHONWARNINGS": "error::UserWarning", **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "csdp", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        check=False,
+        **options,
+    )
+
+
+class TestRealProcess:
+    def test_leakage_as_json(self, paper):
+        done = process("leakage", paper, "--age", "2", "--epsilon-c", "1", "--format", "json")
+        assert done.returncode == 0
+        assert done.stderr == ""
+        assert json.loads(done.stdout)["bounds"]["exact"]["epsilon"] == pytest.approx(0.153045546, abs=5e-10)
+
+    def test_piped_tables_have_no_colours(self, paper):
+        done = process("leakage", paper, "--age", "2", "--epsilon-c", "1")
+        assert "\x1b" not in done.stdout + done.stderr
+
+    def test_no_color_is_respected(self, paper):
+        done = process("leakage", paper, "--age", "2", "--epsilon-c", "1", env={"NO_COLOR": "1", "FORCE_COLOR": "1"})
+        assert "\x1b[3" not in done.stdout.replace("\x1b[3m", "")  # no colours; italics are no colour
+
+    def test_bad_input(self, tmp_path):
+        done = process("leakage", tmp_path / "nofile.json", "--age", "2", "--epsilon-c", "1")
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr == f"csdp: {tmp_path / 'nofile.json'}: no such file\n"
+
+    def test_a_pipe_of_two_commands(self, tmp_path):
+        made = process("chain", "new", "--p", "0.01", "--q", "0.3")
+        shown = process("leakage", "-", "--age", "1", "--epsilon-c", "1", "--format", "json", input=made.stdout)
+        assert json.loads(shown.stdout)["bounds"]["exact"]["epsilon"] == pytest.approx(0.77269118, abs=5e-9)
+
+    def test_a_reader_that_stops_early_is_no_traceback(self, paper):
+        command = f"{sys.executable} -m csdp leakage {paper} --age 2 --epsilon-c 1 | head -1"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+        assert done.stdout.startswith("Leakage of the present")
+        assert "Traceback" not in done.stderr
+
+    def test_heavy_parts_load_when_used(self):
+        code = (
+            "import sys, csdp.cli; heavy = 'matplotlib', 'scipy.sparse', 'numba', 'rich.table', 'csdp.report'; "
+            "print([module for module in heavy if module in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+        assert done.stdout.strip() == "[]"
+
+    def test_demo(self, tmp_path):
+        done = process("demo", "--out", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        assert "UNSOUND" in done.stdout
+        assert "Protects:" in done.stdout
+        for name in ("leakage.svg", "leakage.png", "coupling.svg", "index.html"):
+            assert (tmp_path / "out" / name).stat().st_size > 1000
+            assert name in done.stdout
+
+    def test_demo_into_a_file(self, tmp_path):
+        (tmp_path / "out").write_text("")
+        done = process("demo", "--out", tmp_path / "out")
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_module_and_the_command_are_the_same():
+    script = Path(sys.executable).with_name("csdp")
+    if not script.exists():
+        pytest.skip("the package is not installed as a command")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == f"csdp {csdp.__version__}"

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain, JointChain
+from csdp.chain.files import load_model, read_model, save_model
+from csdp.errors import InputError
+
+PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+
+
+def made(run, *args):
+    return read_model(run("chain", "new", *args).stdout)
+
+
+class TestNew:
+    def test_two_sequences_by_weights(self, run):
+        assert made(run, "--sequences", "2", "--self-coupling", "0.75", "--p", "0.3", "--q", "0.3") == PAPER
+
+    def test_q_defaults_to_p(self, run):
+        assert made(run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3") == PAPER
+
+    def test_inline_json(self, run):
+        given = made(run, "--coupling", "[[0.75,0.25],[0.25,0.75]]", "--transitions", " [[0.7,0.3],[0.3,0.7]]")
+        assert given == PAPER
+
+    def test_json_files(self, run, tmp_path):
+        (tmp_path / "c.json").write_text("[[0.75, 0.25], [0.25, 0.75]]")
+        (tmp_path / "t.json").write_text("[[0.7, 0.3], [0.3, 0.7]]")
+        given = made(run, "--coupling", str(tmp_path / "c.json"), "--transitions", str(tmp_path / "t.json"))
+        assert given == PAPER
+
+    def test_edges(self, run):
+        edges = {"edges": [[0, 0, 0.75], [0, 1, 0.25], [1, 0, 0.25], [1, 1, 0.75]]}
+        assert made(run, "--coupling", json.dumps(edges), "--p", "0.3") == PAPER
+
+    def test_ring_follows_the_nearest_neighbours(self, run):
+        ring = made(run, "-s", "5", "--self-coupling", "0.5", "--ring", "--p", "0.3")
+        assert ring.coupling_matrix().toarray()[0].tolist() == [0.5, 0.25, 0, 0, 0.25]
+        assert ring.edges == 15
+
+    def test_ring_of_two_counts_the_neighbour_once_with_all_the_rest(self, run):
+        assert made(run, "-s", "2", "--self-coupling", "0.75", "--ring", "--p", "0.3") == PAPER
+
+    def test_one_sequence_needs_no_coupling(self, run):
+        assert made(run, "--p", "0.01", "--q", "0.3") == CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]])
+
+    def test_more_states(self, run):
+        chain = made(run, "--states", "3", "--p", "0.5")
+        assert chain.kernel().tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
+
+    def test_values_names_and_initial(self, run):
+        chain = made(
+            run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3",
+            "--values", "0,2.5", "--names", "hall, kitchen", "--initial", "[[1,0],[0.5,0.5]]",
+        )  # fmt: skip
+        assert chain.values.tolist() == [0.0, 2.5]
+        assert chain.names == ("hall", "kitchen")
+        assert chain.initial.tolist() == [[1, 0], [0.5, 0.5]]
+
+    def test_values_and_names_as_json(self, run):
+        options = ("--values", "[[0,1],[0,2]]", "--names", '["a, b", "c"]')
+        chain = made(run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3", *options)
+        assert chain.values.tolist() == [[0, 1], [0, 2]]
+        assert chain.names == ("a, b", "c")
+
+    def test_output_file_round_trip(self, run, tmp_path):
+        out = tmp_path / "chain.json"
+        result = run("chain", "new", "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "-o", out)
+        assert load_model(out) == PAPER
+        assert "2 sequences, 2 states" in result.stdout
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (["--p", "0.3", "-s", "2"], "give --self-coupling W (1 for independent sequences), or --coupling"),
+            (["-s", "2", "--self-coupling", "0.5"], "give --p (and --q)"),
+            (["-s", "2", "--self-coupling", "1.5", "--p", "0.3"], "self-coupling: 1.5 given"),
+            (["-s", "2", "--self-coupling", "nan", "--p", "0.3"], "self-coupling: nan given"),
+            (["-s", "1", "--self-coupling", "0.5", "--p", "0.3"], "nobody else to follow"),
+            (["-s", "0", "--self-coupling", "0.5", "--p", "0.3"], "sequences: 0 given"),
+            (["-s", "3000", "--self-coupling", "0.5", "--p", "0.3"], "Use --ring"),
+            (["-s", "x"], "'--sequences'"),
+            (["--p", "1.3"], "p: 1.3 given"),
+            (["--p", "0.3", "--q", "-0.1"], "q: -0.1 given"),
+            (["--p", "nan"], "p: nan given"),
+            (["--states", "1", "--p", "0.3"], "states: 1 given"),
+            (["--states", "3", "--p", "0.3", "--q", "0.3"], "give --p alone"),
+            (["--p", "0.3", "--transitions", "[[1,0],[0,1]]"], "not both"),
+            (["--coupling", "[[1]]", "--self-coupling", "1", "--p", "0.3"], "not both"),
+            (["--coupling", "[[1]]", "--ring", "--p", "0.3"], "not both"),
+            (["--coupling", "[[1]]", "-s", "2", "--p", "0.3"], "sequences: 2 asked for"),
+            (["--states", "3", "--transitions", "[[1,0],[0,1]]"], "states: 3 asked for"),
+            (["--coupling", "[[1]", "--p", "0.3"], "coupling: not JSON"),
+            (["--coupling", "nofile.json", "--p", "0.3"], "nofile.json: no such file"),
+            (["--coupling", '{"edges": [[0, 0]]}', "--p", "0.3"], "[target, source, weight]"),
+            (["--coupling", "{}", "--p", "0.3"], "[target, source, weight]"),
+            (["--coupling", "[[0.9]]", "--p", "0.3"], "coupling: row 0 sums to 0.9"),
+            (["--transitions", "[[0.7,0.3],[0.3,0.6]]"], "sums to 0.9"),
+            (["--transitions", "[[0.7,0.6],[0.3,0.4]]"], "transpose"),
+            (["--transitions", "[[NaN,0.3],[0.3,0.7]]"], "NaN"),
+            (["--p", "0.3", "--values", "1,1"], "same value"),
+            (["--p", "0.3", "--values", "a,b"], "values: a,b: no such file"),
+            (["--p", "0.3", "--names", "a,b"], "names: 2 given for 1"),
+            (["--p", "0.3", "--names", "[1]"], "JSON list of strings"),
+            (["--p", "0.3", "--initial", "[0.5]"], "initial: shape"),
+        ],
+    )
+    def test_bad_input_is_one_line(self, fails, args, message):
+        assert message in fails("chain", "new", *args)
+
+    def test_matrix_in_a_folder(self, fails, tmp_path):
+        assert "a folder given" in fails("chain", "new", "--coupling", tmp_path, "--p", "0.3")
+
+    def test_matrix_in_a_picture(self, fails, tmp_path):
+        (tmp_path / "x.png").write_bytes(b"\x89PNG\xff")
+        assert "not a text file" in fails("chain", "new", "--coupling", tmp_path / "x.png", "--p", "0.3")
+
+    def test_output_that_cannot_be_written(self, fails, tmp_path):
+        where = tmp_path / "missing" / "chain.json"
+        assert str(where) in fails("chain", "new", "--p", "0.3", "-o", where)
+
+
+class TestShow:
+    def test_table(self, run, paper):
+        shown = run("chain", "show", paper).stdout
+        assert "spectrum of Q" in shown
+        assert "0.4 per step" in shown
+
+    def test_json(self, run, paper):
+        facts = json.loads(run("chain", "show", paper, "--format", "json").stdout)
+        assert facts["rate"] == pytest.approx(0.4)
+        assert facts["digest"] == PAPER.digest
+        assert facts["names"] == ["x1", "x2"]
+        assert facts["marginals"] == [pytest.approx([0.5, 0.5])] * 2
+
+    def test_joint_chain(self, run, tmp_path):
+        save_model(JointChain([[0.7, 0.3], [0.3, 0.7]], states=2, sequences=1), tmp_path / "joint.json")
+        facts = json.loads(run("chain", "show", tmp_path / "joint.json", "--format", "json").stdout)
+        assert facts["schema"] == "csdp/joint-chain/1"
+
+    def test_standard_input(self, run, paper):
+        assert "spectrum of Q" in run("chain", "show", "-", stdin=paper.read_text()).stdout
+
+    def test_unknown_format(self, fails, paper):
+        assert "--format" in fails("chain", "show", paper, "--format", "yaml")
+
+
+class TestSimulate:
+    def test_csv(self, run, paper, tmp_path):
+        out = tmp_path / "out.csv"
+        run("chain", "simulate", paper, "--steps", "50", "--seed", "3", "-o", out)
+        rows = list(csv.reader(out.read_text().splitlines()))
+        assert rows[0] == ["x1", "x2"]
+        assert np.array(rows[1:], dtype=int).tolist() == PAPER.simulate(50, seed=3).tolist()
+
+    def test_npy(self, run, paper, tmp_path):
+        out = tmp_path / "out.npy"
+        run("chain", "simulate", paper, "--steps", "50", "--seed", "3", "-o", out)
+        assert np.array_equal(np.load(out), PAPER.simulate(50, seed=3))
+
+    def test_values_and_names_with_commas_on_standard_output(self, run, write):
+        chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], values=[-1, 0.5], names=['a, "b"'])
+        text = run("chain", "simulate", write(chain.to_dict()), "--steps", "20", "--as", "values").stdout
+        rows = list(csv.reader(io.StringIO(text)))
+        assert rows[0] == ['a, "b"']
+        assert {row[0] for row in rows[1:]} == {"-1.0", "0.5"}
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (["--steps", "5", "-o", "out.txt"], "must end in .csv or .npy"),
+            (["--steps", "0"], "at least 1"),
+            (["--steps", "1.5"], "--steps"),
+            (["--steps", "5", "--seed", "-1"], "--seed"),
+            ([], "--steps"),
+        ],
+    )
+    def test_bad_input_is_one_line(self, fails, paper, args, message):
+        assert message in fails("chain", "simulate", paper, *args)
+
+    def test_several_stationary_laws(self, fails, write):
+        chain = CoupledChain([[1.0]], [[1, 0], [0, 1]])
+        assert "initial=" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
+
+
+class TestFiles:
+    """Every command reads chains through one door."""
+
+    def test_both_kinds_of_model_round_trip(self, tmp_path):
+        joint = JointChain(PAPER.kernel(), states=2, sequences=2, values=[0, 2], names=["a", "b"])
+        for number, model in enumerate((PAPER, joint)):
+            save_model(model, tmp_path / f"{number}.json")
+            assert load_model(tmp_path / f"{number}.json") == model
+
+    def test_written_by_hand_without_a_schema(self):
+        assert read_model('{"kernel": [[0.7, 0.3], [0.3, 0.7]], "states": 2, "sequences": 1}') == JointChain(
+            [[0.7, 0.3], [0.3, 0.7]], states=2, sequences=1
+        )
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("", "not JSON"),
+            ("{", "not JSON"),
+            ("[" * 100_000, "not JSON"),
+            ([1, 2], "a JSON list given"),
+            ("3", "a JSON int given"),
+            ({"schema": "csdp/coupled-chain/9"}, "schema 'csdp/coupled-chain/9' given; this version reads"),
+            ({"schema": ["x"]}, "schema ['x'] given"),
+            ({"schema": "csdp/coupled-chain/1"}, "lacks or garbles"),
+            ({"schema": "csdp/joint-chain/1"}, "lacks or garbles"),
+            ({"schema": "csdp/coupled-chain/1", "edges": [[0, 0]], "transitions": []}, "garble"),
+            ({"kernel": [[1]], "states": "x", "sequences": 1}, "garble"),
+            ({"coupling": [[1]], "transitions": [[10**400, 0], [0, 1]]}, "garble"),
+            ({"coupling": [[0.9]], "transitions": [[1, 0], [0, 1]]}, "row 0 sums to 0.9"),
+        ],
+    )
+    def test_bad_files_are_one_line_that_names_the_file(self, fails, write, content, message):
+        path = write(content)
+        line = fails("chain", "show", path)
+        assert message in line
+        assert path.name in line
+
+    def test_missing_file(self, fails, tmp_path):
+        assert "nofile.json: no such file" in fails("chain", "show", tmp_path / "nofile.json")
+
+    def test_folder(self, fails, tmp_path):
+        assert "a folder given" in fails("chain", "show", tmp_path)
+
+    def test_not_text(self, fails, tmp_path):
+        (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
+        assert "not a text file" in fails("chain", "show", tmp_path / "x")
+
+    def test_bad_standard_input(self, fails):
+        assert "not JSON" in fails("chain", "show", "-", stdin="{")
+
+    def test_a_path_that_cannot_be(self):
+        with pytest.raises(InputError, match="not a path"):
+            load_model("a\0b")
