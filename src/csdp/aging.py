@@ -11,10 +11,11 @@ tell them apart. It is pushed forward in one of two forms:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ Ints = npt.NDArray[np.intp]
 Adversary = Literal["informed", "uninformed", "any"]
 Progress = Callable[[str, int, int], None]
 
+#: Ages above this are refused; no chain that forgets needs them.
+MAX_AGE = 1_000_000
 #: Bytes that the measures of one aged law may take.
 MEMORY_LIMIT = 1_500_000_000
 #: Joint states up to which the contraction of the backward kernel sharpens the rounding bound.
@@ -68,13 +71,17 @@ class AgedLaw:
         parts: Floats,
         *,
         ages: Sequence[int],
+        oldest: int | None = None,
         fold: Fold = "sum",
         progress: Progress | None = None,
     ) -> None:
+        """`oldest`: the age at which the initial law holds, where other components are read earlier than this one."""
+        model.refuse_large()  # before anything of that size is made
         self.model = model
         self.ages = tuple(ages)
         self._progress = progress
-        self._stops = _stops(parts, self.ages, fold, model.sequences, model.states)
+        lead = oldest if oldest is not None and model.initial is not None else max(self.ages)
+        self._stops = _stops(parts, self.ages, lead, fold, model.sequences, model.states)
         self.classes: Floats = self._stops[-1].classes
         columns = self.classes.shape[0]
         needed = 8.0 * model.size * columns * 3
@@ -112,11 +119,16 @@ class AgedLaw:
             whole = np.ldexp(measure, exponent) + law[:, None] * base
             # What the older readings already carry is added, whole, to every class they are split into.
             carried = float(np.ldexp(error.sum(), exponent))
-            joint, exponent = stop.collect(whole), 0
+            # Rounding may leave a reading of probability zero slightly negative.
+            joint, exponent = np.maximum(stop.collect(whole), 0.0), 0
+            if joint.shape[1] == 1:  # nothing was read yet: only the law moves
+                law, base, measure = self._moved(law, stop.steps), np.ones(1), np.zeros((law.size, 1))
+                law_error += stop.steps * (self.model.step.depth + 2) * _UNIT
+                continue
             base = joint.sum(axis=0)
             measure = joint - law[:, None] * base
             peaks = [_peak(joint, law)]
-            for _ in range(stop.steps):
+            for done in range(stop.steps):
                 pushed = self.model.step.push(np.column_stack([measure, law]))
                 law = pushed[:, -1] / pushed[:, -1].sum()
                 measure = pushed[:, :-1] - law[:, None] * pushed[:, :-1].sum(axis=0)
@@ -126,10 +138,19 @@ class AgedLaw:
                     exponent -= 600
                 peaks.append(np.ldexp(_peak(measure, law), exponent))
                 if largest == 0 or exponent < _TINY_EXPONENT:
-                    break  # averaging never lets a deviation grow: what is left is below the smallest float
+                    # Averaging never lets a deviation grow: what is left is below the smallest float.
+                    law = self._moved(law, stop.steps - done - 1)
+                    break
             error = self._rounding_error(np.array(peaks), carried, exponent)
             self._tell(stop)
         return Deviation(measure, law, base, error + 2.0 * law_error * _peak(measure, law), exponent)
+
+    def _moved(self, law: Floats, steps: int) -> Floats:
+        """The law some steps later; a stationary one stays."""
+        for _ in range(steps if self.model.initial is not None else 0):
+            law = self.model.step.push(law[:, None])[:, 0]
+            law = law / law.sum()
+        return law
 
     def _rounding_error(self, peaks: Floats, carried: float, exponent: int) -> Floats:
         """Each step adds its rounding; later steps average it, and where the rate is known shrink it."""
@@ -173,11 +194,11 @@ class _Stop:
         return out
 
 
-def _stops(parts: Floats, ages: Sequence[int], fold: Fold, s: int, m: int) -> list[_Stop]:
+def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: Fold, s: int, m: int) -> list[_Stop]:
     combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[fold]
     neutral = {"sum": 0.0, "max": -np.inf, "min": np.inf}[fold]
     classes = np.full((1, parts.shape[2]), neutral)
-    distinct = sorted(set(ages), reverse=True)
+    distinct = sorted({*ages, oldest}, reverse=True)
     stops = []
     for number, age in enumerate(distinct):
         read = [i for i in range(s) if ages[i] == age]
@@ -253,3 +274,31 @@ def marginal(measure: Floats, kept: Sequence[int], sequences: int, states: int) 
     tensor = measure.reshape((states,) * sequences + measure.shape[1:])
     away = tuple(i for i in range(sequences) if i not in kept)
     return np.asarray(tensor.sum(axis=away)).reshape((states ** len(kept), *measure.shape[1:]))
+
+
+def check_ages(ages: Any, sequences: int) -> tuple[int, ...]:
+    """One whole age >= 0 for all sequences, or one each."""
+    try:
+        given = np.asarray(ages)
+    except ValueError:
+        raise InputError(f"ages: {ages!r} given; whole numbers of steps expected") from None
+    if given.dtype == object or not np.issubdtype(given.dtype, np.number):
+        raise InputError(f"ages: {ages!r} given; whole numbers of steps expected")
+    if not np.isfinite(given).all() or (given != np.floor(given)).any() or (given < 0).any():
+        raise InputError(f"ages: {ages!r} given; an age is a whole number of steps, 0 or more")
+    if given.ndim not in {0, 1} or (given.ndim == 1 and given.size != sequences):
+        raise InputError(f"ages: {given.size} given for {sequences} sequences; give one for all, or one each")
+    if given.max(initial=0) > MAX_AGE:
+        raise InputError(f"ages: {int(given.max())} given; at most {MAX_AGE:,} steps")
+    return tuple(int(a) for a in np.broadcast_to(given, sequences))
+
+
+def check_epsilon(epsilon_c: Any) -> float:
+    """A positive, finite noise level."""
+    try:
+        value = float(epsilon_c)
+    except (TypeError, ValueError):
+        raise InputError(f"epsilon_c: {epsilon_c!r} given; a positive number expected") from None
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"epsilon_c: {value} given; it must be positive and finite (smaller means more noise)")
+    return value

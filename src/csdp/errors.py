@@ -7,6 +7,7 @@ private reading::
     ├── InputError (also a ValueError)     something given is not valid
     ├── NoStationaryLawError               several stationary laws: an initial law is required
     ├── TooLargeError                      the work would pass a stated size limit
+    ├── InfeasibleError                    no plan meets the target
     ├── UnsoundError                       a bound that is not proven was asked to certify
     ├── BudgetExceeded                     a release would pass a limit of its dataset
     └── LedgerError                        the ledger cannot be used
@@ -44,6 +45,15 @@ class TooLargeError(CsdpError):
         super().__init__(message)
         self.needed = needed
         self.limit = limit
+
+
+class InfeasibleError(CsdpError):
+    """No plan meets the target; `nearest` is the closest that one can, `no_data` the error of publishing nothing."""
+
+    def __init__(self, message: str, *, nearest: float, no_data: float) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+        self.no_data = no_data
 
 
 class UnsoundError(CsdpError):

@@ -6,6 +6,7 @@ release is allowed: only the publisher calls it, after the ledger has been charg
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.errors import InputError
+from csdp.errors import CsdpError, InputError
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
-from csdp.queries import FoldQuery
+from csdp.queries import Fold, FoldQuery
 from csdp.utility import moments
 
 Floats = npt.NDArray[np.float64]
@@ -132,31 +133,36 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
 
 def lattice_answer(plan: Plan, aged: Ints) -> Floats:
     """The query on aged snapshots (T, s), exact, on the plan's lattice (before the division)."""
+    return _asker(plan)(aged)
+
+
+@lru_cache(maxsize=16)
+def _asker(plan: Plan) -> Callable[[Ints], Floats]:
+    """The cheapest way to ask the plan's query; chosen once, because it runs at every tick."""
     query, model = plan.query, plan.model
-    table = model.value_table
+    table, everyone = model.value_table, np.arange(model.sequences)
     if not isinstance(query, FoldQuery):
-        return query.evaluate(aged.astype(np.intp), table)
+        return lambda aged: query.evaluate(aged.astype(np.intp), table)
     if query.name == "identity":
-        return np.asarray(table[np.arange(model.sequences), aged])
+        return lambda aged: np.asarray(table[everyone, aged])
     if model.values.ndim == 1 and not query.name.startswith("linear") and model.states <= 32:
-        return _from_counts(query, model.values, aged)
+        # Queries that treat sequences alike need only how many are in each state.
+        part, fold = query.parts(model.values[None, :])[0], query.fold
+        return lambda aged: _from_counts(part, fold, aged)
     parts = query.parts(table)
-    chosen = parts[np.arange(model.sequences), aged]
-    if query.fold == "sum":
-        return np.asarray(chosen.sum(axis=1))
-    return np.asarray(chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1))
+    reduce: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
+    return lambda aged: np.asarray(reduce(parts[everyone, aged], axis=1))
 
 
-def _from_counts(query: FoldQuery, values: Floats, aged: Ints) -> Floats:
-    """Queries that treat sequences alike need only how many are in each state."""
-    part = query.parts(values[None, :])[0]  # (m, d)
-    counts = np.empty((aged.shape[0], values.size), dtype=np.int64)
-    for a in range(1, values.size):
-        counts[:, a] = np.count_nonzero(aged == a, axis=1)
+def _from_counts(part: Floats, fold: Fold, aged: Ints) -> Floats:
+    """Answers from the number of sequences in each state; part (m, d)."""
+    counts = np.empty((aged.shape[0], part.shape[0]), dtype=np.int64)
+    for a in range(1, part.shape[0]):
+        counts[:, a] = [np.count_nonzero(row == a) for row in aged]
     counts[:, 0] = aged.shape[1] - counts[:, 1:].sum(axis=1)
-    if query.fold == "sum":
+    if fold == "sum":
         return np.asarray(counts @ part)
-    order = np.argsort(part[:, 0]) if query.fold == "min" else np.argsort(-part[:, 0])
+    order = np.argsort(part[:, 0]) if fold == "min" else np.argsort(-part[:, 0])
     first = np.argmax(counts[:, order] > 0, axis=1)
     return np.asarray(part[order[first]])
 
@@ -175,16 +181,19 @@ def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness) -> Out
 
 @lru_cache(maxsize=16)
 def _estimator(plan: Plan) -> tuple[Floats, Floats, Floats] | None:
-    """Offset, gain and standard error of the linear estimate; none for so many outputs that the gain is too large."""
+    """Offset, gain and standard error of the linear estimate; none for too many outputs, or unknown moments."""
     if len(plan.query.output_names(plan.model.names, plan.model.value_table)) > ESTIMATED_OUTPUTS:
         return None
     noise = variance(plan.scale) * (plan.step / plan.divisor) ** 2
-    found = moments(plan.model, plan.query, ages=plan.ages)
-    return found.linear_estimate(noise)
+    try:
+        return moments(plan.model, plan.query, ages=plan.ages).linear_estimate(noise)
+    except CsdpError:  # a tick that is already charged must not be lost for want of an estimate
+        return None
 
 
 def batch(plan: Plan, states: Ints, randomness: Randomness) -> list[Output | None]:
     """The fold of `step` over a panel (T, s), vectorised; the same outputs from the same randomness."""
+    check_states(states, plan.model.states)
     stale, reasons = availability(plan, states < 0)
     rows = np.array([t for t, reason in enumerate(reasons) if not reason], dtype=np.intp)
     outputs: list[Output | None] = [None] * states.shape[0]
@@ -225,7 +234,7 @@ def fill(states: Ints) -> Ints:
 
 def answers(plan: Plan, filled: Ints, rows: npt.NDArray[np.intp]) -> Floats:
     """The query on the aged snapshots of some ticks (rows of a filled panel), exact, on the plan's lattice."""
-    _check_range(filled, plan.model.states)
+    check_states(filled, plan.model.states)
     groups = _by_age(plan)
     if len(groups) == 1:
         return lattice_answer(plan, filled[rows - groups[0][0]])
@@ -245,10 +254,11 @@ def _checked(snapshot: npt.ArrayLike, sequences: int, states: int) -> Ints:
         raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
     if not np.issubdtype(row.dtype, np.integer):
         raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
-    _check_range(row, states)
+    check_states(row, states)
     return row.astype(np.int8 if states <= 127 else np.int16)
 
 
-def _check_range(states: Ints, count: int) -> None:
+def check_states(states: Ints, count: int) -> None:
+    """Refuse what is neither a state of the chain nor -1."""
     if states.size and (states.max() >= count or states.min() < -1):
         raise InputError(f"snapshot: unknown state; states are 0..{count - 1}, and -1 where missing")

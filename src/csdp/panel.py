@@ -72,7 +72,7 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
         raise InputError("readings: infinite values; write missing readings as empty cells")
     order = np.argsort(values, axis=1)
     out = np.full(readings.shape, -1, dtype=np.int16)
-    tolerance = 1e-5 * max(1.0, float(np.abs(values).max()))
+    largest = float(np.abs(values).max())
     for i in range(values.shape[0]):
         column = readings[:, i]
         known = ~np.isnan(column)
@@ -80,6 +80,8 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
         middle = (levels[1:] + levels[:-1]) / 2
         nearest = np.searchsorted(middle, column[known])
         if outside == "refuse":
+            # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
+            tolerance = min(1e-5 * largest, float(np.diff(np.unique(levels)).min(initial=np.inf)) / 2)
             off = np.abs(levels[nearest] - column[known]) > tolerance
             if off.any():
                 # The reading itself is private; only where and what is allowed is told.
@@ -227,7 +229,10 @@ def _time_numbers(file: str, raw: Sequence[Any]) -> npt.NDArray[np.int64]:
     try:
         if _is_stamp(raw[0]):
             stamps = [str(cell).strip().removesuffix("Z") for cell in raw]
-            return np.array(stamps, dtype="datetime64[s]").astype(np.int64)
+            found = np.array(stamps, dtype="datetime64[s]")
+            if np.isnat(found).any():
+                raise ValueError
+            return found.astype(np.int64)
         return np.array([int(cell) for cell in raw], dtype=np.int64)
     except (ValueError, TypeError):
         raise InputError(f"{file}: column 'time' must hold whole numbers or ISO timestamps throughout") from None

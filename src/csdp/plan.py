@@ -14,21 +14,25 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary
+from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.chain import CoupledChain, Family, JointChain, Model
 from csdp.errors import InputError
-from csdp.leakage import Leakage, check_ages, check_epsilon, leakage
+from csdp.leakage import Leakage, leakage
 from csdp.noise import lattice_step
-from csdp.queries import Custom, FoldQuery, Query, parse_query
+from csdp.queries import ENUMERATION_STATES, Custom, FoldQuery, Linear, Mean, Query, Sum, parse_query
 
 Floats = npt.NDArray[np.float64]
 
 #: Raised whenever a certified number could change; a ledger names the version that it was charged with.
 ALGORITHM: Final = 1
 SCHEMA: Final = "csdp/plan/1"
+#: Steps by which a reading may be older than planned, at most; far beyond it a sequence counts as never read.
+MAX_STALE: Final = 10_000
+#: Scale of the noise in lattice steps that can be drawn.
+SCALES: Final = (1e-9, 1e9)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """One kind of release: query, ages, noise level, and the leakage of the present that a single one certifies.
 
@@ -74,8 +78,8 @@ class Plan:
         model = chain.members[0] if isinstance(chain, Family) else chain
         if isinstance(query, Custom) and not isinstance(query, LatticeQuery):
             query = LatticeQuery.around(query, model)
-        if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or stale_limit < 0:
-            raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 or more")
+        if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
+            raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
         values: dict[str, Any] = {
             "chain": chain,
             "query": query,
@@ -101,12 +105,12 @@ class Plan:
             adversary=self.adversary,
         )
 
-    @property
+    @cached_property
     def min_age(self) -> int:
         """The newest reading that a release touches."""
         return min(self.ages)
 
-    @property
+    @cached_property
     def max_age(self) -> int:
         """The oldest reading that a planned release touches."""
         return max(self.ages)
@@ -124,6 +128,12 @@ class Plan:
         return self.query.divisor(self.model.value_table) if isinstance(self.query, FoldQuery) else 1.0
 
     @cached_property
+    def lattice_sensitivity(self) -> float:
+        """Delta_f before the division, exact: a quotient would be rounded, perhaps down."""
+        query = Sum() if isinstance(self.query, Mean) else self.query
+        return query.sensitivity(1, self.model.value_table)
+
+    @cached_property
     def unit(self) -> float:
         """The lattice on which answers lie, before the division."""
         if isinstance(self.query, LatticeQuery):
@@ -137,12 +147,21 @@ class Plan:
     @cached_property
     def step(self) -> float:
         """The lattice on which noise lies: `unit / 2^k`, about a thousandth of the noise scale."""
-        return lattice_step(self.unit, self.sensitivity * self.divisor / self.epsilon_c)
+        return lattice_step(self.unit, self.lattice_sensitivity / self.epsilon_c)
 
     @cached_property
     def scale(self) -> Fraction:
         """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
-        return Fraction(self.sensitivity * self.divisor) / (Fraction(self.step) * Fraction(self.epsilon_c))
+        return Fraction(self.lattice_sensitivity) / (Fraction(self.step) * Fraction(self.epsilon_c))
+
+    def check_noise(self) -> None:
+        """Refuse a plan whose noise cannot be drawn, before anything is charged for it."""
+        low, high = SCALES
+        if not low <= self.scale <= high:
+            raise InputError(
+                f"plan: noise {float(self.scale):.3g} lattice steps wide; {low:g} to {high:g} steps can be drawn. "
+                "Use a larger epsilon_c, or values and weights with fewer binary digits (such as multiples of 1/8)"
+            )
 
     # ---- identity ----------------------------------------------------------------------------------------------------
 
@@ -156,13 +175,15 @@ class Plan:
             "schema": SCHEMA,
             "algorithm": ALGORITHM,
             "chain_digest": self.chain.digest,
-            "query": self.query.name,
+            "query": _query_text(self.query),
             "ages": self.ages[0] if len(set(self.ages)) == 1 else list(self.ages),
             "epsilon_c": self.epsilon_c,
             "adversary": self.adversary,
             "bound": self.bound,
             "stale_limit": self.stale_limit,
         }
+        if isinstance(self.query, LatticeQuery):
+            content["custom"] = self.query.fingerprint(self.model.value_table)
         if chain:
             members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
             content["chain"] = [member.to_dict() for member in members]
@@ -205,6 +226,12 @@ class Plan:
         except (KeyError, TypeError) as error:
             raise InputError(f"plan: the JSON lacks or garbles {error}") from None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and other.digest == self.digest and other.query == self.query
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     def __repr__(self) -> str:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         certified = f"certified {self.certified.epsilon:.6g}"
@@ -239,6 +266,25 @@ class LatticeQuery(Custom):
         made = cls(rounded, grown, name=query.name)
         object.__setattr__(made, "step", step)
         return made
+
+    def fingerprint(self, table: Floats) -> str:
+        """SHA-256 of the answers and the sensitivity: two functions of one name must not pass for one another.
+
+        All snapshots where they are few, else a sample of them that is always the same.
+        """
+        s, m = table.shape
+        if m**s <= ENUMERATION_STATES:
+            states = np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
+        else:
+            place = np.arange(64)[:, None] * 7919 + np.arange(s)[None, :] * (np.arange(64)[:, None] + 1)
+            states = place // 3 % m
+        content = np.append(self.evaluate(states, table).ravel(), [self.sensitivity(k, table) for k in (1, s)])
+        return hashlib.sha256(np.ascontiguousarray(content + 0.0, dtype="<f8").tobytes()).hexdigest()
+
+
+def _query_text(query: Query) -> str:
+    """A query as `parse_query` reads it; the name of a weighted sum shows only the first weights, to six digits."""
+    return f"linear:{','.join(map(repr, query.weights))}" if isinstance(query, Linear) else query.name
 
 
 def _common_unit(parts: Floats) -> float:

@@ -406,7 +406,7 @@ def _enumerated_sensitivity(query: Query, k: int, values: Floats, members: Seque
         moved = np.moveaxis(grid, chosen, range(k)).reshape(m**k, -1, grid.shape[-1])
         for a in range(m**k):
             largest = max(largest, float(np.abs(moved - moved[a]).sum(axis=-1).max()))
-    if largest == 0:
+    if largest == 0 and members is None:
         raise InputError("custom: the function is constant; there is nothing to protect or to publish")
     return largest
 

@@ -12,8 +12,9 @@ import typer.main
 
 import csdp
 from csdp.cli import app
-from csdp.cli.output import plain, progress_bar
+from csdp.cli.output import progress_bar
 from csdp.errors import BudgetExceeded, LedgerBusyError
+from csdp.report.files import plain
 
 
 def commands(command, path=()):
@@ -28,7 +29,8 @@ ALL = dict(commands(typer.main.get_command(app)))
 
 def test_the_commands():
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
-    assert leaves == {"chain new", "chain show", "chain simulate", "leakage", "demo"}
+    ledger = {f"ledger {name}" for name in ("show", "verify", "export", "migrate")}
+    assert leaves == {"chain new", "chain show", "chain simulate", "leakage", "release", "demo"} | ledger
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
@@ -48,7 +50,8 @@ def test_examples_in_the_help_run_as_shown(run, tmp_path, monkeypatch):
     lines = [line.split("Example: ")[-1].strip() for path in ALL for line in run(*path, "--help").stdout.splitlines()]
     examples = [line for line in dict.fromkeys(lines) if line.startswith("csdp ")]
     assert len(examples) >= 10
-    for example in sorted(examples, key=lambda line: "chain new" not in line):
+    order = ("chain new", "chain simulate", "release")  # what the others read
+    for example in sorted(examples, key=lambda line: next((i for i, o in enumerate(order) if f"csdp {o}" in line), 9)):
         run(*shlex.split(example)[1:])
 
 
@@ -170,7 +173,8 @@ class TestRealProcess:
 
     def test_heavy_parts_load_when_used(self):
         code = (
-            "import sys, csdp.cli; heavy = 'matplotlib', 'scipy.sparse', 'numba', 'rich.table', 'csdp.report'; "
+            "import sys, csdp.cli; heavy = 'matplotlib', 'scipy.sparse', 'numba', 'rich.table', 'csdp.report', "
+            "'sqlalchemy', 'pyarrow'; "
             "print([module for module in heavy if module in sys.modules])"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
@@ -181,9 +185,15 @@ class TestRealProcess:
         assert done.returncode == 0, done.stderr
         assert "UNSOUND" in done.stdout
         assert "Protects:" in done.stdout
-        for name in ("leakage.svg", "leakage.png", "coupling.svg", "index.html"):
+        assert "To quote:" in done.stdout
+        names = "leakage.svg", "leakage.png", "coupling.svg", "release.svg", "history.svg", "share.html", "index.html"
+        for name in (*names, "released.csv", "released.csv.certificate.json", "ledger.db"):
             assert (tmp_path / "out" / name).stat().st_size > 1000
             assert name in done.stdout
+
+        kept = {name: (tmp_path / "out" / name).read_bytes() for name in names}
+        process("demo", "--out", tmp_path / "out")  # again: what is in the ledger, and no new charge
+        assert {name: (tmp_path / "out" / name).read_bytes() for name in names} == kept
 
     def test_demo_into_a_file(self, tmp_path):
         (tmp_path / "out").write_text("")

@@ -5,6 +5,7 @@ import io
 import json
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from csdp import CoupledChain, JointChain
@@ -156,8 +157,21 @@ class TestSimulate:
         out = tmp_path / "out.csv"
         run("chain", "simulate", paper, "--steps", "50", "--seed", "3", "-o", out)
         rows = list(csv.reader(out.read_text().splitlines()))
-        assert rows[0] == ["x1", "x2"]
-        assert np.array(rows[1:], dtype=int).tolist() == PAPER.simulate(50, seed=3).tolist()
+        assert rows[0] == ["time", "x1", "x2"]
+        table = np.array(rows[1:], dtype=int)
+        assert table[:, 0].tolist() == list(range(50))
+        assert table[:, 1:].tolist() == PAPER.simulate(50, seed=3).tolist()
+
+    def test_parquet(self, run, paper, tmp_path):
+        out = tmp_path / "out.parquet"
+        run("chain", "simulate", paper, "--steps", "50", "--seed", "3", "-o", out)
+        table = pyarrow.parquet.read_table(out)
+        assert table.column_names == ["time", "x1", "x2"]
+        assert np.column_stack([table.column(n) for n in ("x1", "x2")]).tolist() == PAPER.simulate(50, seed=3).tolist()
+
+    def test_a_sequence_must_not_be_called_time(self, run, fails, write):
+        chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], names=["Time"])
+        assert "rename it" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
 
     def test_npy(self, run, paper, tmp_path):
         out = tmp_path / "out.npy"
@@ -168,13 +182,13 @@ class TestSimulate:
         chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], values=[-1, 0.5], names=['a, "b"'])
         text = run("chain", "simulate", write(chain.to_dict()), "--steps", "20", "--as", "values").stdout
         rows = list(csv.reader(io.StringIO(text)))
-        assert rows[0] == ['a, "b"']
-        assert {row[0] for row in rows[1:]} == {"-1.0", "0.5"}
+        assert rows[0] == ["time", 'a, "b"']
+        assert {row[1] for row in rows[1:]} == {"-1.0", "0.5"}
 
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["--steps", "5", "-o", "out.txt"], "must end in .csv or .npy"),
+            (["--steps", "5", "-o", "out.txt"], "must end in .csv, .parquet or .npy"),
             (["--steps", "0"], "at least 1"),
             (["--steps", "1.5"], "--steps"),
             (["--steps", "5", "--seed", "-1"], "--seed"),

@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
-from csdp import CoupledChain, JointChain, Mean, leakage, leakage_table
+from csdp import Accountant, CoupledChain, JointChain, Ledger, Mean, Panel, Plan, Publisher, leakage, leakage_table
 from csdp.errors import InputError
 from csdp.leakage import shown
-from csdp.report import figures, page, sweeps
+from csdp.publisher import Release, Skipped
+from csdp.report import figures, files, history, page, sweeps
+from csdp.report.certificate import certify, factor
 from csdp.report.demo import run_demo
+from csdp.report.series import Series, write_series
 from csdp.report.words import guarantee
+from csdp.utility import moments
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 SVG = "{http://www.w3.org/2000/svg}"
@@ -85,7 +91,23 @@ class TestPage:
         assert "0.153046" in text
         assert "Not protected" in text
         assert "0.69; the true leakage is 0.772692" in text
-        assert outline.tags.count("svg") == 2
+        assert outline.tags.count("svg") == 4
+
+    def test_says_on_its_face_that_it_is_private(self, demo, outline):
+        text = demo.files[-1].read_text(encoding="utf-8")
+        assert text.index("Contains private data") < text.index("<h1>")
+        assert "true value" in text
+
+    def test_the_page_to_share_has_no_true_value(self, demo):
+        [path] = [path for path in demo.files if path.name == "share.html"]
+        text = path.read_text(encoding="utf-8")
+        for words in ("true value", "private data", "seed"):
+            assert words not in text.lower()
+        found = Outline()
+        found.feed(text)
+        assert found.open == []
+        assert found.tags.count("svg") == 2
+        assert demo.certificate.sentence in "".join(found.text)
 
     def test_light_dark_and_paper(self, demo):
         text = demo.files[-1].read_text(encoding="utf-8")
@@ -179,6 +201,145 @@ class TestFigures:
         assert tree.get("viewBox")
         assert "var(--ink, " in svg
         assert all(node.get("id").startswith("one-") for node in tree.iter() if node.get("id"))
+
+
+def released(tmp_path, *, steps=30, **options):
+    plan = Plan(PAPER, Mean(), 2, 1.0)
+    panel = Panel.from_states(PAPER.simulate(steps, seed=5))
+    with Ledger.open(tmp_path / "ledger.db") as ledger, Publisher(plan, dataset="d", ledger=ledger, **options) as gate:
+        batch = gate.publish(panel)
+        certificate = certify(gate, ledger, skipped=batch.skipped)
+        return plan, panel, batch, certificate, history.leakage_records(gate, ledger, until=steps + 3)
+
+
+class TestReleases:
+    def test_leakage_by_tick_is_replayed_from_the_ledger(self, tmp_path):
+        _, _, batch, certificate, records = released(tmp_path, budget=0.2, on_refusal="skip")
+        charged = {r.tick: r.epsilon_s for r in batch}
+        assert {r.tick: r.epsilon for r in records if r.published} == charged
+        assert [r.tick for r in records] == list(range(2, 34))
+        assert max(r.epsilon for r in records) <= 0.2
+        assert [r.epsilon for r in records][-4:] == sorted((r.epsilon for r in records[-4:]), reverse=True)
+        assert certificate["present"].ceiling == 0.2
+        assert certificate.counts["without_output"] == {
+            "not enough old readings yet": 2,
+            "refused by a limit": 28 - len(batch),
+        }
+
+    def test_figures_of_a_release(self, tmp_path):
+        plan, panel, batch, _, records = released(tmp_path)
+        truth = history.truth_records(plan, panel)
+        assert [r.value for r in truth] == panel.states.mean(axis=1).tolist()
+        drawn = history.release_records(batch)
+        private = figures.inline_svg(figures.release_figure(drawn, what="mean", truth=truth), name="a", description="")
+        shared = figures.inline_svg(figures.release_figure(drawn, what="mean"), name="a", description="")
+        assert "(private)" in private
+        assert "(private)" not in shared
+        over_time = figures.leakage_history_figure(records, budget=0.5)
+        assert "budget 0.5" in figures.inline_svg(over_time, name="a", description="")
+        assert figures.leakage_history_figure(records).axes
+        with pytest.raises(InputError, match="nothing was published"):
+            figures.release_figure([], what="mean")
+        with pytest.raises(InputError, match="no finite leakage"):
+            figures.leakage_history_figure([history.LeakageRecord(1, math.inf, True)])
+
+    def test_a_missing_reading_has_no_truth(self):
+        plan = Plan(PAPER, Mean(), 1, 1.0)
+        records = history.truth_records(plan, Panel.from_states([[0, 1], [1, -1], [1, 1]]))
+        assert records == [history.TruthRecord(0, 0.5), history.TruthRecord(2, 1.0)]
+
+    def test_the_estimate_is_never_worse_than_the_mean_alone(self, tmp_path):
+        plan, _, batch, _, _ = released(tmp_path)
+        alone = math.sqrt(moments(PAPER, Mean(), ages=plan.ages).cov_now[0, 0])
+        assert all(r.standard_error[0] <= alone for r in batch)
+
+
+class TestCertificate:
+    def test_without_a_limit_the_ceiling_is_the_long_run(self, tmp_path):
+        plan, _, _, certificate, _ = released(tmp_path)
+        accountant = Accountant(plan)
+        assert certificate["present"].epsilon <= certificate["present"].ceiling
+        assert certificate["present"].ceiling >= accountant.limit().epsilon
+        assert certificate["present"].ceiling == pytest.approx(accountant.limit().epsilon, rel=1e-6)
+        assert certificate["event"].ceiling == 1.0
+        assert certificate["group"].ceiling is None
+        assert certificate["lifetime"].ceiling == accountant.lifetime()
+
+    def test_with_late_readings_the_ceiling_is_the_cap(self, tmp_path):
+        plan = Plan(PAPER, Mean(), 2, 1.0, stale_limit=3)
+        with Ledger.open(tmp_path / "l.db") as ledger, Publisher(plan, dataset="d", ledger=ledger) as gate:
+            found = certify(gate, ledger)
+        freshness = leakage(PAPER, Mean(), ages=2, epsilon_c=1.0, bound="freshness").epsilon
+        assert found["present"].ceiling == pytest.approx(freshness, rel=1e-9)
+        assert found["event"].ceiling == 4.0
+        assert found.sentence == "Nothing has been published of d yet."
+
+    def test_after_a_change_of_plan_nothing_is_said_of_the_future(self, tmp_path):
+        plan = Plan(PAPER, Mean(), 2, 1.0)
+        with Ledger.open(tmp_path / "l.db") as ledger, Publisher(plan, dataset="d", ledger=ledger) as gate:
+            gate.publish(Panel.from_states(PAPER.simulate(5, seed=5)))
+            changed = gate.change_plan(Plan(PAPER, Mean(), 4, 1.0), from_tick=10)
+            found = certify(changed, ledger)
+        assert found["present"].ceiling is None
+        assert found["lifetime"].ceiling is None
+
+    def test_words_and_numbers(self, tmp_path):
+        *_, certificate, _ = released(tmp_path)
+        content = certificate.to_dict()
+        assert list(content["guarantees"]) == ["present", "event", "group", "lifetime"]
+        assert shown(certificate["present"].epsilon) in certificate.sentence
+        assert "if the sequences follow the model" in certificate.sentence
+        assert any("missing" in words for words in certificate.assumptions)
+        assert not any("one release" in words for words in certificate.assumptions)
+        assert str(tmp_path) not in json.dumps(content)
+        assert page.promises_block(certificate).count("<tr") == 5
+
+    @pytest.mark.parametrize(("epsilon", "words"), [(0.0, "1"), (1.0, "2.719"), (800.0, "infinity")])
+    def test_factors_are_rounded_up(self, epsilon, words):
+        assert factor(epsilon) == words
+
+
+class TestSeriesFiles:
+    def series(self, **changes):
+        release = Release(7, (0.25, 1.5), (0.5, 1.0), (0.1, 0.2), (1, 3), 0, math.inf)
+        return Series(("a", "b"), {7: 700, 8: 800}, (replace(release, **changes),), (Skipped(8, "too late"),))
+
+    def test_columns(self):
+        assert self.series().columns() == {
+            "tick": [7], "time": [700], "value:a": [0.25], "value:b": [1.5], "estimate:a": [0.5], "estimate:b": [1.0],
+            "standard_error:a": [0.1], "standard_error:b": [0.2], "ages": ["1,3"], "stale": [0], "epsilon_s": [math.inf],
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
+    def test_same_bytes_every_time_also_without_estimates(self, tmp_path, kind):
+        for changes in ({}, {"estimate": (), "standard_error": ()}):
+            for name in ("one", "two"):
+                write_series(self.series(**changes), tmp_path / f"{name}.{kind}")
+            assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"two.{kind}").read_bytes()
+        assert len(list(tmp_path.iterdir())) == 2
+
+    def test_strict_json(self, tmp_path):
+        write_series(self.series(), tmp_path / "out.json")
+        content = json.loads((tmp_path / "out.json").read_text(), parse_constant=pytest.fail)
+        assert content["releases"][0]["epsilon_s"] == "inf"
+        assert content["skipped"] == [{"tick": 8, "time": 800, "reason": "too late"}]
+
+    def test_many_ages_are_a_range(self):
+        assert self.series(ages=tuple(range(1, 200))).columns()["ages"] == ["1..199"]
+
+    def test_a_failed_write_leaves_the_old_file(self, tmp_path):
+        path = tmp_path / "out.csv"
+        path.write_text("old")
+        with pytest.raises(ZeroDivisionError), files.written_whole(path) as file:
+            file.write(b"new")
+            raise ZeroDivisionError
+        assert path.read_text() == "old"
+        assert [found.name for found in tmp_path.iterdir()] == ["out.csv"]
+
+    def test_where_nothing_can_be_written(self, tmp_path):
+        for path in (tmp_path, tmp_path / "none" / "out.csv"):
+            with pytest.raises(InputError, match=r"a folder given|cannot be written"):
+                files.ensure_writable(path)
 
 
 class TestSweeps:

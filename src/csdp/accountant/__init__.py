@@ -20,7 +20,7 @@ import numpy.typing as npt
 from csdp.accountant.unit import Cost, Unit
 from csdp.chain import Family, Model
 from csdp.errors import CsdpError, InputError
-from csdp.leakage import Leakage, Setting, leakage, round_up
+from csdp.leakage import Leakage, Part, Setting, leakage, round_up
 from csdp.plan import Plan
 from csdp.queries import FoldQuery
 
@@ -87,6 +87,7 @@ class Accountant:
         self._consecutive: list[State] = []
         self._settled = False
         self._known: dict[int, Leakage] = {}
+        self._peaks: dict[int, float] = {}
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
@@ -128,9 +129,31 @@ class Accountant:
     def leakage(self, state: State, tick: int | None = None) -> Leakage:
         """Leakage of the present at a tick, given the state after the last release."""
         passed = 0 if tick is None else tick - state.tick
+        if passed < 0:
+            raise InputError(f"accountant: tick {tick} lies before tick {state.tick}, the newest that is charged")
         if state.consecutive is not None and passed == 0:
             return self._consecutive_leakage(state.consecutive)
         return self._leakage(state, passed)
+
+    def peak(self, state: State) -> float:
+        """The largest leakage of the present, now and at every later tick if nothing more is published.
+
+        Quiet ticks may raise it for a while: a limit for every moment must be held against this.
+        """
+        if state.consecutive is None:
+            return self._peak(state)
+        self._after_consecutive(state.consecutive)
+        at = min(state.consecutive, len(self._consecutive) - 1)
+        if at not in self._peaks:
+            self._peaks[at] = self._peak(self._consecutive[at])
+        return self._peaks[at]
+
+    def _peak(self, state: State) -> float:
+        worst = 0.0
+        for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
+            moved, here = _read(unit, given, depth, state.pending, 0, unit.ages[-1])
+            worst = max(worst, unit.peak(moved, here))
+        return round_up(worst)
 
     def _consecutive_leakage(self, count: int) -> Leakage:
         """Equal histories have equal leakage: computed once."""
@@ -204,17 +227,19 @@ class Accountant:
             fresh = self._add(replace(last, consecutive=None), last.tick + 1, stale=False)
             n = len(self._consecutive)
             self._consecutive.append(replace(fresh, consecutive=n))
-            if n > 1 + max(unit.ages[-1] for unit in self.units) and _close(last.slices, fresh.slices):
-                self._settle()
+            moved = _movement(last.slices, fresh.slices)
+            if n > 1 + max(unit.ages[-1] for unit in self.units) and moved < 1e-6:
+                self._settle(moved)
         at = min(releases, len(self._consecutive) - 1)
         found = self._consecutive[at]
         return replace(found, tick=releases, consecutive=releases)
 
-    def _settle(self) -> None:
+    def _settle(self, moved: float) -> None:
         """Once the state hardly moves: raise it to one that a further release does not raise at all."""
         last = self._consecutive[-1]
-        for excess in (1e-10, 1e-8, 1e-6, 1e-4):
-            above = replace(last, slices=tuple(s * (1 + excess) for s in last.slices), consecutive=None)
+        for factor in (4, 32, 256, 2048):
+            excess = max(moved, 1e-11) * factor
+            above = replace(last, slices=tuple(_raised(s, excess) for s in last.slices), consecutive=None)
             following = self._add(above, last.tick + 1, stale=False)
             if all((f <= a).all() for f, a in zip(following.slices, above.slices, strict=True)):
                 self._consecutive.append(replace(above, tick=last.tick + 1, consecutive=len(self._consecutive)))
@@ -232,9 +257,23 @@ class Accountant:
         worst, why = max((unit.cap(unit.ages[0]) for unit in self.units), key=lambda cap: cap[0])
         return self._answer(worst, why)
 
-    def lifetime(self, releases: int | None = None, *, stale: int = 0) -> float:
-        """What all releases, before and after it, tell of one record: temporal privacy leakage, for ever by default."""
-        return round_up(max(unit.lifetime(releases, stale=stale) for unit in self.units))
+    def lifetime(
+        self, releases: int | None = None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
+        """What all releases, before and after it, tell of one record: temporal privacy leakage, for ever by default.
+
+        `earlier`: what releases under earlier plans add to one slice (`slice_cost`); `overlap`: whether this plan reads
+        slices that they read.
+        """
+        found = (unit.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap) for unit in self.units)
+        return round_up(max(found))
+
+    def slice_cost(self, stale: int = 0, *, any_model: bool = False) -> float:
+        """What all releases together add to one slice, at most: under the chain, or under any model whatever."""
+        if any_model:
+            ages = [age for plan in self.plans for age in plan.ages]
+            return self.history_cost() * (max(ages) - min(ages) + 1 + stale)
+        return max(unit.alpha * (unit.ages[-1] - unit.ages[0] + 1 + stale) for unit in self.units)
 
     def event_level(self, stale: int = 0) -> float:
         """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""
@@ -301,15 +340,22 @@ def _read(
     """
     reads = [(ago + age, age, stale) for ago, stale in pending for age in unit.ages if least <= ago + age < below]
     for depth, age, stale in sorted(reads, reverse=True):
-        # Only after a change of plan can a release read behind the state; it is then charged whole, where the state is.
+        # Only after a change of plan can a release read behind the state; that part is then charged where the state is.
         back = depth > behind
-        given = unit.add(unit.forward_in_time(given, 0 if back else behind - depth), age, stale=stale or back)
+        given = unit.add(unit.forward_in_time(given, 0 if back else behind - depth), age, stale=stale, behind=back)
         behind = min(behind, depth)
     return given, behind
 
 
-def _close(before: Sequence[Floats], after: Sequence[Floats]) -> bool:
-    return all(np.allclose(a, b, rtol=1e-11, atol=1e-15) for a, b in zip(before, after, strict=True))
+def _raised(state: Floats, excess: float) -> Floats:
+    """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
+    apart = 1.0 - np.eye(state.shape[0]) if state.shape[0] > 1 else np.ones((1, 1))
+    return np.asarray(state + excess * float(state.max()) * apart)
+
+
+def _movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
+    """Largest change of a state, relative to its largest entry."""
+    return max(float(np.abs(a - b).max() / max(b.max(), 1e-300)) for a, b in zip(before, after, strict=True))
 
 
 def _units(model: Model, plans: Sequence[Plan], kind: str) -> list[Unit]:
@@ -318,19 +364,19 @@ def _units(model: Model, plans: Sequence[Plan], kind: str) -> list[Unit]:
         Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
         for plan in plans
     ]
+    labels = np.unique(np.column_stack([s.labels for s in settings]), axis=0, return_inverse=True)[1].ravel()
     units = []
-    for number, part in enumerate(settings[0].parts):
-        if part.is_twin and len(plans) == 1:
-            continue
-        costs = [_cost(setting, number) for setting in settings]
-        ages = [plan.ages[i] for plan in plans for i in part.members]
-        units.append(Unit(part.model, ages=ages, costs=costs, adversary=plans[0].adversary, kind=kind))
+    for members, _ in model.alike(labels):
+        parts = [Part(setting, members) for setting in settings]
+        ages = [plan.ages[i] for plan in plans for i in members]
+        costs = [_cost(part) for part in parts]
+        units.append(Unit(parts[0].model, ages=ages, costs=costs, adversary=plans[0].adversary, kind=kind))
     return units
 
 
-def _cost(setting: Setting, number: int) -> Cost:
+def _cost(part: Part) -> Cost:
     """The cost of one plan in one component: whole, and per age where the query is a sum."""
-    part = setting.parts[number]
+    setting = part.setting
     query, table = setting.query, setting.model.value_table
     s, m = len(part.members), setting.model.states
     ages = [setting.ages[i] for i in part.members]

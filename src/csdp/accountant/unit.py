@@ -16,7 +16,7 @@ from csdp.accountant.metric import FlowSolver, step_back
 from csdp.aging import Adversary
 from csdp.chain import CoupledChain, Model
 from csdp.errors import TooLargeError
-from csdp.leakage.bounds import PAIR_STATES, AgedPairs, contraction_coefficient
+from csdp.leakage.bounds import PAIR_STATES, AgedPairs, _with_full_past, contraction_coefficient
 from csdp.leakage.lineage import lineage
 
 Floats = npt.NDArray[np.float64]
@@ -28,6 +28,8 @@ METRIC_STATES = 32
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
 METRIC_SPREAD = 8
+#: Quiet ticks after a release at which the leakage of a metric state is looked at one by one.
+PEAK_STEPS = 24
 
 
 @dataclass(frozen=True)
@@ -96,14 +98,19 @@ class Unit:
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
 
-    def add(self, state: Floats, age: int, *, stale: bool) -> Floats:
-        """Add what a release reads at one of its ages; a stale release counts whole, at its newest age."""
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False) -> Floats:
+        """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.
+
+        `behind`: the slice that is read lies before the state's own, so what it tells counts between any two snapshots.
+        """
         if self.kind != "metric":
             # Charging an output at or after its newest slice costs at most alpha, whatever slices it reads.
             return state + (self.alpha if age == self.ages[0] else 0.0)
         if stale:
             whole = self.alpha if age == self.ages[0] else 0.0
             return np.asarray(state + whole * (1.0 - np.eye(state.shape[0])))
+        if behind:
+            return np.asarray(state + self._distances[age].max() * (1.0 - np.eye(state.shape[0])))
         return np.asarray(state + self._distances[age])
 
     @cached_property
@@ -139,9 +146,10 @@ class Unit:
             logs = np.log(kernel)
             widest = 0.0
             for y in range(kernel.shape[1]):
-                odds = logs - logs[:, y : y + 1]
-                span = np.nanmax(odds, axis=0) - np.nanmin(odds, axis=0)
-                widest = max(widest, float(np.nan_to_num(span, nan=0.0, posinf=np.inf).max()))
+                odds = logs - logs[:, y : y + 1]  # NaN: a past that leads to neither, which says nothing
+                high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
+                # NaN again: one of the two follows no past at all, so there is nothing to tell apart.
+                widest = max(widest, float(np.nan_to_num(high - low, nan=0.0, posinf=np.inf).max()))
         return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
@@ -155,7 +163,8 @@ class Unit:
         if steps == 0:
             value = self._neighbour_distance(state) if self.kind == "metric" else largest
         elif self.kind == "contraction":
-            value = contraction_coefficient(self.model, steps, self.adversary) * largest
+            # Releases go on: the present may be anything that follows some past, not only the first one.
+            value = contraction_coefficient(_with_full_past(self.model), steps, self.adversary) * largest
         else:
             value = self._pairs(steps).profile(largest) * (1 + 1e-12)
             if self.kind == "metric":
@@ -163,6 +172,26 @@ class Unit:
                 rows = self.backward.present_rows(steps, self.adversary)
                 value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
         return (value, self.kind) if value <= cap else (cap, why)
+
+    def peak(self, state: Floats, steps: int) -> float:
+        """The largest leakage of the present from now on if nothing more is published.
+
+        Aging may raise what a metric state tells between neighbours (theory section 5.6). What the largest entry alone
+        tells never grows with age, so the search ends where that falls below what was found.
+        """
+        worst = self.leakage(state, steps)[0]
+        if self.kind != "metric":
+            return worst
+        for later in range(steps + 1, steps + 1 + PEAK_STEPS):
+            ceiling = self._ceiling(state, later)
+            if ceiling <= worst:
+                return worst
+            worst = max(worst, self.leakage(state, later)[0])
+        return max(worst, self._ceiling(state, steps + 1 + PEAK_STEPS))
+
+    def _ceiling(self, state: Floats, steps: int) -> float:
+        """What the largest entry of a state tells; never grows with `steps`."""
+        return min(self._pairs(steps).profile(float(state.max())) * (1 + 1e-12), self.cap(steps)[0])
 
     def _neighbour_distance(self, state: Floats) -> float:
         """At age 0 the state itself is the leakage, between snapshots that differ in one sequence."""
@@ -197,24 +226,27 @@ class Unit:
             caps.append((float(lineage(self.model, lag).ranges.max()), "lineage"))
         return min(caps)
 
-    def lifetime(self, releases: int | None, *, stale: int = 0) -> float:
+    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases, before and after, tell of one record (temporal privacy leakage, Cao et al. 2017).
 
         `releases` None: for ever. Unequal ages and stale readings: each output adds its whole cost at every slice that
-        it may read.
+        it may read. `earlier`: what outputs under earlier plans add to one slice, and whether the present plan reads
+        slices that they read.
         """
-        cost = self.alpha * (self.ages[-1] - self.ages[0] + 1 + stale)
+        width = self.ages[-1] - self.ages[0] + 1 + stale
+        cost = self.alpha * width
+        cost = cost + earlier if overlap else max(cost, earlier)
+        whole = math.inf if releases is None else cost * releases
         if self.kind in {"cap", "contraction"}:
-            return math.inf if releases is None else cost * releases
+            return whole
         tables = self.backward.profile_table(1), self.backward.forward_table
-        if releases is None:
-            return sum(_supremum(table.largest, cost) for table in tables) - cost
+        if releases is None or releases > 2000 or width > 1 or earlier > 0:
+            # An output read at several slices: gaps between releases may be worse than none, so only the ends are sure.
+            return min(whole, sum(_supremum(table.largest, cost) for table in tables) - cost)
         back, ahead = [cost], [cost]
-        for _ in range(min(releases, 2000) - 1):
+        for _ in range(releases - 1):
             back.append(cost + tables[0].largest(back[-1]))
             ahead.append(cost + tables[1].largest(ahead[-1]))
-        if releases > 2000:
-            return self.lifetime(None, stale=stale)
         return max(b + a - cost for b, a in zip(back, ahead[::-1], strict=True))
 
 

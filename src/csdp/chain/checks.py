@@ -43,8 +43,10 @@ def stochastic(what: str, rows: Floats) -> Floats:
         square = rows.ndim >= 2 and rows.shape[-1] == rows.shape[-2]
         if square and np.abs(rows.sum(axis=-2) - 1.0).max() <= ROW_TOLERANCE:
             hint += "; here the columns do: the matrix seems to be transposed, pass its transpose"
+        if not at:  # one law, not rows of a matrix
+            raise InputError(f"{what}: it sums to {float(sums):.6g}; a law must sum to 1")
         where = f"row {at[-1]}" if len(at) < 2 else f"row {at[-1]} of matrix {at[:-1]}"
-        raise InputError(f"{what}: {where if at else 'it'} sums to {float(sums[at]):.6g}; {hint}")
+        raise InputError(f"{what}: {where} sums to {float(sums[at]):.6g}; {hint}")
     # Scaling only where needed keeps a JSON round trip bit for bit the same.
     needs = off > 1e-15 * rows.shape[-1]
     return np.where(needs[..., None], rows / np.where(sums > 0, sums, 1.0)[..., None], rows)

@@ -87,11 +87,6 @@ class CoupledChain(Model):
         return np.repeat(np.arange(self.sequences), np.diff(self._indptr))
 
     @property
-    def edge_bounds(self) -> tuple[Ints, Ints]:
-        """Where the edges of each target begin and end."""
-        return self._indptr[:-1], self._indptr[1:]
-
-    @property
     def edge_weights(self) -> Floats:
         """The coupling of each edge."""
         return self._weights
@@ -146,6 +141,36 @@ class CoupledChain(Model):
         cuts = np.searchsorted(label[order], np.arange(1, count))
         parts = [tuple(part.tolist()) for part in np.split(order, cuts)]
         return sorted(parts)
+
+    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+        """Components up to likeness: one of each kind with the number of its copies.
+
+        Two components are alike where couplings, transitions and the labels of their sequences agree in order.
+        """
+        parts = self.components()
+        if self.initial is not None:
+            return [(part, 1) for part in parts]
+        if len(parts) == self.sequences:
+            kinds = np.column_stack([self._which, labels])
+            _, first, copies = np.unique(kinds, axis=0, return_index=True, return_counts=True)
+            return [((int(i),), int(n)) for i, n in zip(first, copies, strict=True)]
+        found: dict[Any, tuple[tuple[int, ...], int]] = {}
+        for part in parts:
+            key = self._signature(part, labels) if len(part) <= 64 else part
+            first_part, count = found.get(key, (part, 0))
+            found[key] = (first_part, count + 1)
+        return list(found.values())
+
+    def _signature(self, part: tuple[int, ...], labels: npt.NDArray[np.integer[Any]]) -> Any:
+        place = {member: i for i, member in enumerate(part)}
+        edges = [range(self._indptr[target], self._indptr[target + 1]) for target in part]
+        return (
+            tuple(int(labels[i]) for i in part),
+            tuple(
+                (place[int(self._sources[e])], float(self._weights[e]), int(self._which[e])) for row in edges for e in row
+            ),
+            tuple(len(row) for row in edges),
+        )
 
     def subchain(self, members: Iterable[int]) -> CoupledChain:
         """The chain of some sequences, which must not follow any outside of them."""

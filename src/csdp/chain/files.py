@@ -21,7 +21,7 @@ def read_model(text: str) -> Model:
     Text without a schema is read as plain `coupling` and `transitions`, or as a `kernel`, written by hand.
 
     >>> read_model('{"coupling": [[1]], "transitions": [[0.7, 0.3], [0.3, 0.7]]}')
-    CoupledChain(1 sequence, 2 states, 1 coupling, digest 8a4bce2f)
+    CoupledChain(1 sequence, 2 states, 1 coupling, digest bea84859)
     """
     try:
         content = json.loads(text)

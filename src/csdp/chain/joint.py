@@ -81,6 +81,10 @@ class JointChain(Model):
         """All sequences together: common shocks may tie any of them."""
         return [tuple(range(self.sequences))]
 
+    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+        """The one component."""
+        return [(tuple(range(self.sequences)), 1)]
+
     def subchain(self, members: Iterable[int]) -> JointChain:
         """The whole chain; a joint chain has no parts that are known to be independent."""
         if sorted(set(members)) != list(range(self.sequences)):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from csdp.chain import checks
 from csdp.chain.stationary import stationary_law
-from csdp.chain.steps import MAX_STATES, Step
+from csdp.chain.steps import MAX_STATES, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class Model(ABC):
         """Sets of sequences that are independent of each other."""
 
     @abstractmethod
+    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+        """Components up to likeness, given labels of the sequences: one of each kind with the number of its copies."""
+
+    @abstractmethod
     def subchain(self, members: Iterable[int]) -> Model:
         """The model of some sequences that do not depend on the others."""
 
@@ -135,9 +139,9 @@ class Model(ABC):
         """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""
         if self.size > KERNEL_STATES:
             raise TooLargeError(
-                f"kernel: {self.size:,} joint states; at most {KERNEL_STATES:,}. "
+                f"kernel: {self.states}**{self.sequences} joint states; at most {KERNEL_STATES:,}. "
                 "Leakage does not need it: csdp.leakage works without storing a kernel",
-                needed=self.size,
+                needed=joint_states(self.sequences, self.states),
                 limit=KERNEL_STATES,
             )
         return self._dense_kernel()
@@ -154,7 +158,7 @@ class Model(ABC):
     @cached_property
     def stationary_with_error(self) -> tuple[Floats, float]:
         """The stationary law and an estimate of its largest relative error."""
-        self._refuse_large()
+        self.refuse_large()
         start = _product(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
         law, error = stationary_law(
             self.step, start=np.maximum(start, 1e-300), positive=self.positive, kernel=self._dense_kernel
@@ -165,7 +169,7 @@ class Model(ABC):
         """Law of the oldest snapshot that a release reads (initial or stationary), and its relative error."""
         if self.initial is None:
             return self.stationary_with_error
-        self._refuse_large()
+        self.refuse_large()
         return (self.initial if self.initial.ndim == 1 else _product(self.initial)), 0.0
 
     def summary(self) -> Summary:
@@ -174,12 +178,13 @@ class Model(ABC):
 
         return summarise(self)
 
-    def _refuse_large(self) -> None:
+    def refuse_large(self) -> None:
+        """TooLargeError where the joint law has too many entries to be made."""
         if self.size > MAX_STATES:
             raise TooLargeError(
-                f"the joint law has {float(self.size):.3g} entries; at most {MAX_STATES:,} are made. "
+                f"the joint law has {self.states}**{self.sequences} entries; at most {MAX_STATES:,} are made. "
                 "Use marginals(), or bound='lineage'",
-                needed=float(self.size),
+                needed=joint_states(self.sequences, self.states),
                 limit=MAX_STATES,
             )
 

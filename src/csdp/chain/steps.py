@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Bytes that the work arrays of one push may take; more columns are pushed in turns.
 WORK_BYTES = 400_000_000
+#: The same for the buffers of a sparse push, which gain nothing from more.
+TENSOR_BYTES = 200_000_000
 #: Joint states above which no joint law is made.
 MAX_STATES = 2**22
 #: Predicted floating-point operations above which a single push of one column is refused.
@@ -125,6 +128,8 @@ class TensorStep:
         for target, sources in enumerate(local.sources):
             for source in sources:
                 self._children[int(source)].add(target)
+        # A present state that nobody follows tells nothing of the next snapshot: it is summed out first.
+        self._unfollowed = tuple(k for k in range(self._s) if not self._children[k])
         self._parents = [frozenset(int(k) for k in sources) for sources in local.sources]
         best: tuple[float, list[list[int]], int] | None = None
         for start in range(self._s):
@@ -135,6 +140,7 @@ class TensorStep:
         self.operations, segments, self._peak = best
         self._stages = self._build(local, segments)
         self.depth = sum(stage.factor.shape[2] + 1 + len(stage.group) for stage in self._stages)
+        self.depth += self._m ** len(self._unfollowed)
 
     def _order(self, start: int) -> list[int]:
         """Targets in an order that keeps few present states waiting."""
@@ -160,7 +166,7 @@ class TensorStep:
     def _segment(self, order: list[int]) -> tuple[float, list[list[int]], int]:
         """Cut the order into groups: least predicted work (shortest path over cut points)."""
         m, s = self._m, self._s
-        alive_at, best = [s], [0.0]
+        alive_at, best = [s - len(self._unfollowed)], [0.0]
         peak_at, cut = [s], [0]
         for end in range(1, s + 1):
             choices = []
@@ -201,38 +207,47 @@ class TensorStep:
     def push(self, h: Floats) -> Floats:
         """Take every column of h one step forward."""
         columns = h.shape[1]
-        at_once = max(1, int(WORK_BYTES // (8 * 2 * float(self._m) ** self._peak)))
-        if columns <= at_once:
-            return self._push(h)
+        size = self._m**self._peak
+        at_once = max(1, min(columns, int(TENSOR_BYTES // (16.0 * size))))
+        # Two buffers serve every stage of every turn: fresh memory would cost more than the arithmetic.
+        room = np.empty(size * at_once), np.empty(size * at_once)
         out = np.empty_like(h)
         for start in range(0, columns, at_once):
-            out[:, start : start + at_once] = self._push(h[:, start : start + at_once])
+            self._push(h[:, start : start + at_once], out[:, start : start + at_once], room)
         return out
 
-    def _push(self, h: Floats) -> Floats:
+    def _push(self, h: Floats, out: Floats, room: tuple[Floats, Floats]) -> None:
         m, s, columns = self._m, self._s, h.shape[1]
         # labels: 0..s-1 present states, s..2s-1 next states
-        labels = list(range(s))
-        tensor = h
+        labels = [k for k in range(s) if k not in self._unfollowed]
+        tensor = h.reshape((m,) * s + (columns,)).sum(axis=self._unfollowed) if self._unfollowed else h
         for stage in self._stages:
             front = [*stage.kept, *stage.gone]
             rest = [label for label in labels if label not in front]
             axes = [labels.index(label) for label in [*front, *rest]]
             shaped = tensor.reshape((m,) * len(labels) + (columns,)).transpose([*axes, len(labels)])
-            moved = shaped.reshape(m ** len(stage.kept), m ** len(stage.gone), -1)
-            tensor = np.matmul(stage.factor, moved)
+            moved = room[0][: shaped.size].reshape(shaped.shape)
+            np.copyto(moved, shaped)
+            kept, gone = m ** len(stage.kept), m ** len(stage.gone)
+            grown = room[1][: shaped.size // gone * stage.factor.shape[1]].reshape(kept, stage.factor.shape[1], -1)
+            tensor = np.matmul(stage.factor, moved.reshape(kept, gone, -1), out=grown)
             labels = [*stage.kept, *(s + j for j in stage.group), *rest]
         back = [labels.index(s + j) for j in range(s)]
-        return tensor.reshape((m,) * s + (columns,)).transpose([*back, s]).reshape(m**s, columns)
+        out.reshape((m,) * s + (columns,))[...] = tensor.reshape((m,) * s + (columns,)).transpose([*back, s])
+
+
+def joint_states(sequences: int, states: int) -> float:
+    """m**s as a float; infinite where no float holds it."""
+    return math.inf if sequences * math.log2(states) > 1000 else float(states) ** sequences
 
 
 def choose_step(local: LocalLaw) -> Step:
     """The cheapest way to push the joint law of a coupled chain, or TooLargeError with the figures."""
     s, m = len(local.sources), local.states
-    size = float(m) ** s
+    size = joint_states(s, m)
     if size > MAX_STATES:
         raise TooLargeError(
-            f"{s} sequences of {m} states have {size:.3g} joint states; at most {MAX_STATES:,} are handled exactly. "
+            f"{s} sequences of {m} states have {m}**{s} joint states; at most {MAX_STATES:,} are handled exactly. "
             "Use bound='lineage' (any number of sequences), or segment the chain",
             needed=size,
             limit=MAX_STATES,

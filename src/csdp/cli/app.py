@@ -13,7 +13,9 @@ import csdp
 from csdp.cli.chain import chain_app
 from csdp.cli.demo import demo
 from csdp.cli.leakage import leakage
+from csdp.cli.ledger import ledger_app
 from csdp.cli.output import printable
+from csdp.cli.release import release
 from csdp.errors import BudgetExceeded, CsdpError
 
 #: Usage or bad input.
@@ -103,6 +105,8 @@ def csdp_command(
 
 app.add_typer(chain_app, name="chain")
 app.command()(leakage)
+app.command()(release)
+app.add_typer(ledger_app, name="ledger")
 app.command()(demo)
 
 

@@ -185,10 +185,11 @@ def simulate(
         Literal["states", "values"], typer.Option("--as", help="State numbers 0,1,..., or the values that they carry.")
     ] = "states",
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT.csv|OUT.npy", help="Where to write; - prints CSV.")
+        str,
+        typer.Option("--output", "-o", metavar="OUT.csv|.parquet|.npy", help="Where to write; - prints CSV."),
     ] = "-",
 ) -> None:
-    """Draw snapshots from a model: CSV with a header of names, or a numpy array.
+    """Draw snapshots from a model: a table with a column `time` and one per sequence, or a numpy array.
 
     \b
     Example:
@@ -198,9 +199,11 @@ def simulate(
     import numpy as np
 
     kind = "csv" if output == "-" else Path(output).suffix.lower().removeprefix(".")
-    if kind not in {"csv", "npy"}:
-        raise InputError(f"output: {output!r} given; the name must end in .csv or .npy")
+    if kind not in {"csv", "parquet", "npy"}:
+        raise InputError(f"output: {output!r} given; the name must end in .csv, .parquet or .npy")
     model = inputs.read_chain(chain)
+    if kind != "npy" and "time" in {name.lower() for name in model.names}:
+        raise InputError("chain: a sequence named 'time' takes the place of the times; rename it, or write .npy")
     rows: npt.NDArray[Any] = model.simulate(steps, seed=seed)
     if content == "values":
         rows = model.value_table[np.arange(model.sequences), rows]
@@ -212,6 +215,8 @@ def simulate(
     if kind == "npy":
         with open(output, "wb") as file:
             np.save(file, rows)
+    elif kind == "parquet":
+        _write_parquet(output, model, rows)
     else:
         with open(output, "w", encoding="utf-8", newline="") as text_file:
             _write_csv(text_file, model, rows)
@@ -220,5 +225,15 @@ def simulate(
 
 def _write_csv(file: Any, model: Model, rows: npt.NDArray[Any]) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(model.names)
-    writer.writerows(row.tolist() for row in rows)
+    writer.writerow(["time", *model.names])
+    writer.writerows([time, *row.tolist()] for time, row in enumerate(rows))
+
+
+def _write_parquet(path: str, model: Model, rows: npt.NDArray[Any]) -> None:
+    import numpy as np
+    import pyarrow
+    import pyarrow.parquet
+
+    names = ["time", *model.names]
+    table = pyarrow.table([np.arange(rows.shape[0]), *(np.ascontiguousarray(c) for c in rows.T)], names=names)
+    pyarrow.parquet.write_table(table, path)

@@ -14,13 +14,14 @@ def demo(
         "demo-out"
     ),
 ) -> None:
-    """Two coupled sequences: a table of what a release tells, figures, and a page to open.
+    """Two coupled sequences: what a release tells, a private release with ledger and certificate, and pages to open.
 
     \b
     Example:
       csdp demo --out demo-out
     """
     import csdp
+    from csdp.cli.release import promises_table
     from csdp.report.demo import run_demo
 
     with progress_bar() as progress:
@@ -28,5 +29,8 @@ def demo(
     screen = console()
     screen.print(found.table)
     screen.print(str(found.words), soft_wrap=True)
+    screen.print(promises_table(found.certificate))
+    screen.print(f"To quote: {found.certificate.sentence}", soft_wrap=True)
     for path in found.files:
-        screen.print(f"wrote {path}", soft_wrap=True)
+        note = " (contains private data)" if path.name == "index.html" else ""
+        screen.print(f"wrote {path}{note}", soft_wrap=True)

@@ -5,16 +5,31 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
 from csdp.errors import InputError
 
+if TYPE_CHECKING:
+    from csdp.plan import Plan
+
 
 def read_chain(path: str) -> Model:
     """The model in a file, or on standard input for `-`."""
     return read_model(sys.stdin.read()) if path == "-" else load_model(path)
+
+
+def read_plan(path: str) -> Plan:
+    """The plan in a file, as `Plan.to_json` writes it."""
+    from csdp.plan import Plan
+
+    try:
+        return Plan.from_json(Path(path).read_text(encoding="utf-8"))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (ArithmeticError, AttributeError, IndexError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{path}: not a plan as Plan.to_json writes it ({error})") from None
 
 
 def whole_numbers(what: str, text: str) -> list[int]:

@@ -139,7 +139,7 @@ def show_table(setting: Setting, table: LeakageTable) -> None:
         out.print(f"Why: {printable(shown.reason)}", soft_wrap=True)
     if shown.witness is not None:
         out.print(f"Worst case ({shown.bound}): {printable(str(shown.witness))}", soft_wrap=True)
-    parts = len(setting.parts)
+    parts = sum(part.copies for part in setting.parts)
     if parts > 1:
         members = ", ".join(shown.components[0]["sequences"][:8])
         out.print(f"Components: {parts:,} independent groups; the worst has {printable(members)}", soft_wrap=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,24 +31,11 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
-def plain(content: Any) -> Any:
-    """The same content in strict JSON, which has no infinity: it becomes the string "inf".
-
-    >>> plain({"epsilon": math.inf, "output": (0.5,)})
-    {'epsilon': 'inf', 'output': [0.5]}
-    """
-    if isinstance(content, float) and math.isinf(content):
-        return "inf" if content > 0 else "-inf"
-    if isinstance(content, Mapping):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [plain(value) for value in content]
-    return content
-
-
 def show_json(content: Any) -> None:
     """Print strict JSON: infinite numbers are the string "inf", NaN is never written."""
-    typer.echo(json.dumps(plain(content), indent=2, allow_nan=False))
+    from csdp.report.files import json_text
+
+    typer.echo(json_text(content))
 
 
 @contextmanager

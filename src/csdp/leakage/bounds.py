@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from csdp.aging import Adversary, AgedLaw, index_parts, known_subsets, marginal
 from csdp.chain import CoupledChain, JointChain, Model
+from csdp.chain.steps import joint_states
 from csdp.errors import TooLargeError
 
 Floats = npt.NDArray[np.float64]
@@ -43,9 +44,10 @@ class AgedPairs:
     def __init__(self, model: Model, *, ages: Sequence[int], adversary: Adversary, oldest: int | None = None) -> None:
         if model.size > PAIR_STATES:
             raise TooLargeError(
-                f"{model.size:,} joint states: bounds over pairs of snapshots are limited to {PAIR_STATES:,}. "
+                f"{model.states}**{model.sequences} joint states: bounds over pairs of snapshots are limited to "
+                f"{PAIR_STATES:,}. "
                 "Use bound='exact' (no pairs are stored) or 'lineage'",
-                needed=model.size,
+                needed=joint_states(model.sequences, model.states),
                 limit=PAIR_STATES,
             )
         self._model = model

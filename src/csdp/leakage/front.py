@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary, AgedLaw, Progress, index_parts
+from csdp.aging import Adversary, AgedLaw, Progress, check_ages, check_epsilon, index_parts
 from csdp.chain import CoupledChain, Family, Model
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point
@@ -40,8 +40,6 @@ Bound = Literal[
 BOUNDS: tuple[str, ...] = get_args(Bound)
 UNSOUND = ("printed-loose", "printed-tight")
 ADVERSARIES: tuple[str, ...] = get_args(Adversary)
-#: Ages above this are refused; no chain that forgets needs them.
-MAX_AGE = 1_000_000
 
 _MODEL = "the sequences follow the given model"
 _WORDS = {
@@ -56,34 +54,6 @@ _WORDS = {
     "printed-loose": "the paper's Theorem 1 as printed: NOT a bound, it can be below the truth",
     "printed-tight": "the paper's Theorem 2 as printed: NOT a bound, it can be below the truth",
 }
-
-
-def check_ages(ages: Any, sequences: int) -> tuple[int, ...]:
-    """One whole age >= 0 for all sequences, or one each."""
-    try:
-        given = np.asarray(ages)
-    except ValueError:
-        raise InputError(f"ages: {ages!r} given; whole numbers of steps expected") from None
-    if given.dtype == object or not np.issubdtype(given.dtype, np.number):
-        raise InputError(f"ages: {ages!r} given; whole numbers of steps expected")
-    if not np.isfinite(given).all() or (given != np.floor(given)).any() or (given < 0).any():
-        raise InputError(f"ages: {ages!r} given; an age is a whole number of steps, 0 or more")
-    if given.ndim not in {0, 1} or (given.ndim == 1 and given.size != sequences):
-        raise InputError(f"ages: {given.size} given for {sequences} sequences; give one for all, or one each")
-    if given.max(initial=0) > MAX_AGE:
-        raise InputError(f"ages: {int(given.max())} given; at most {MAX_AGE:,} steps")
-    return tuple(int(a) for a in np.broadcast_to(given, sequences))
-
-
-def check_epsilon(epsilon_c: Any) -> float:
-    """A positive, finite noise level."""
-    try:
-        value = float(epsilon_c)
-    except (TypeError, ValueError):
-        raise InputError(f"epsilon_c: {epsilon_c!r} given; a positive number expected") from None
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"epsilon_c: {value} given; it must be positive and finite (smaller means more noise)")
-    return value
 
 
 def leakage(
@@ -168,7 +138,7 @@ class Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
-        if not isinstance(query, Query):
+        if isinstance(query, type) or not isinstance(query, Query):
             hint = "an instance, Mean() not Mean" if isinstance(query, type) else "Mean(), Max(), Custom(...), ..."
             raise InputError(f"query: {query!r} given; expected {hint}")
         if adversary not in ADVERSARIES:
@@ -184,17 +154,31 @@ class Setting:
         return scale
 
     @cached_property
+    def labels(self) -> npt.NDArray[np.intp]:
+        """Numbers that agree for sequences which the release treats alike: same age, same part in the query."""
+        if not isinstance(self.query, FoldQuery):
+            return np.arange(self.model.sequences)
+        table = self.model.value_table
+        # An identity has s x m x s parts; what matters of them is the sequence's own values.
+        parts = table if self.query.name == "identity" else self.query.parts(table).reshape(self.model.sequences, -1)
+        rows = np.column_stack([np.asarray(self.ages, dtype=np.float64), parts])
+        return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+    @cached_property
     def parts(self) -> list[Part]:
-        """The independent groups of sequences; groups that are alike are computed once."""
-        groups = self.model.components()
-        found: dict[Any, Part] = {}
-        parts = []
-        for members in groups:
-            key = _signature(self, members) if len(groups) > 1 else None
-            if key is None or key not in found:
-                found[key] = Part(self, members)
-            parts.append(found[key] if found[key].members == members else Part(self, members, twin=found[key]))
-        return parts
+        """The independent groups of sequences, one of each kind."""
+        return [Part(self, members, copies) for members, copies in self.model.alike(self.labels)]
+
+    def at(self, epsilon_c: float) -> Setting:
+        """The same question at another noise level; aged laws that are already known are kept."""
+        other = replace(self, epsilon_c=check_epsilon(epsilon_c))
+        kept: dict[str, Any] = {name: self.__dict__[name] for name in ("scale", "labels") if name in self.__dict__}
+        other.__dict__.update(kept, parts=[part.moved_to(other) for part in self.parts])
+        return other
+
+    @property
+    def _several(self) -> bool:
+        return len(self.parts[0].members) < self.model.sequences
 
     def answer(self, bound: str) -> Leakage:
         """The leakage by one bound: the largest over the components."""
@@ -223,24 +207,26 @@ class Setting:
             bound in {"exact", "profile", "two-point", "loose", "freshness"}
         )
         many = ("several independent components: the others' aged values are taken as known, an upper bound",) * (
-            len(self.parts) > 1 and bound == "exact"
+            self._several and bound == "exact"
         )
         model = _MODEL if bound != "group" else "none on the sequences"
         return tuple(text for text in (model, *past, _WORDS[bound], *many, extra) if text)
 
 
+#: What a group remembers that does not depend on the noise level.
+_FREE_OF_NOISE = frozenset({"model", "_ages", "_oldest", "_pairs", "_aged_fold", "_lumped"})
+
+
 class Part:
     """One independent group of sequences."""
 
-    def __init__(self, setting: Setting, members: tuple[int, ...], twin: Part | None = None) -> None:
+    def __init__(self, setting: Setting, members: tuple[int, ...], copies: int = 1) -> None:
         self.setting = setting
         self.members = members
-        self._twin = twin
+        self.copies = copies
 
     def value(self, bound: str) -> _Value:
         """The leakage of this group by one bound."""
-        if self._twin is not None:
-            return self._twin.value(bound)
         if bound == "auto":
             return self._auto()
         compute: dict[str, Callable[[], _Value]] = {
@@ -262,10 +248,12 @@ class Part:
         }
         return compute[bound]()
 
-    @property
-    def is_twin(self) -> bool:
-        """Whether another group has the same leakage, for the same reasons."""
-        return self._twin is not None
+    def moved_to(self, setting: Setting) -> Part:
+        """The same group in a setting that differs in the noise level only."""
+        other = Part(setting, self.members, self.copies)
+        kept = {name: value for name, value in self.__dict__.items() if name in _FREE_OF_NOISE}
+        other.__dict__.update(kept)
+        return other
 
     @cached_property
     def model(self) -> Model:
@@ -298,7 +286,7 @@ class Part:
     def _exact(self) -> _Value:
         setting = self.setting
         query, table = setting.query, setting.model.value_table
-        if lumped_applies(self.model, query, self._ages, setting.adversary) and len(setting.parts) == 1:
+        if lumped_applies(self.model, query, self._ages, setting.adversary) and not setting._several:
             return self._exact_lumped()
         if not isinstance(query, FoldQuery):
             return self._exact_custom()
@@ -434,32 +422,15 @@ def _scaled(worst: Worst, divisor: float) -> Worst:
     return replace(worst, output=tuple(y / divisor for y in worst.output))
 
 
-def _signature(setting: Setting, members: tuple[int, ...]) -> Any:
-    """What the leakage of a group depends on: groups with equal signatures have equal leakage."""
-    model = setting.model
-    if not isinstance(model, CoupledChain) or model.initial is not None or not isinstance(setting.query, FoldQuery):
-        return members
-    if len(members) > 64:
-        return members
-    starts, ends = model.edge_bounds
-    place = {member: i for i, member in enumerate(members)}
-    edges = []
-    for target in members:
-        for e in range(int(starts[target]), int(ends[target])):
-            source = place[int(model.edge_sources[e])]
-            edges.append((place[target], source, float(model.edge_weights[e]), int(model.transition_table[1][e])))
-    parts = setting.query.parts(model.value_table, members)
-    return (tuple(edges), parts.tobytes(), tuple(setting.ages[i] for i in members))
-
-
 def _component_records(setting: Setting, values: Sequence[_Value]) -> tuple[dict[str, Any], ...]:
-    """One record per group; for very many groups the worst hundred."""
+    """One record per kind of group; of very many kinds the worst hundred."""
     order = sorted(range(len(values)), key=lambda i: -values[i].epsilon)[:100]
     names = setting.model.names
     return tuple(
         {
             "sequences": [names[j] for j in setting.parts[i].members[:100]],
             "size": len(setting.parts[i].members),
+            "copies": setting.parts[i].copies,
             "epsilon": round_up(values[i].epsilon) if values[i].bound not in UNSOUND else values[i].epsilon,
             "bound": values[i].bound,
             "reason": values[i].reason,

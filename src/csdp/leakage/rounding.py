@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context, Decimal
 
 SMALLEST = math.ulp(0.0)
 _DIGITS = 44
@@ -23,3 +24,18 @@ def round_up(value: float) -> float:
     mantissa, exponent = math.frexp(value)
     raised = math.ldexp(math.ceil(mantissa * 2**_DIGITS), exponent - _DIGITS)
     return raised if raised >= value else math.nextafter(value, math.inf)
+
+
+def shown(value: float, digits: int = 6) -> str:
+    """A leakage for reading: rounded up, because what is shown must not promise more than what was found.
+
+    The last 1e-12 is taken off first, so that 0.4 plus rounding reads 0.4.
+
+    >>> shown(0.02356211), shown(0.4 + 1e-15), shown(math.inf)
+    ('0.0235622', '0.4', 'infinite')
+    """
+    if math.isinf(value):
+        return "infinite"
+    lowered = Decimal(value) * (1 - Decimal("1e-12"))
+    raised = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(lowered)
+    return f"{float(raised):.{digits}g}"

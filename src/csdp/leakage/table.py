@@ -10,6 +10,7 @@ from csdp.chain import Model
 from csdp.errors import CsdpError
 from csdp.leakage.front import BOUNDS, Setting
 from csdp.leakage.result import Leakage
+from csdp.leakage.rounding import shown
 from csdp.queries import Query
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class LeakageTable:
         for row in self.rows:
             mark = "" if row.sound else "UNSOUND"
             words = row.assumptions[-1] if row.bound != "exact" else "one release; the truth under the model"
-            table.add_row(row.bound, f"{row.epsilon:.6g}", mark, words, style=None if row.sound else "dim")
+            table.add_row(row.bound, shown(row.epsilon), mark, words, style=None if row.sound else "dim")
         for bound, reason in self.missing.items():
             table.add_row(bound, "-", "", reason, style="dim")
         return table

@@ -22,7 +22,9 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.accountant import Accountant, State
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
+from csdp.leakage import round_up
 from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
+from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
@@ -75,6 +77,7 @@ class Publisher:
             raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
         if on_refusal not in {"raise", "skip"}:
             raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
+        plan.check_noise()
         self.plan = plan
         self.dataset = dataset
         self.limits = _limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
@@ -90,7 +93,7 @@ class Publisher:
                 chain_digest=plan.chain.digest,
                 plan_digest=plan.digest,
                 plan_json=json.dumps(plan.record()),
-                guarantee=self.guarantee(),
+                guarantee=_guarantee(plan, self.accountant),
                 fit_cost=plan.model.fit_cost,
             )
         except BaseException:
@@ -120,20 +123,17 @@ class Publisher:
         """Take in the snapshot of one tick (state numbers, -1 where missing) and publish what has aged enough.
 
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
-        output: no noise is drawn, nothing is charged.
+        output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
+        snapshot counts.
         """
-        tick = int(time)
-        if self._observed is not None and tick <= self._observed:
+        tick = checked_tick(time)
+        if self._observed is not None and tick < self._observed:
             return self._recorded(tick)
-        absent = np.full(self.plan.model.sequences, -1, dtype=np.int8)
-        if self._observed is not None:
-            gap = tick - self._observed - 1
-            for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
-                self._fran = fran.observe(self._fran, absent)
-        self._fran = fran.observe(self._fran, snapshot)
-        self._observed = tick
+        if tick != self._observed:
+            # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
+            self._fran, self._observed = self._observe(snapshot, tick), tick
         if self._fran.reason:
-            return Skipped(tick, self._fran.reason)
+            return self._already(tick) or Skipped(tick, self._fran.reason)
         granted = self._reserve([(tick, self._fran.stale)])[0]
         if isinstance(granted, Skipped):
             return granted
@@ -142,6 +142,16 @@ class Publisher:
         output = fran.release(self._fran, self._randomness)
         assert output is not None
         return Release.of(self._ledger.commit(granted, self._output(granted, output)))
+
+    def _observe(self, snapshot: npt.ArrayLike, tick: int) -> fran.FranState:
+        """The readings with one snapshot more; the ticks in between count as missing."""
+        state = self._fran
+        if self._observed is not None:
+            absent = np.full(self.plan.model.sequences, -1, dtype=np.int8)
+            gap = tick - self._observed - 1
+            for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
+                state = fran.observe(state, absent)
+        return fran.observe(state, snapshot)
 
     def publish(self, source: Panel | AgedSource, *, progress: Any = None) -> Batch:
         """Publish every tick of a panel (or another aged source) that the limits allow.
@@ -196,10 +206,18 @@ class Publisher:
         content["epsilon_s"] = reserved.charge["present"]
         return content
 
+    def _already(self, tick: int) -> Release | None:
+        """What was published at a tick, if anything was."""
+        newest = self._ledger.summary(self.dataset).newest_tick
+        if newest is None or tick > newest:
+            return None
+        found = (published for published in self._ledger.published(self.dataset) if published.tick == tick)
+        return next(map(Release.of, found), None)
+
     def _recorded(self, tick: int) -> Release:
-        for published in self._ledger.published(self.dataset):
-            if published.tick == tick:
-                return Release.of(published)
+        found = self._already(tick)
+        if found is not None:
+            return found
         raise LedgerConflictError(
             f"tick {tick} is not after tick {self._observed}, and it was not published; ticks must come in order"
         )
@@ -211,16 +229,20 @@ class Publisher:
         requests = [Request(tick, self.plan.query.name, detail=stale) for tick, stale in wanted]
         found = self._ledger.reserve(self.dataset, requests, self._admit, plan_digest=self.plan.digest, stop=stop)
         answers: list[Reserved | Published | Skipped] = []
+        refused: Refused | None = None
         for answer in found:
             if not isinstance(answer, Refused):
                 answers.append(answer)
             elif answer.error is not None and stop:
-                error = self._explained(answer.error, answer.tick)
-                if len(wanted) == 1:
-                    raise error
-                raise _StoppedError(answers, error)
+                # A refusal that was recorded earlier does not end the batch: what is granted after it must come out.
+                refused = refused or answer
             else:
                 answers.append(Skipped(answer.tick, answer.reason))
+        if refused is not None and refused.error is not None:
+            error = self._explained(refused.error, refused.tick)
+            if not answers:
+                raise error
+            raise _StoppedError(answers, error)
         return answers
 
     def _admit(self, last: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
@@ -228,37 +250,55 @@ class Publisher:
         stale = int(request.detail)
         state = self.accountant.start() if last is None else self.accountant.restore(last["accountant"])
         fresh = self.accountant.release(state, request.tick, stale=stale > 0)
-        count = (0 if last is None else int(last["releases"])) + 1
-        worst_stale = max(stale, 0 if last is None else int(last["stale"]))
+        kept = {"releases": 0, "stale": 0, "cost": 0.0} if last is None else last
+        kept = {**kept, "releases": int(kept["releases"]) + 1, "stale": max(stale, int(kept["stale"]))}
         charge = {
             "present": self.accountant.leakage(fresh).epsilon,
-            "event": self.accountant.event_level(worst_stale),
+            "peak": self.accountant.peak(fresh),
+            "event": self._event(kept),
             "algorithm": ALGORITHM,
         }
         if self.limits["lifetime_limit"] is not None:
-            charge["lifetime"] = self._lifetime(count, worst_stale)
-        self._check("budget", charge["present"], lambda: self.accountant.leakage(state, request.tick).epsilon)
-        self._check("event_limit", charge["event"], lambda: 0.0)
+            charge["lifetime"] = self._lifetime(kept)
+        # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
+        self._check("budget", charge["peak"], lambda: self.accountant.leakage(state, request.tick).epsilon)
+        self._check("event_limit", charge["event"], lambda: 0.0 if last is None else self._event(last))
         self._check(
-            "lifetime_limit", charge.get("lifetime", 0.0), lambda: self._lifetime(max(count - 1, 1), worst_stale)
+            "lifetime_limit", charge.get("lifetime", 0.0), lambda: 0.0 if last is None else self._lifetime(last)
         )
-        cost = (0.0 if last is None else float(last["cost"])) + self.accountant.history_cost()
-        return Admission({"accountant": fresh.to_dict(), "releases": count, "stale": worst_stale, "cost": cost}, charge)
+        cost = float(kept["cost"]) + self.accountant.history_cost()
+        return Admission({**kept, "accountant": fresh.to_dict(), "cost": cost}, charge)
 
-    def _lifetime(self, releases: int, stale: int) -> float:
-        for_ever = self._lifetime_for_ever(stale)
+    def _event(self, kept: dict[str, Any]) -> float:
+        """Plain epsilon-DP of the record that was read most, under this plan and earlier ones."""
+        own = self.accountant.event_level(int(kept["stale"])) if int(kept["releases"]) else 0.0
+        earlier = kept.get("earlier")
+        if earlier is None:
+            return own
+        return round_up(own + earlier["event"]) if earlier["overlap"] else max(own, float(earlier["event"]))
+
+    def _lifetime(self, kept: dict[str, Any]) -> float:
+        """What all releases, under this plan and earlier ones, tell of one record."""
+        earlier = kept.get("earlier") or {"releases": 0, "slice": 0.0, "overlap": False}
+        releases = int(kept["releases"]) + int(earlier["releases"])
+        if not releases:
+            return 0.0
+        rest = (int(kept["stale"]), float(earlier["slice"]), bool(earlier["overlap"]))
+        for_ever = self._lifetime_for_ever(*rest)
         limit = self.limits["lifetime_limit"]
         if limit is not None and for_ever <= limit:
             return for_ever
-        return min(for_ever, self.accountant.lifetime(releases, stale=stale))
+        stale, cost, overlap = rest
+        return min(for_ever, self.accountant.lifetime(releases, stale=stale, earlier=cost, overlap=overlap))
 
-    def _lifetime_for_ever(self, stale: int) -> float:
-        if stale not in self._lifetimes:
-            self._lifetimes[stale] = self.accountant.lifetime(None, stale=stale)
-        return self._lifetimes[stale]
+    def _lifetime_for_ever(self, stale: int, earlier: float, overlap: bool) -> float:
+        key = (stale, earlier, overlap)
+        if key not in self._lifetimes:
+            self._lifetimes[key] = self.accountant.lifetime(None, stale=stale, earlier=earlier, overlap=overlap)
+        return self._lifetimes[key]
 
     @cached_property
-    def _lifetimes(self) -> dict[int, float]:
+    def _lifetimes(self) -> dict[tuple[int, float, bool], float]:
         return {}
 
     def _check(self, name: str, value: float, spent_now: Callable[[], float]) -> None:
@@ -302,20 +342,19 @@ class Publisher:
             now = 0.0 if state is None else self.accountant.leakage(state, time).epsilon
             left["budget"] = max(0.0, self.limits["budget"] - now)
         if self.limits["event_limit"] is not None:
-            used = 0.0 if last is None else self.accountant.event_level(int(last["stale"]))
+            used = 0.0 if last is None else self._event(last)
             left["event_limit"] = max(0.0, self.limits["event_limit"] - used)
         if self.limits["lifetime_limit"] is not None:
-            used = 0.0 if last is None else self._lifetime(int(last["releases"]), int(last["stale"]))
+            used = 0.0 if last is None else self._lifetime(last)
             left["lifetime_limit"] = max(0.0, self.limits["lifetime_limit"] - used)
         return left
 
     def summary(self) -> dict[str, Any]:
         """What was published, refused and lost, and the guarantees side by side."""
         counts = self._ledger.summary(self.dataset)
-        releases = 0 if counts.state is None else int(counts.state["releases"])
-        stale = 0 if counts.state is None else int(counts.state["stale"])
+        kept = counts.state or {"releases": 0, "stale": 0}
         state = self._restored(counts.state)
-        present = 0.0 if state is None else self.accountant.leakage(state).epsilon
+        earlier = float(kept["earlier"]["group"]) if kept.get("earlier") else 0.0
         return {
             "dataset": self.dataset,
             "published": counts.committed,
@@ -323,40 +362,27 @@ class Publisher:
             "lost": counts.lost,
             "newest_tick": counts.newest_tick,
             "limits": dict(self.limits),
-            "present": present,
-            "event_level": self.accountant.event_level(stale),
-            "group_level": self.accountant.group_level(max(releases, 1)),
-            "lifetime": self.accountant.lifetime(max(releases, 1), stale=stale),
+            "present": 0.0 if state is None else self.accountant.leakage(state).epsilon,
+            "event_level": self._event(kept),
+            "group_level": earlier + self.accountant.group_level(int(kept["releases"])) * bool(kept["releases"]),
+            "lifetime": self._lifetime(kept),
             "guarantee": self.guarantee(),
         }
 
     def guarantee(self) -> dict[str, Any]:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
-        plan = self.plan
-        return {
-            "one_release": plan.certified.epsilon,
-            "bound": plan.certified.bound,
-            "adversary": plan.adversary,
-            "event_level": self.accountant.event_level(plan.stale_limit),
-            "algorithm": ALGORITHM,
-            "words": [
-                "Leakage of the present: how much everything published so far tells about anyone's present state, "
-                f"to an {plan.adversary} adversary, if the sequences follow the model.",
-                "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
-                "once it is old enough to be published.",
-                "Group level: plain DP of all correlated records of all releases together, under any model.",
-                "Which readings are missing must not depend on their values.",
-            ],
-        }
+        return _guarantee(self.plan, self.accountant)
 
     def change_plan(self, plan: Plan, *, from_tick: int, budget: float | None = None) -> Publisher:
         """Continue the dataset under another plan or chain from a tick on: an explicit act, recorded for ever.
 
         Rule: the old history counts at most what it told between any two snapshots (under any model if the chain
-        changes), placed at the newest reading it touched, and shrinks under the new chain from there.
+        changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
+        plans read count under both.
         """
         if not plan.certified.sound:
             raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+        plan.check_noise()
         limits = self.limits if budget is None else {**self.limits, **_limits(budget=budget)}
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
@@ -366,21 +392,19 @@ class Publisher:
         accountant = Accountant(plan)
 
         def carry(last: dict[str, Any] | None, last_tick: int | None, _: Any) -> Admission:
+            state = accountant.start(from_tick - 1)
+            fresh: dict[str, Any] = {"releases": 0, "stale": 0, "cost": 0.0}
             if last is None:
-                begun = {
-                    "accountant": accountant.start(from_tick - 1).to_dict(),
-                    "releases": 0,
-                    "stale": 0,
-                    "cost": 0.0,
-                }
-                return Admission(begun, {"present": 0.0})
+                return Admission({**fresh, "accountant": state.to_dict()}, {"present": 0.0})
             old = self.accountant.restore(last["accountant"])
             cost = float(last["cost"])
-            if plan.chain == self.plan.chain:
-                cost = min(cost, self.accountant.largest(old))
-            passed = from_tick - 1 - old.tick
-            state = accountant.resume(cost, from_tick - 1, self.accountant.newest_depth(old) + passed)
-            carried = {**last, "accountant": state.to_dict()}
+            if cost > 0:
+                if plan.chain == self.plan.chain:
+                    cost = min(cost, self.accountant.largest(old))
+                passed = from_tick - 1 - old.tick
+                state = accountant.resume(cost, from_tick - 1, self.accountant.newest_depth(old) + passed)
+                fresh["earlier"] = self._earlier(last, old.tick, plan, from_tick)
+            carried = {**fresh, "accountant": state.to_dict(), "cost": last["cost"]}
             return Admission(carried, {"present": accountant.leakage(state).epsilon})
 
         self._ledger.change_plan(
@@ -389,7 +413,7 @@ class Publisher:
             chain_digest=plan.chain.digest,
             plan_digest=plan.digest,
             plan_json=json.dumps(plan.record()),
-            guarantee=self.guarantee(),
+            guarantee=_guarantee(plan, accountant),
             fit_cost=plan.model.fit_cost,
             from_tick=from_tick,
             rule=rule,
@@ -405,6 +429,36 @@ class Publisher:
             on_refusal=self._on_refusal,
         )
 
+    def _earlier(self, last: dict[str, Any], last_tick: int, plan: Plan, from_tick: int) -> dict[str, Any]:
+        """What the releases under this plan, and under those before it, mean for limits on records under the next."""
+        stale, accountant = int(last["stale"]), self.accountant
+        before = last.get("earlier") or {
+            "releases": 0,
+            "group": 0.0,
+            "slice": 0.0,
+            "slice_any": 0.0,
+            "newest": None,
+            "overlap": False,
+        }
+
+        def joined(earlier: float, own: float) -> float:
+            return earlier + own if before["overlap"] else max(earlier, own)
+
+        released = int(last["releases"])
+        any_model = joined(before["slice_any"], accountant.slice_cost(stale, any_model=True) * bool(released))
+        this_chain = joined(before["slice"], accountant.slice_cost(stale) * bool(released))
+        newest = [] if before["newest"] is None else [int(before["newest"])]
+        newest += [last_tick - self.plan.min_age] if released else []
+        return {
+            "releases": int(before["releases"]) + released,
+            "event": self._event(last),
+            "group": float(before["group"]) + accountant.group_level(max(released, 1)) * bool(released),
+            "slice": this_chain if plan.chain == self.plan.chain else any_model,
+            "slice_any": any_model,
+            "newest": max(newest),
+            "overlap": from_tick - plan.max_age - plan.stale_limit <= max(newest),
+        }
+
 
 class _StoppedError(Exception):
     """A batch was refused part of the way; what was granted before is still to be released."""
@@ -413,6 +467,25 @@ class _StoppedError(Exception):
         super().__init__(str(error))
         self.before = before
         self.error = error
+
+
+def _guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
+    """The guarantees of a plan in words and numbers."""
+    return {
+        "one_release": plan.certified.epsilon,
+        "bound": plan.certified.bound,
+        "adversary": plan.adversary,
+        "event_level": accountant.event_level(plan.stale_limit),
+        "algorithm": ALGORITHM,
+        "words": [
+            "Leakage of the present: how much everything published so far tells about anyone's present state, "
+            f"to an {plan.adversary} adversary, if the sequences follow the model.",
+            "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
+            "once it is old enough to be published.",
+            "Group level: plain DP of all correlated records of all releases together, under any model.",
+            "Which readings are missing must not depend on their values.",
+        ],
+    }
 
 
 def _limits(**given: float | None) -> dict[str, float | None]:

@@ -37,7 +37,7 @@ def affordable_from(accountant: Accountant, state: State, tick: int, limit: floa
     """The first tick after `tick` at which a release would be admitted if nothing is published before."""
 
     def cost(at: int) -> float:
-        return accountant.leakage(accountant.release(state, at)).epsilon
+        return accountant.peak(accountant.release(state, at))
 
     wait = 1
     while cost(tick + wait) > limit:

@@ -38,6 +38,7 @@ class PanelSource:
     def __init__(self, panel: Panel, plan: Plan) -> None:
         if len(panel.names) != plan.model.sequences:
             raise InputError(f"panel: {len(panel.names)} sequences given; the chain has {plan.model.sequences}")
+        fran.check_states(panel.states, plan.model.states)  # before anything is charged
         self._panel = panel
 
     @cached_property

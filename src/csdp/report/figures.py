@@ -16,6 +16,8 @@ from csdp.report.sweeps import AgeRecord, CouplingRecord
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from csdp.report.history import LeakageRecord, ReleaseRecord, TruthRecord
+
 INK, GRID, QUIET = "#1b2733", "#d9dee3", "#6b7680"
 # Okabe and Ito's colours: told apart by people with any kind of colour vision.
 BLUE, SKY, GREEN, PURPLE, ORANGE, RED = "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#d55e00"
@@ -120,6 +122,64 @@ def coupling_figure(records: Sequence[CouplingRecord]) -> Figure:
     return figure
 
 
+def release_figure(records: Sequence[ReleaseRecord], *, what: str, truth: Sequence[TruthRecord] = ()) -> Figure:
+    """Published values, and the estimate of the present answer with a band of two standard errors.
+
+    With `truth` it is a private figure, and says so.
+    """
+    if not records:
+        raise InputError("figure: nothing was published, so there is nothing to draw")
+    figure = _figure(8.4, 4.6)
+    axes = figure.add_subplot()
+    ticks = [r.tick for r in records]
+    ends = []
+    if truth:
+        axes.step([r.tick for r in truth], [r.value for r in truth], where="mid", color=ORANGE, linewidth=1.5, zorder=2)
+        ends.append((truth[-1].tick, truth[-1].value, "true value\n(private)", ORANGE, False))
+    axes.plot(ticks, [r.value for r in records], ".", color=QUIET, markersize=5, zorder=3)
+    ends.append((ticks[-1], records[-1].value, "published", QUIET, False))
+    guesses = [
+        (r.tick, r.estimate, 2 * r.standard_error)
+        for r in records
+        if r.estimate is not None and r.standard_error is not None
+    ]
+    if guesses:
+        at, middle, width = zip(*guesses, strict=True)
+        low = [m - w for m, w in zip(middle, width, strict=True)]
+        high = [m + w for m, w in zip(middle, width, strict=True)]
+        axes.fill_between(at, low, high, color=BLUE, alpha=0.15, linewidth=0, zorder=1)
+        axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4)
+        ends.append((at[-1], middle[-1], "estimate,\n± 2 errors", BLUE, True))
+    axes.set_xlabel("Tick")
+    axes.set_ylabel(what[:1].upper() + what[1:])
+    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    _label_ends(axes, ends, gap=0.11)
+    return figure
+
+
+def leakage_history_figure(records: Sequence[LeakageRecord], *, budget: float | None = None) -> Figure:
+    """Leakage of the present tick by tick, marks where something was published, under the line of its budget."""
+    finite = [record for record in records if record.epsilon < float("inf")]
+    if not finite:
+        raise InputError("figure: no finite leakage to draw")
+    figure = _figure(8.4, 3.8)
+    axes = figure.add_subplot()
+    axes.plot([r.tick for r in finite], [r.epsilon for r in finite], color=BLUE, linewidth=1.4, zorder=2)
+    marked = [r for r in finite if r.published]
+    axes.plot([r.tick for r in marked], [r.epsilon for r in marked], "o", color=BLUE, markersize=4, zorder=3)
+    ends = [(finite[-1].tick, finite[-1].epsilon, "leakage;\ndots: releases", BLUE, True)]
+    if budget is not None:
+        first, last = finite[0].tick, finite[-1].tick
+        axes.plot([first, last], [budget, budget], color=RED, linewidth=1.6, linestyle=(0, (6, 2)), zorder=2)
+        ends.append((last, budget, f"budget {budget:g}", RED, False))
+    axes.set_ylim(bottom=0, top=1.12 * max([budget or 0.0, *(r.epsilon for r in finite)]))
+    axes.set_xlabel("Tick")
+    axes.set_ylabel("Leakage of the present, epsilon")
+    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    _label_ends(axes, ends, gap=0.14)
+    return figure
+
+
 def _figure(width: float, height: float) -> Figure:
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -131,7 +191,7 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]]) -> None:
+def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
     """Names beside the ends of the lines, moved apart where they would overlap."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -144,7 +204,7 @@ def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]]) 
     axes.set_ylim(low, high)
     to_axes = axes.transScale + axes.transLimits
     heights = [float(to_axes.transform((x, y))[1]) for x, y, *_ in ends]
-    for (x, y, label, colour, strong), height in zip(ends, _apart(heights, gap=0.05), strict=True):
+    for (x, y, label, colour, strong), height in zip(ends, _apart(heights, gap=gap), strict=True):
         axes.annotate(
             label,
             xy=(x, y),

@@ -8,6 +8,7 @@ from html import escape
 from string import Template
 
 from csdp.leakage import LeakageTable, shown
+from csdp.report.certificate import Certificate
 from csdp.report.words import Guarantee
 
 
@@ -72,15 +73,38 @@ def guarantee_block(words: Guarantee, notes: Sequence[str] = ()) -> str:
     )
 
 
+def promises_block(certificate: Certificate) -> str:
+    """The guarantees side by side, what is not promised, and the sentence to quote."""
+    rows = "".join(
+        f'<tr class="{"best" if promise.name == "present" else "sound"}"><th scope="row">{escape(promise.name)}</th>'
+        f'<td class="n" data-label="epsilon now">{shown(promise.epsilon)}</td>'
+        f'<td class="n" data-label="never above">{"grows" if promise.ceiling is None else shown(promise.ceiling)}</td>'
+        f"<td>{escape(_sentence(promise.protects))}; {escape(promise.holds)}.</td></tr>"
+        for promise in certificate.promises
+    )
+    head = "<tr><th>guarantee</th><th class='n'>epsilon now</th><th class='n'>never above</th><th>protects</th></tr>"
+    missing = "".join(f"<li>{escape(words)}</li>" for words in certificate.not_promised)
+    return (
+        f'<table class="stack"><thead>{head}</thead><tbody>{rows}</tbody></table>'
+        f'<div class="pair single"><div class="limit"><h3>Not promised</h3><ul>{missing}</ul></div></div>'
+        f"<h3 class='quote'>One sentence to quote</h3><blockquote>{escape(certificate.sentence)}</blockquote>"
+    )
+
+
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def page(title: str, *, lead: str, sections: Sequence[Section], footer: str) -> str:
-    """The whole page; everything given as text is escaped."""
+def page(title: str, *, lead: str, sections: Sequence[Section], footer: str, notice: str = "") -> str:
+    """The whole page; everything given as text is escaped. A notice stands first, on the face of the page."""
     body = "\n".join(f"<section><h2>{escape(part.title)}</h2>\n{part.body}</section>" for part in sections)
     return _PAGE.substitute(
-        title=escape(title), lead=escape(lead), body=body, footer=escape(footer), style=_STYLE.strip()
+        title=escape(title),
+        notice=f'<p class="notice" role="note">{escape(notice)}</p>\n' if notice else "",
+        lead=escape(lead),
+        body=body,
+        footer=escape(footer),
+        style=_STYLE.strip(),
     )
 
 
@@ -116,10 +140,22 @@ figcaption { color: var(--quiet); font-size: .92rem; margin-top: .4rem; }
   border-left: 5px solid var(--green); }
 .pair > .limit { border-left-color: var(--red); }
 .pair p { margin: 0; }
+.pair.single { margin-top: 1.2rem; }
+.pair ul { margin: 0; padding-left: 1.1rem; }
+.pair li + li { margin-top: .35rem; }
+.quote { margin-top: 1.4rem; }
+blockquote { margin: 0; padding: .2rem 0 .2rem 1.2rem; border-left: 5px solid var(--blue); }
+.notice { margin: 0 0 1.6rem; padding: .7rem 1.2rem; border: 2px solid var(--red); border-radius: .5rem;
+  color: var(--red); font-weight: 600; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.5rem; margin: 0; }
 dt { color: var(--quiet); }
 dd { margin: 0; overflow-wrap: anywhere; }
 footer { margin-top: 3rem; color: var(--quiet); font-size: .88rem; }
+@media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .6rem; }
+  .wide table { min-width: 32rem; } figure { overflow-x: auto; } figure svg { min-width: 27rem; }
+  .stack thead { display: none; } .stack tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--grid); }
+  .stack th { font-weight: 700; } .stack th, .stack td { display: block; border: 0; padding: 0; text-align: left; }
+  .stack td[data-label]::before { content: attr(data-label) ": "; color: var(--quiet); font-weight: 400; } }
 @media print { body { font-size: 11pt; } main { max-width: none; padding: 0; }
   figure, tr, .pair > div { break-inside: avoid; } h2 { break-after: avoid; }
   .pair > div { border: 1px solid var(--grid); } }
@@ -137,7 +173,7 @@ $style
 </head>
 <body>
 <main>
-<header><h1>$title</h1>
+<header>$notice<h1>$title</h1>
 <p class="lead">$lead</p></header>
 $body
 <footer>$footer</footer>

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from csdp.errors import InputError
 
-_KNOWS = {
+#: What an adversary of each kind knows, beside what is published.
+KNOWS = {
     "informed": "who knows the model and every other present value",
     "uninformed": "who knows the model but no present value",
     "any": "who knows the model and any part of the other present values",
@@ -30,10 +31,10 @@ def guarantee(*, adversary: str, epsilon_c: float) -> Guarantee:
     >>> guarantee(adversary="uninformed", epsilon_c=0.5).exposes
     'old records, which are exposed with noise epsilon_c = 0.5.'
     """
-    if adversary not in _KNOWS:
-        raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(_KNOWS)}")
+    if adversary not in KNOWS:
+        raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(KNOWS)}")
     return Guarantee(
-        protects=f"the present value of each sequence, against an adversary {_KNOWS[adversary]}, if the model holds.",
+        protects=f"the present value of each sequence, against an adversary {KNOWS[adversary]}, if the model holds.",
         exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g}.",
     )
 

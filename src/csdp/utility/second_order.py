@@ -1,4 +1,4 @@
-"""How far a release is from the present: first and second moments of the aged and the present answer.
+"""First and second moments of the aged and the present answer.
 
 Pairs of sequences of a coupled chain evolve among themselves, so moments of additive queries need pair laws only:
 with M the (s m) x (s m) matrix of pair laws, `M = Q M Q^T` between different sequences, and
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ class Moments:
     cov_now: Floats  # (d, d)
     cross: Floats  # (d, d), Cov(f(z), f(x))
     how: str
+    samples: int = 0  #: nearly independent snapshots behind a simulation
 
     def linear_estimate(self, noise_variance: float) -> tuple[Floats, Floats, Floats]:
         """(offset, gain, standard error) of the best linear estimate `offset + gain @ y` of the present answer.
@@ -54,24 +56,33 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
     """Means and covariances of what a release reads and of the present answer.
 
     >>> from csdp import Mean
-    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> chain = CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.7, 0.3], [0.3, 0.7]])
     >>> m = moments(chain, Mean(), ages=(2, 2))
     >>> round(float(m.cov_now[0, 0]), 4), round(float(m.cross[0, 0]), 5)
     (0.1359, 0.02174)
     """
-    additive = isinstance(query, FoldQuery) and query.fold == "sum"
-    if additive and isinstance(model, CoupledChain) and model.initial is None:
-        parts = model.components()
-        if max(len(part) for part in parts) * model.states <= PAIR_SIZE:
-            assert isinstance(query, FoldQuery)
-            return _by_pairs(model, query, ages, parts)
+    if isinstance(query, FoldQuery) and query.fold == "sum" and isinstance(model, CoupledChain):
+        kinds = model.alike(_labels(model, query, ages))
+        if model.initial is None and max(len(part) for part, _ in kinds) * model.states <= PAIR_SIZE:
+            return _by_pairs(model, query, ages, kinds)
     try:
         return _by_joint_law(model, query, ages)
     except CsdpError:
         return _by_simulation(model, query, ages)
 
 
-def _by_pairs(model: CoupledChain, query: FoldQuery, ages: Sequence[int], components: list[tuple[int, ...]]) -> Moments:
+def _labels(model: Model, query: FoldQuery, ages: Sequence[int]) -> npt.NDArray[np.intp]:
+    """Sequences with equal labels add equally; outputs of an identity are all different."""
+    if query.name == "identity":
+        return np.arange(model.sequences)
+    parts = query.parts(model.value_table).reshape(model.sequences, -1)
+    rows = np.column_stack([np.asarray(ages, dtype=np.float64), parts])
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
+def _by_pairs(
+    model: CoupledChain, query: FoldQuery, ages: Sequence[int], kinds: list[tuple[tuple[int, ...], int]]
+) -> Moments:
     """Sum over components of moments from pair laws."""
     table = model.value_table
     scale = query.divisor(table)
@@ -82,16 +93,16 @@ def _by_pairs(model: CoupledChain, query: FoldQuery, ages: Sequence[int], compon
         np.zeros((outputs, outputs)),
         np.zeros((outputs, outputs)),
     ]
-    for members in components:
+    for members, copies in kinds:
         sub = model if len(members) == model.sequences else model.subchain(members)
         parts = query.parts(table, members) / scale
         place = (
             np.array(members) if parts.shape[2] == len(members) and outputs == model.sequences else np.arange(outputs)
         )
         mean, now, aged, cross = _component_moments(sub, parts, [ages[i] for i in members])
-        total[0][place] += mean
+        total[0][place] += copies * mean
         for target, found in zip(total[1:], (now, aged, cross), strict=True):
-            target[np.ix_(place, place)] += found
+            target[np.ix_(place, place)] += copies * found
     return Moments(total[0], total[0], total[2], total[1], total[3], "pair laws")
 
 
@@ -100,7 +111,7 @@ def _component_moments(model: CoupledChain, parts: Floats, ages: list[int]) -> t
     margins = model.marginals()
     weights = parts.reshape(s * m, -1) - np.repeat(np.einsum("ia,iad->id", margins, parts), m, axis=0)
     mean = np.einsum("ia,iad->d", margins, parts)
-    pairs = pair_laws(model, margins)
+    pairs = pair_laws(model)
     q_transposed = model.q_matrix().T.tocsr()
     # carried[h] = (Q^T)^h w: a weight on states h steps later, seen from now
     carried = [weights]
@@ -124,9 +135,11 @@ def _component_moments(model: CoupledChain, parts: Floats, ages: list[int]) -> t
     return mean, weights.T @ pairs @ weights, aged, cross
 
 
-def pair_laws(model: CoupledChain, margins: Floats) -> Floats:
+@lru_cache(maxsize=4)
+def pair_laws(model: CoupledChain) -> Floats:
     """M[(j, a), (l, b)] = Pr(x_j = a, x_l = b) under the stationary law, (s m, s m)."""
     s, m = model.sequences, model.states
+    margins = model.marginals()
     q = model.q_matrix()
     flat = margins.ravel()
     pairs = np.multiply.outer(flat, flat)
@@ -178,4 +191,4 @@ def _by_simulation(model: Model, query: Query, ages: Sequence[int]) -> Moments:
     off_now, off_read = now - mean_now, read - mean_aged
     n = len(steps)
     cov = (off_read.T @ off_read / n, off_now.T @ off_now / n, off_read.T @ off_now / n)
-    return Moments(mean_aged, mean_now, cov[0], cov[1], cov[2], "simulation")
+    return Moments(mean_aged, mean_now, cov[0], cov[1], cov[2], "simulation", max(50, n // 20))

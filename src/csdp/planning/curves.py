@@ -1,0 +1,84 @@
+"""Leakage and error of a release as functions of the noise level, for fixed ages; what is costly is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal
+
+from csdp.accountant import Accountant
+from csdp.aging import Adversary
+from csdp.chain import Family, Model
+from csdp.errors import UnsoundError
+from csdp.leakage import UNSOUND, Leakage, Setting
+from csdp.plan import Plan
+from csdp.queries import Query
+from csdp.utility import Error, Moments, moments
+from csdp.utility.error import Estimate, error_of
+
+Releases = int | Literal["continual"]
+
+
+class Curves:
+    """What happens at one choice of ages, for any noise level; counts how often leakage was evaluated."""
+
+    def __init__(
+        self,
+        chain: Model | Family,
+        query: Query,
+        ages: Sequence[int],
+        *,
+        estimate: Estimate,
+        releases: Releases,
+        bound: str,
+        adversary: Adversary,
+    ) -> None:
+        if bound in UNSOUND:
+            raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
+        self.chain, self.query, self.ages = chain, query, tuple(ages)
+        self._members = chain.members if isinstance(chain, Family) else (chain,)
+        self._estimate: Estimate = estimate
+        self._releases: Releases = releases
+        self._bound = bound
+        self._adversary: Adversary = adversary
+        self.evaluations = 0
+
+    # ---- error: falls with epsilon_c -------------------------------------------------------------------------------
+
+    @cached_property
+    def _moments(self) -> list[Moments]:
+        return [moments(member, self.query, ages=self.ages) for member in self._members]
+
+    def error(self, epsilon_c: float) -> Error:
+        """The error at a noise level: the largest over the models."""
+        found = [
+            error_of(member, self.query, known, self.ages, epsilon_c, self._estimate)
+            for member, known in zip(self._members, self._moments, strict=True)
+        ]
+        return max(found, key=lambda error: error.safe)
+
+    # ---- leakage: grows with epsilon_c -----------------------------------------------------------------------------
+
+    @cached_property
+    def _settings(self) -> list[Setting]:
+        return [
+            Setting.make(member, self.query, ages=self.ages, epsilon_c=1.0, adversary=self._adversary)
+            for member in self._members
+        ]
+
+    def leakage(self, epsilon_c: float) -> Leakage:
+        """The certified leakage of the present at a noise level: the largest over the models."""
+        self.evaluations += 1
+        if self._releases != 1:
+            accountant = Accountant(self.plan(epsilon_c))
+            return accountant.limit() if self._releases == "continual" else accountant.after(self._releases)
+        answers = []
+        for i, setting in enumerate(self._settings):
+            moved = setting.at(epsilon_c)
+            answers.append(moved.answer(self._bound))
+            self._settings[i] = moved  # with the aged law that was just made
+        return max(answers, key=lambda answer: answer.epsilon)
+
+    def plan(self, epsilon_c: float) -> Plan:
+        """The plan at a noise level."""
+        return Plan(self.chain, self.query, self.ages, epsilon_c, adversary=self._adversary, bound=self._bound)

@@ -1,0 +1,336 @@
+"""The search for a plan: least leakage for an error target (the paper's P1), or least error for a budget (its dual).
+
+For fixed ages both are one-dimensional: error falls and leakage grows with epsilon_c. Ages are searched in an order
+in which a cheap bound on what an age can still achieve ends the search early; the survivors are certified with the
+sharpest bound. Whatever a root finder returns is moved to the safe side and checked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from csdp.aging import Adversary
+from csdp.chain import Family, Model
+from csdp.errors import InfeasibleError, InputError
+from csdp.leakage import Leakage
+from csdp.plan import Plan
+from csdp.planning.curves import Curves, Releases
+from csdp.queries import Query
+from csdp.utility import Error
+from csdp.utility.error import Estimate
+
+#: Plain epsilon-DP that one record may be exposed to where nothing else is said: old records must not be published
+#: almost without noise only because freshness alone certifies the present.
+EVENT_LIMIT = 10.0
+#: Least noise level that is tried.
+SMALLEST_LEVEL = 1e-6
+_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan with its certified leakage and its error, and how it was found.
+
+    `evaluations`: how often leakage was computed; `saved`: ages whose leakage never had to be. `note` says where
+    publishing nothing would do as well.
+    """
+
+    plan: Plan
+    leakage: Leakage
+    error: Error
+    evaluations: int
+    saved: int
+    note: str = ""
+
+    @property
+    def epsilon_c(self) -> float:
+        """The plan's noise level."""
+        return self.plan.epsilon_c
+
+    @property
+    def ages(self) -> tuple[int, ...]:
+        """The plan's ages."""
+        return self.plan.ages
+
+    def __repr__(self) -> str:
+        ages = self.ages[0] if len(set(self.ages)) == 1 else self.ages
+        return (
+            f"Found(ages {ages}, epsilon_c {self.epsilon_c:.6g}, leakage {self.leakage.epsilon:.6g} "
+            f"({self.leakage.bound}), error {self.error.mse:.6g})"
+        )
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, checked."""
+
+    chain: Model | Family
+    query: Query
+    max_mse: float | None
+    budget: float | None
+    max_age: int
+    min_age: int
+    releases: Releases
+    estimate: Estimate
+    bound: str
+    adversary: Adversary
+    event_limit: float
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences there are."""
+        return (self.chain.members[0] if isinstance(self.chain, Family) else self.chain).sequences
+
+    def curves(self, ages: Sequence[int]) -> Curves:
+        """Leakage and error at some ages."""
+        return Curves(
+            self.chain,
+            self.query,
+            ages,
+            estimate=self.estimate,
+            releases=self.releases,
+            bound=self.bound,
+            adversary=self.adversary,
+        )
+
+    def solve(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
+        """(objective, epsilon_c, other) at fixed ages, or None where it cannot beat `best`."""
+        return self._least_leakage(curves, best) if self.budget is None else self._least_error(curves, best)
+
+    def _least_leakage(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
+        assert self.max_mse is not None
+        level = least_level(lambda e: curves.error(e).safe, self.max_mse, self.event_limit)
+        if level is None:
+            return None
+        leakage = curves.leakage(level).epsilon
+        return (leakage, level, curves.error(level).safe) if leakage < best else None
+
+    def _least_error(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
+        assert self.budget is not None
+        level = largest_level(lambda e: curves.leakage(e).epsilon, self.budget, self.event_limit)
+        if level is None:
+            return None
+        error = curves.error(level).safe
+        return (error, level, curves.leakage(level).epsilon) if error < best else None
+
+    def promise(self, curves: Curves) -> float:
+        """The least error that these ages could reach: no budget could allow more than the event limit."""
+        return curves.error(self.event_limit).safe
+
+
+def least_level(error: Callable[[float], float], target: float, limit: float) -> float | None:
+    """The smallest epsilon_c with error <= target; None where even the largest allowed one misses it."""
+    if error(limit) > target:
+        return None
+    if error(SMALLEST_LEVEL) <= target:
+        return SMALLEST_LEVEL
+    from scipy.optimize import brentq
+
+    # The noise variance, 1 / epsilon_c^2, is what the error is nearly linear in.
+    root = brentq(lambda v: error(v**-0.5) - target, limit**-2, SMALLEST_LEVEL**-2, rtol=1e-14)
+    level, back = float(root**-0.5), 1e-13
+    while error(level) > target:  # to the safe side
+        level, back = min(limit, level * (1 + back)), back * 4
+    return level
+
+
+def largest_level(leakage: Callable[[float], float], budget: float, limit: float) -> float | None:
+    """The largest epsilon_c with leakage <= budget; None where even the smallest one passes it."""
+    at_limit = leakage(limit)
+    if at_limit <= budget:
+        return limit
+    low, low_value = SMALLEST_LEVEL, leakage(SMALLEST_LEVEL)
+    if low_value > budget:
+        return None
+    high, high_value = limit, at_limit
+    # Leakage is nearly proportional to epsilon_c while it is small: regula falsi with a safeguard, kept on both sides.
+    side = 0
+    for _ in range(100):
+        if high <= low * (1 + _TOLERANCE):
+            break
+        middle = low + (budget - low_value) * (high - low) / (high_value - low_value)
+        if not low < middle < high:
+            middle = (low + high) / 2
+        value = leakage(middle)
+        if value <= budget:
+            low, low_value = middle, value
+            high_value = (high_value + budget) / 2 if side == 1 else high_value
+            side = 1
+        else:
+            high, high_value = middle, value
+            low_value = (low_value + budget) / 2 if side == -1 else low_value
+            side = -1
+        if abs(value - budget) <= 1e-11 * budget and value <= budget:
+            break
+    return low
+
+
+def find_plan(
+    chain: Model | Family,
+    query: Query,
+    *,
+    max_mse: float | None = None,
+    budget: float | None = None,
+    max_age: int = 50,
+    min_age: int = 0,
+    ages: Literal["common", "vector"] = "common",
+    releases: Releases = 1,
+    estimate: Estimate = "raw",
+    bound: str = "auto",
+    adversary: Adversary = "informed",
+    event_limit: float = EVENT_LIMIT,
+) -> Found:
+    """The plan with the least leakage for an error target (`max_mse`), or with the least error for a `budget`.
+
+    Exactly one target. `ages="vector"` gives every sequence its own age where that is better. `releases`: 1, a number,
+    or "continual". `event_limit` bounds epsilon_c, by default at 10, so that old records keep some protection. The
+    returned numbers are checked again: leakage <= budget and error <= target hold for them as they are.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> find_plan(chain, Mean(), budget=0.2, estimate="linear", max_age=5)
+    Found(ages 2, epsilon_c 1.64229, leakage 0.2 (exact), error 0.128683)
+    """
+    question = _checked(
+        chain=chain,
+        query=query,
+        max_mse=max_mse,
+        budget=budget,
+        max_age=max_age,
+        min_age=min_age,
+        releases=releases,
+        estimate=estimate,
+        bound=bound,
+        adversary=adversary,
+        event_limit=event_limit,
+    )
+    if ages not in {"common", "vector"}:
+        raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
+    common, curves = _best_common(question)
+    found = _refined(question, common, curves) if ages == "vector" and common is not None else common
+    if found is None:
+        raise _infeasible(question, curves)
+    return _finished(question, found, curves)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    objective: float
+    epsilon_c: float
+    curves: Curves
+
+
+def _best_common(question: Question) -> tuple[_Candidate | None, list[Curves]]:
+    """The best common age; ages that cannot beat the best so far are passed over."""
+    tried = [question.curves([age] * question.sequences) for age in range(question.min_age, question.max_age + 1)]
+    best: _Candidate | None = None
+    order = tried
+    promises: dict[int, float] = {}
+    if question.budget is not None:
+        promises = {id(curves): question.promise(curves) for curves in tried}
+        order = sorted(tried, key=lambda curves: promises[id(curves)])
+    for curves in order:
+        if best is not None and promises and promises[id(curves)] >= best.objective:
+            break
+        solved = question.solve(curves, best.objective if best is not None else float("inf"))
+        if solved is not None:
+            best = _Candidate(solved[0], solved[1], curves)
+    return best, tried
+
+
+def _refined(question: Question, start: _Candidate, tried: list[Curves]) -> _Candidate:
+    """From the best common age: change the age of one sequence, or of two, as long as that helps."""
+    best, seen = start, {start.curves.ages}
+    moves = [(delta,) for delta in (-3, -2, -1, 1, 2, 3)]
+    improved = True
+    while improved:
+        improved = False
+        for ages in _neighbours(best.curves.ages, moves, question):
+            if ages in seen:
+                continue
+            seen.add(ages)
+            curves = question.curves(ages)
+            tried.append(curves)
+            if question.budget is not None and question.promise(curves) >= best.objective:
+                continue
+            solved = question.solve(curves, best.objective * (1 - 1e-9))
+            if solved is not None:
+                best, improved = _Candidate(solved[0], solved[1], curves), True
+                break
+    return best
+
+
+def _neighbours(ages: tuple[int, ...], moves: list[tuple[int]], question: Question) -> list[tuple[int, ...]]:
+    allowed = range(question.min_age, question.max_age + 1)
+    found = []
+    for i in range(len(ages)):
+        for (delta,) in moves:
+            if ages[i] + delta in allowed:
+                found.append((*ages[:i], ages[i] + delta, *ages[i + 1 :]))
+    for i in range(len(ages)):
+        for j in range(len(ages)):
+            if i != j and ages[i] + 1 in allowed and ages[j] - 1 in allowed:
+                moved = list(ages)
+                moved[i], moved[j] = moved[i] + 1, moved[j] - 1
+                found.append(tuple(moved))
+    return found
+
+
+def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Found:
+    """Build the plan and check its numbers once more."""
+    plan = found.curves.plan(found.epsilon_c)
+    leakage, error = found.curves.leakage(found.epsilon_c), found.curves.error(found.epsilon_c)
+    if question.budget is not None and not leakage.epsilon <= question.budget:
+        raise AssertionError("planning: the certified leakage passes the budget")
+    if question.max_mse is not None and not error.safe <= question.max_mse:
+        raise AssertionError("planning: the error passes the target")
+    target = question.max_mse if question.max_mse is not None else error.safe
+    note = ""
+    if target >= error.no_data:
+        note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
+    evaluated = [curves for curves in tried if curves.evaluations]
+    return Found(
+        plan, leakage, error, sum(curves.evaluations for curves in evaluated), len(tried) - len(evaluated), note
+    )
+
+
+def _infeasible(question: Question, tried: list[Curves]) -> InfeasibleError:
+    if question.budget is not None:
+        least = min(curves.leakage(SMALLEST_LEVEL).epsilon for curves in tried)
+        return InfeasibleError(
+            f"budget {question.budget:g} cannot be met: at ages up to {question.max_age} even epsilon_c "
+            f"{SMALLEST_LEVEL:g} leaks {least:.3g}; raise the budget or max_age",
+            nearest=least,
+            no_data=tried[0].error(question.event_limit).no_data,
+        )
+    reachable = [curves.error(question.event_limit) for curves in tried]
+    least = min(error.safe for error in reachable)
+    no_data = reachable[0].no_data
+    word = "publishing nothing" if no_data <= least else "it"
+    return InfeasibleError(
+        f"max_mse {question.max_mse:g} cannot be met: the least error with epsilon_c up to {question.event_limit:g} is "
+        f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit, or use estimate='linear'",
+        nearest=min(least, no_data),
+        no_data=no_data,
+    )
+
+
+def _checked(**given: Any) -> Question:
+    if (given["max_mse"] is None) == (given["budget"] is None):
+        which = "both" if given["budget"] is not None else "neither"
+        raise InputError(f"find_plan: {which} of max_mse and budget given; give exactly one target")
+    for name in ("max_mse", "budget", "event_limit"):
+        value = given[name]
+        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+            raise InputError(f"{name}: {value!r} given; a positive number expected")
+    for name in ("max_age", "min_age"):
+        if isinstance(given[name], bool) or not isinstance(given[name], int) or given[name] < 0:
+            raise InputError(f"{name}: {given[name]!r} given; a whole number of steps, 0 or more")
+    if given["min_age"] > given["max_age"]:
+        raise InputError(f"min_age {given['min_age']} is above max_age {given['max_age']}")
+    releases = given["releases"]
+    if releases != "continual" and (isinstance(releases, bool) or not isinstance(releases, int) or releases < 1):
+        raise InputError(f"releases: {releases!r} given; a whole number, 1 or more, or 'continual'")
+    return Question(**given)

@@ -1,0 +1,271 @@
+"""The numbers of theory sections 6 and 12, and the questions an accountant answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp import Accountant, CoupledChain, Family, Identity, Max, Mean
+from csdp.errors import InputError, TooLargeError
+from csdp.plan import Plan
+from oracle import joint_kernel, stationary
+from oracle_continual import history_leakage, metric_accountant, scalar_accountant, temporal_leakage
+
+SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]
+SKEWED = [[0.99, 0.01], [0.3, 0.7]]
+VALLEY = [[0.2, 0.7, 0.1], [0.1, 0.7, 0.2], [0.1, 0.8, 0.1]]
+
+
+def pair(own: float) -> list[list[float]]:
+    return [[own, 1 - own], [1 - own, own]]
+
+
+CASES = {
+    "one chain": ([[1.0]], SYMMETRIC, 1, 0.5, [0.1966, 0.2695, 0.2956, 0.3048, 0.3080, 0.3091], None),
+    "coupling .75": (
+        pair(0.75), SYMMETRIC, 1, 0.5, [0.2038, 0.2829, 0.3110, 0.3206], [0.2928, 0.4056, 0.4542, 0.4760],
+    ),
+    "coupling .6, skewed": (
+        pair(0.6), SKEWED, 2, 2.0, [1.7738, 3.0418, 3.1944, 3.2041], [2.0662, 3.2267, 3.3450, 3.3497],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_section_6_numbers_to_the_printed_digits(name: str) -> None:
+    coupling, transitions, age, epsilon_c, metric, scalar = CASES[name]
+    accountant = Accountant(Plan(CoupledChain(coupling, transitions), Mean(), age, epsilon_c))
+    count = len(metric)
+    assert [round(accountant.after(n).epsilon, 4) for n in range(1, count + 1)] == metric
+    assert [round(accountant.after(n, state="metric").epsilon, 4) for n in range(1, count + 1)] == metric
+    found = [round(accountant.after(n, state="scalar").epsilon, 4) for n in range(1, count + 1)]
+    assert found == (scalar or metric)
+    assert accountant.after(2).bound == "metric"
+    assert accountant.after(2, state="scalar").bound == "scalar"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_metric_state_equals_brute_force_over_all_histories(name: str) -> None:
+    coupling, transitions, age, epsilon_c, _, _ = CASES[name]
+    s = len(coupling)
+    accountant = Accountant(Plan(CoupledChain(coupling, transitions), Mean(), age, epsilon_c))
+    fvals = [(sum(map(int, np.binary_repr(z, s))) / s,) for z in range(2**s)]
+    for releases in (1, 2, 3):
+        truth = history_leakage(joint_kernel(coupling, transitions), s, 2, age, epsilon_c, fvals, 1 / s, releases)
+        found = accountant.after(releases, state="metric").epsilon
+        assert found == pytest.approx(truth, rel=1e-9)
+        assert found >= truth * (1 - 1e-13)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_states_agree_with_the_oracle_s_own_accountants(name: str) -> None:
+    coupling, transitions, age, epsilon_c, metric, _ = CASES[name]
+    s = len(coupling)
+    kernel = joint_kernel(coupling, transitions)
+    accountant = Accountant(Plan(CoupledChain(coupling, transitions), Mean(), age, epsilon_c))
+    fvals = [(sum(map(int, np.binary_repr(z, s))) / s,) for z in range(2**s)]
+    n = len(metric)
+    by_metric = metric_accountant(kernel, s, 2, age, epsilon_c, fvals, 1 / s, n)
+    by_scalar = scalar_accountant(kernel, s, 2, age, s * epsilon_c, n)
+    assert [accountant.after(k + 1, state="metric").epsilon for k in range(n)] == pytest.approx(by_metric, rel=1e-7)
+    assert [accountant.after(k + 1, state="scalar").epsilon for k in range(n)] == pytest.approx(by_scalar, rel=1e-9)
+
+
+def test_first_release_takes_the_smaller_of_exact_and_metric() -> None:
+    accountant = Accountant(Plan(CoupledChain([[1.0]], VALLEY), Mean(), 1, 1.0))
+    assert round(accountant.after(1).epsilon, 6) == 0.083243
+    assert accountant.after(1).bound == "exact"
+    assert round(accountant.after(1, state="metric").epsilon, 6) == 0.105499
+
+
+def test_one_chain_never_passes_freshness() -> None:
+    accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 0.5))
+    assert accountant.units[0].cap(1) == (pytest.approx(math.log(0.7 / 0.3), abs=1e-9), "freshness")
+    strong = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 50.0))
+    assert strong.after(3).epsilon == pytest.approx(0.8472979, abs=1e-6)
+    assert accountant.limit().epsilon == pytest.approx(0.3096, abs=2e-4)
+
+
+def test_limit_is_a_fixed_point_above_every_count() -> None:
+    for coupling, transitions, age, epsilon_c, _, _ in CASES.values():
+        accountant = Accountant(Plan(CoupledChain(coupling, transitions), Mean(), age, epsilon_c))
+        limit = accountant.limit().epsilon
+        far = [accountant.after(n).epsilon for n in (1, 2, 5, 10, 40, 200)]
+        assert max(far) <= limit
+        assert far[-1] == pytest.approx(limit, rel=1e-6)
+
+
+def test_lifetime_is_temporal_privacy_leakage() -> None:
+    accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
+    unit = accountant.units[0]
+    assert unit.backward.profile_table(1).largest(1.0) == pytest.approx(0.37399, abs=5e-6)
+    bpl, fpl, tpl = temporal_leakage(SYMMETRIC, [1.0] * 60)
+    assert bpl[-1] == pytest.approx(1.5261, abs=5e-5)
+    assert fpl[0] == pytest.approx(1.5261, abs=5e-5)
+    assert accountant.lifetime() == pytest.approx(max(tpl), rel=1e-9)
+    assert accountant.lifetime() == pytest.approx(2.0522, abs=5e-5)
+    for n in (1, 2, 3, 7):
+        *_, found = temporal_leakage(SYMMETRIC, [1.0] * n)
+        assert accountant.lifetime(n) == pytest.approx(max(found), rel=1e-9)
+    assert accountant.lifetime(1) == pytest.approx(1.0)
+    assert accountant.lifetime(100_000) == pytest.approx(accountant.lifetime())
+
+
+def test_lifetime_of_a_skewed_and_of_a_deterministic_chain() -> None:
+    accountant = Accountant(Plan(CoupledChain([[1.0]], SKEWED), Mean(), 1, 1.0))
+    *_, tpl = temporal_leakage(SKEWED, [1.0] * 12)
+    assert accountant.lifetime(12) == pytest.approx(max(tpl), rel=1e-9)
+    fixed = Accountant(Plan(CoupledChain([[1.0]], [[0, 1], [1, 0]]), Mean(), 1, 0.5))
+    assert fixed.lifetime() == math.inf
+    assert fixed.lifetime(8) == pytest.approx(4.0)
+    assert fixed.after(8).epsilon == pytest.approx(4.0)
+
+
+def test_two_independent_components_equal_one() -> None:
+    one = Accountant(Plan(CoupledChain([[1.0]], SKEWED), Identity(), 1, 1.0))
+    two = Accountant(Plan(CoupledChain(np.eye(2), SKEWED), Identity(), 1, 1.0))
+    many = Accountant(Plan(CoupledChain(np.eye(200), SKEWED), Mean(), 1, 1.0))
+    assert len(many.units) == 1
+    for n in (1, 2, 4):
+        assert two.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
+        assert many.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
+    unlike = CoupledChain(np.eye(2), {(0, 0): SKEWED, (1, 1): SYMMETRIC} and np.array([[SKEWED] * 2, [SYMMETRIC] * 2]))
+    both = Accountant(Plan(unlike, Mean(), 1, 1.0))
+    assert len(both.units) == 2
+    calm = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
+    assert both.after(3).epsilon == pytest.approx(max(one.after(3).epsilon, calm.after(3).epsilon), rel=1e-9)
+
+
+def test_a_family_counts_its_worst_member() -> None:
+    chains = [CoupledChain(pair(0.75), SYMMETRIC), CoupledChain(pair(0.6), SKEWED)]
+    family = Accountant(Plan(Family(chains), Mean(), 1, 1.0))
+    alone = [Accountant(Plan(chain, Mean(), 1, 1.0)) for chain in chains]
+    for n in (1, 3):
+        assert family.after(n).epsilon == pytest.approx(max(a.after(n).epsilon for a in alone), rel=1e-9)
+    assert family.limit().epsilon == pytest.approx(max(a.limit().epsilon for a in alone), rel=1e-6)
+    assert family.lifetime(3) == pytest.approx(max(a.lifetime(3) for a in alone), rel=1e-9)
+
+
+def test_a_giant_component_falls_to_the_lineage_cap() -> None:
+    s = 40
+    ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + d) % s): 0.1 for j in range(s) for d in (1, -1)}
+    chain = CoupledChain(ring, SYMMETRIC)
+    accountant = Accountant(Plan(chain, Mean(), 3, 0.01))
+    assert [unit.kind for unit in accountant.units] == ["cap"]
+    answer = accountant.after(5)
+    assert (answer.bound, answer.sound) == ("lineage", True)
+    assert answer.epsilon == pytest.approx(1.6945957, abs=1e-6)
+    assert accountant.limit().epsilon == answer.epsilon
+    alone = Accountant(Plan(chain, Mean(), 3, 0.01, adversary="uninformed"))
+    assert alone.limit().epsilon < answer.epsilon
+    assert accountant.lifetime(3) == pytest.approx(3 * 0.01 * s)
+    assert accountant.lifetime() == math.inf
+    fresh = Accountant(Plan(chain, Mean(), 0, 0.01)).after(1, state="scalar")
+    assert fresh.epsilon == math.inf
+    assert fresh.reason
+
+
+def test_middle_sized_components_use_the_scalar_state() -> None:
+    chain = CoupledChain(np.full((6, 6), 1 / 6), SYMMETRIC)
+    accountant = Accountant(Plan(chain, Mean(), 1, 0.5))
+    assert accountant.units[0].kind == "scalar"
+    unequal = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Max(), [1, 2], 0.5))
+    assert unequal.units[0].kind == "scalar"
+    with pytest.raises(TooLargeError, match="unequal ages only for additive"):
+        unequal.after(1, state="metric")
+    with pytest.raises(TooLargeError, match="scalar"):
+        Accountant(Plan(CoupledChain(np.full((9, 9), 1 / 9), SYMMETRIC), Mean(), 1, 0.5)).after(1, state="metric")
+
+
+def test_an_initial_law_uses_contraction() -> None:
+    chain = CoupledChain([[1.0]], SYMMETRIC, initial=[0.5, 0.5])
+    accountant = Accountant(Plan(chain, Mean(), 2, 1.0))
+    assert accountant.after(2).bound == "contraction"
+    tau = math.tanh(2 * math.log(7 / 3) / 4)
+    two = math.tanh(2 * math.log(0.58 / 0.42) / 4)
+    assert accountant.after(1, state="scalar").epsilon == pytest.approx(two, rel=1e-9)
+    assert accountant.after(2).epsilon == pytest.approx(two * (1 + tau), rel=1e-9)
+
+
+def test_an_initial_law_covers_presents_that_come_later() -> None:
+    """From state 0 only 0 and 1 follow at once; state 2, which is told apart well, comes a step later."""
+    kernel = np.array([[0.5, 0.5, 0.0], [0.45, 0.5, 0.05], [0.05, 0.05, 0.9]])
+    start = [1.0, 0.0, 0.0]
+    accountant = Accountant(Plan(CoupledChain([[1.0]], kernel, initial=start), Mean(), 1, 1.0))
+    for n in (2, 3, 4):
+        truth = history_leakage(kernel, 1, 3, 1, 1.0, [(0.0,), (1.0,), (2.0,)], 2.0, n, initial=start)
+        assert accountant.after(n).epsilon >= truth
+
+
+def test_states_that_nothing_leads_to_do_not_warn() -> None:
+    kernel = [[0.0, 0.6, 0.4], [0.0, 0.5, 0.5], [0.0, 0.2, 0.8]]
+    accountant = Accountant(Plan(CoupledChain([[1.0]], kernel, initial=[1, 0, 0]), Mean(), 1, 1.0))
+    assert 0 < accountant.after(3).epsilon < 3
+    stationary_one = Accountant(Plan(CoupledChain([[1.0]], kernel), Mean(), 1, 1.0))
+    assert stationary_one.units[0].backward.size == 2
+    assert stationary(np.array(kernel))[0] == 0
+
+
+def test_event_and_group_level() -> None:
+    plan = Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 0.5)
+    accountant = Accountant(plan, also=[Plan(plan.chain, Max(), 2, 0.25)])
+    assert accountant.event_level() == pytest.approx(0.75)
+    assert accountant.event_level(stale=2) == pytest.approx(2.25)
+    assert accountant.group_level(4) == pytest.approx(4 * (2 * 0.5 + 0.25))
+    assert accountant.history_cost() == pytest.approx(1.25)
+
+
+def test_plans_together_must_share_chain_and_adversary() -> None:
+    plan = Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 0.5)
+    for other in (
+        Plan(CoupledChain(pair(0.5), SYMMETRIC), Mean(), 1, 0.5),
+        Plan(plan.chain, Mean(), 1, 0.5, adversary="uninformed"),
+    ):
+        with pytest.raises(InputError, match="share the chain and the adversary"):
+            Accountant(plan, also=[other])
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, 1.5])
+def test_bad_questions_say_what_is_allowed(bad: object) -> None:
+    accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
+    with pytest.raises(InputError, match="1 or more"):
+        accountant.after(bad)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'auto', 'metric' or 'scalar'"):
+        Accountant(accountant.plan, state="best")
+
+
+def test_ticks_go_forward_only() -> None:
+    accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
+    state = accountant.release(accountant.start(), 10)
+    for tick in (10, 9, -3):
+        with pytest.raises(InputError, match="not after tick 10"):
+            accountant.release(state, tick)
+    with pytest.raises(InputError, match="before tick 10"):
+        accountant.leakage(state, 9)
+
+
+def test_a_recorded_state_of_another_plan_is_refused() -> None:
+    small = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
+    large = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 1.0))
+    state = small.release(small.release(small.start(), 1), 5)
+    with pytest.raises(InputError, match="another chain or plan"):
+        large.restore(state.to_dict())
+
+
+def test_a_tiny_noise_level_keeps_its_digits() -> None:
+    accountant = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 1e-7))
+    large = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 1e-3))
+    assert accountant.after(3, state="metric").epsilon / 1e-7 == pytest.approx(
+        large.after(3, state="metric").epsilon / 1e-3, rel=2e-3
+    )
+    assert csdp.Accountant is Accountant
+
+
+def test_old_ages_keep_their_digits() -> None:
+    accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 60, 1.0))
+    truth = csdp.leakage(accountant.plan.chain, Mean(), ages=60, epsilon_c=1.0).epsilon
+    assert 0 < truth < 1e-20
+    assert accountant.after(1, state="metric").epsilon == pytest.approx(truth, rel=1e-6)

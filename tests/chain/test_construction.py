@@ -1,0 +1,427 @@
+"""Chains are made from many forms, refused with a reason, and are equal, hashed, stored and frozen by content."""
+
+import copy
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_matrix, csr_array, csr_matrix
+
+import csdp
+from csdp.errors import CsdpError, InputError, TooLargeError
+
+FLIP = [[0.7, 0.3], [0.3, 0.7]]
+SKEW = [[0.99, 0.01], [0.3, 0.7]]
+PAIR = [[0.75, 0.25], [0.25, 0.75]]
+THREE = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]
+
+
+def sample(**more):
+    return csdp.CoupledChain(PAIR, [[FLIP, SKEW], [SKEW, FLIP]], **more)
+
+
+# ---------------------------------------------------------------- forms
+
+
+def test_one_matrix_all_matrices_and_one_per_edge_are_the_same():
+    full = np.broadcast_to(np.array(FLIP), (2, 2, 2, 2))
+    one = csdp.CoupledChain(PAIR, FLIP)
+    for other in (
+        csdp.CoupledChain(PAIR, full),
+        csdp.CoupledChain(PAIR, full.tolist()),
+        csdp.CoupledChain(np.array(PAIR), [FLIP] * 4),
+        csdp.CoupledChain(csr_array(PAIR), FLIP),
+        csdp.CoupledChain(csr_matrix(PAIR), [FLIP] * 4),
+        csdp.CoupledChain(coo_matrix(PAIR), full),
+        csdp.CoupledChain({(j, k): PAIR[j][k] for j in range(2) for k in range(2)}, FLIP),
+        csdp.CoupledChain(
+            {(j, k): PAIR[j][k] for k in range(2) for j in range(2)}, {(j, k): FLIP for j in range(2) for k in range(2)}
+        ),
+    ):
+        assert other == one
+        assert other.digest == one.digest
+        assert hash(other) == hash(one)
+        assert other.kernel().tolist() == one.kernel().tolist()
+
+
+def test_edges_are_in_row_major_order_and_zeros_are_no_edges():
+    coupling = np.array([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]])
+    chain = csdp.CoupledChain(coupling, FLIP)
+    assert chain.edges == 6
+    assert chain.edge_targets.tolist() == [0, 0, 1, 2, 2, 2]
+    assert chain.edge_sources.tolist() == [0, 2, 1, 0, 1, 2]
+    assert chain.edge_weights.tolist() == [0.5, 0.5, 1.0, 0.25, 0.25, 0.5]
+    assert chain.coupling_matrix().toarray().tolist() == coupling.tolist()
+    explicit = csr_array((np.array([0.5, 0.0, 0.5, 1.0]), ([0, 0, 0, 1], [0, 1, 1, 1])), shape=(2, 2))
+    assert csdp.CoupledChain(explicit, FLIP).edges == 3
+
+
+def test_matrices_per_edge_follow_the_edges():
+    coupling = [[1.0, 0.0], [0.5, 0.5]]
+    a, b, c = FLIP, SKEW, [[0.2, 0.8], [0.9, 0.1]]
+    by_edge = csdp.CoupledChain(coupling, [a, b, c])
+    by_pair = csdp.CoupledChain({(0, 0): 1.0, (1, 0): 0.5, (1, 1): 0.5}, {(0, 0): a, (1, 0): b, (1, 1): c})
+    full = csdp.CoupledChain(coupling, [[a, c], [b, c]])  # the matrix of an uncoupled pair does not matter
+    assert by_edge == by_pair == full
+    table, which = by_edge.transition_table
+    assert table[which].tolist() == [a, b, c]
+
+
+def test_no_dense_table_for_a_large_sparse_coupling():
+    s = 30_000
+    coupling = csr_array((np.ones(s), (np.arange(s), (np.arange(s) + 1) % s)), shape=(s, s))
+    chain = csdp.CoupledChain(coupling, FLIP)
+    assert chain.transition_table[0].shape == (1, 2, 2)
+    assert chain.edges == s
+    assert repr(chain).startswith("CoupledChain(30000 sequences, 2 states, 30000 couplings, digest ")
+
+
+def test_rounding_in_rows_is_scaled_away():
+    third = [0.3333333333, 0.3333333333, 0.3333333334]
+    chain = csdp.CoupledChain([[1.0]], [third] * 3)
+    assert chain.transition_table[0].sum(axis=-1) == pytest.approx(np.ones((1, 3)), rel=1e-15)
+    coupling = csdp.CoupledChain(np.array([third] * 3) * (1 + 3e-9), FLIP)
+    assert coupling.coupling_matrix().sum(axis=1) == pytest.approx(np.ones(3), rel=1e-15)
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "stored"),
+    [
+        (None, 1.0, [0, 1]),
+        ([0, 1], 1.0, [0, 1]),
+        ([0.5, 2], 0.5, [0.5, 2]),
+        ([-4, 8], 4.0, [-4, 8]),
+        ([-0.0, 1], 1.0, [0, 1]),
+        ([1024, 0], 1024.0, [1024, 0]),
+    ],
+)
+def test_values_on_a_lattice_stay(values, unit, stored):
+    chain = csdp.CoupledChain([[1.0]], FLIP, values=values)
+    assert chain.values.tolist() == stored
+    assert chain.unit == unit
+    assert not np.signbit(chain.values[chain.values == 0]).any()
+
+
+def test_values_off_the_lattice_move_by_little():
+    given = np.array([0.1, math.pi, -7.3])
+    chain = csdp.CoupledChain([[1.0]], THREE, values=given)
+    assert np.abs(chain.values - given).max() <= 2.0**-21 * 8
+    assert math.frexp(chain.unit)[0] == 0.5  # a power of two
+    assert ((chain.values / chain.unit) % 1 == 0).all()
+    again = csdp.CoupledChain([[1.0]], THREE, values=chain.values)
+    assert again == chain
+
+
+def test_values_per_sequence():
+    chain = sample(values=[[0, 1], [5, 7]])
+    assert chain.value_table.tolist() == [[0, 1], [5, 7]]
+    assert sample(values=[0, 2]).value_table.tolist() == [[0, 2], [0, 2]]
+    assert sample().value_table.shape == (2, 2)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("coupling", "message"),
+    [
+        ([[0.7, 0.2], [0.5, 0.5]], r"coupling: row 0 sums to 0.9; each row \(from -> to\) must sum to 1"),
+        ([[0.75, 0.5], [0.25, 0.5]], r"coupling: row 0 sums to 1.25; .* here the columns do: .* pass its transpose"),
+        ([[1.5, -0.5], [0.5, 0.5]], r"coupling: negative probability -0.5 at \(0, 1\); probabilities lie in \[0, 1\]"),
+        ([[math.nan, 1.0], [0.5, 0.5]], r"coupling: NaN or infinite entries are not allowed"),
+        ([[math.inf, 1.0], [0.5, 0.5]], r"coupling: NaN or infinite entries are not allowed"),
+        ([[0.5, 0.5]], r"coupling: shape \(1, 2\) given; a square matrix \(s, s\) expected"),
+        ([], r"coupling: shape \(0,\) given; a square matrix"),
+        ([1.0], r"coupling: shape \(1,\) given; a square matrix"),
+        ([[1.0], [0.5, 0.5]], r"coupling: expected numbers in a regular array, got list"),
+        ("abc", r"coupling: expected numbers in a regular array, got str"),
+        (
+            csr_array([[0.7, 0.2], [0.5, 0.5]]),
+            r"coupling: row 0 sums to 0.9; the weights of one sequence must sum to 1",
+        ),
+        (csr_array([[1.5, -0.5], [0.5, 0.5]]), r"coupling: negative weight -0.5; weights lie in \[0, 1\]"),
+        (csr_array([[math.nan, 1.0], [0.5, 0.5]]), r"coupling: NaN or infinite entries"),
+        (csr_array([[0.5, 0.5]]), r"coupling: shape \(1, 2\) given; a square matrix"),
+        ({}, r"coupling: no edges given; every sequence needs whom to follow, itself at least"),
+        ({(0, 0): 0.9}, r"coupling: row 0 sums to 0.9"),
+        ({(0, 1): 1.0}, r"coupling: row 1 sums to 0; the weights of one sequence must sum to 1"),
+        ({(0, -1): 1.0}, r"coupling: keys must be pairs \(target, source\) of sequence numbers from 0"),
+        ({(0, 0.5): 1.0}, r"coupling: keys must be pairs"),
+        ({0: 1.0}, r"coupling: keys must be pairs"),
+        ({(0, 0): math.nan}, r"coupling: NaN or infinite entries"),
+    ],
+)
+def test_bad_couplings(coupling, message):
+    with pytest.raises(InputError, match=message) as refused:
+        csdp.CoupledChain(coupling, FLIP)
+    assert isinstance(refused.value, ValueError)
+    assert isinstance(refused.value, CsdpError)
+
+
+@pytest.mark.parametrize(
+    ("transitions", "message"),
+    [
+        ([[0.6, 0.3], [0.3, 0.7]], r"transitions: row 0 sums to 0.9; each row \(from -> to\) must sum to 1$"),
+        (
+            [[0.9, 0.3], [0.1, 0.7]],
+            r"transitions: row 0 sums to 1.2; each row .*; here the columns do: the matrix seems to be transposed, "
+            r"pass its transpose",
+        ),
+        ([[1.2, -0.2], [0.3, 0.7]], r"transitions: negative probability -0.2 at \(0, 1\)"),
+        ([[math.nan, 1], [0.3, 0.7]], r"transitions: NaN or infinite entries are not allowed; replace or remove them"),
+        ([[0.7, 0.3]], r"transitions: shape \(1, 2\) given; \(m, m\) with m >= 2, \(s, s, m, m\) with s = 2"),
+        ([[1.0]], r"transitions: shape \(1, 1\) given; \(m, m\) with m >= 2"),
+        (0.5, r"transitions: shape \(\) given"),
+        ([0.5, 0.5], r"transitions: shape \(2,\) given"),
+        (
+            np.ones((3, 3, 2, 2)) / 2,
+            r"transitions: shape \(3, 3, 2, 2\) given; \(2, 2, m, m\) expected for 2 sequences",
+        ),
+        ([FLIP, FLIP, FLIP], r"transitions: 3 matrices given for 4 coupled pairs"),
+        (np.ones((1, 2, 2, 2, 2)) / 2, r"transitions: shape \(1, 2, 2, 2, 2\) given"),
+        ([[FLIP, FLIP], [FLIP, [[0.7, 0.3], [0.2, 0.7]]]], r"transitions: row 1 of matrix \(1, 1\) sums to 0.9"),
+        ({(0, 0): FLIP}, r"transitions: none given for the coupled pair \(0, 1\)"),
+        ([[0.7, 0.3], [1.0]], r"transitions: expected numbers in a regular array"),
+        ([["a", "b"], ["c", "d"]], r"transitions: expected numbers in a regular array"),
+    ],
+)
+def test_bad_transitions(transitions, message):
+    with pytest.raises(InputError, match=message):
+        csdp.CoupledChain(PAIR, transitions)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"values": [0, 1, 2]},
+            r"values: shape \(3,\) given; one value per state \(2,\), or one row per sequence \(2, 2\)",
+        ),
+        ({"values": [[0, 1]]}, r"values: shape \(1, 2\) given"),
+        ({"values": [3, 3]}, r"values: all states carry the same value; at least two must differ"),
+        ({"values": [0, math.nan]}, r"values: NaN or infinite entries"),
+        ({"values": [0, math.inf]}, r"values: NaN or infinite entries"),
+        ({"values": ["low", "high"]}, r"values: expected numbers in a regular array"),
+        ({"names": ["a"]}, r"names: 1 given for 2 sequences; give one each"),
+        ({"names": ["a", "a"]}, r"names: 'a' appears twice; names must be distinct"),
+        (
+            {"initial": [0.5, 0.5]},
+            r"initial: shape \(2,\) given; a joint law has 2\*\*2 entries, independent marginals",
+        ),
+        ({"initial": [0.5, 0.5, 0.5, 0.5]}, r"initial: it sums to 2; a law must sum to 1"),
+        ({"initial": [[0.5, 0.4], [0.5, 0.5]]}, r"initial: row 0 sums to 0.9"),
+        ({"initial": [1.5, -0.5, 0, 0]}, r"initial: negative probability -0.5"),
+        ({"initial": [math.nan, 1, 0, 0]}, r"initial: NaN or infinite entries"),
+        ({"initial": [[[1.0]]]}, r"initial: shape \(1, 1, 1\) given"),
+    ],
+)
+def test_bad_values_names_and_initial_laws(more, message):
+    with pytest.raises(InputError, match=message):
+        csdp.CoupledChain(PAIR, FLIP, **more)
+    with pytest.raises(InputError, match=message):
+        csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2, **more)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "message"),
+    [
+        (np.eye(4) * 0.9, (2, 2), r"kernel: row 0 sums to 0.9"),
+        (np.array([[0.9, 0.3], [0.1, 0.7]]), (2, 1), r"kernel: row 0 sums to 1.2; .* pass its transpose"),
+        (np.eye(3), (2, 2), r"kernel: shape \(3, 3\) given; \(4, 4\) = 2\*\*2 expected"),
+        (np.ones(4), (2, 2), r"kernel: shape \(4,\) given"),
+        ([[math.nan] * 2] * 2, (2, 1), r"kernel: NaN or infinite entries"),
+        ([[2.0, -1.0], [0.5, 0.5]], (2, 1), r"kernel: negative probability -1 at \(0, 1\)"),
+        ([[1.0]], (1, 1), r"states=1, sequences=1 given; at least 2 states and 1 sequence"),
+        ([[1.0]], (2, 0), r"states=2, sequences=0 given; at least 2 states and 1 sequence"),
+    ],
+)
+def test_bad_kernels(kernel, sizes, message):
+    with pytest.raises(InputError, match=message):
+        csdp.JointChain(kernel, states=sizes[0], sequences=sizes[1])
+
+
+def test_a_joint_kernel_that_is_too_large():
+    with pytest.raises(TooLargeError, match=r"2\*\*13 joint states given; at most 4,096"):
+        csdp.JointChain(np.eye(2), states=2, sequences=13)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([], "Family: no models given; give at least one"),
+        ([1], "Family: int given; members are CoupledChain or JointChain"),
+        (
+            [sample(), csdp.CoupledChain([[1.0]], FLIP)],
+            "Family: members must agree in sequences, states, names and values",
+        ),
+        ([sample(), sample(names=["a", "b"])], "Family: members must agree"),
+        ([sample(), sample(values=[0, 2])], "Family: members must agree"),
+        ([sample(), csdp.CoupledChain(PAIR, THREE)], "Family: members must agree"),
+    ],
+)
+def test_bad_families(members, message):
+    with pytest.raises(InputError, match=message):
+        csdp.Family(members)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (csdp.CoupledChain, "{", r"chain: not JSON"),
+        (csdp.CoupledChain, "[1]", r"chain: schema 'list' given; this version reads 'csdp/coupled-chain/1'"),
+        (
+            csdp.CoupledChain,
+            '{"schema": "csdp/coupled-chain/2"}',
+            r"schema 'csdp/coupled-chain/2' given; this version reads",
+        ),
+        (csdp.CoupledChain, '{"schema": null}', r"schema None given"),
+        (csdp.CoupledChain, "{}", r"chain: the JSON lacks or garbles 'edges'; write it with CoupledChain.to_json"),
+        (csdp.CoupledChain, '{"coupling": [[1]]}', r"chain: the JSON lacks or garbles 'transitions'"),
+        (csdp.CoupledChain, '{"edges": [[0, 0, 1.0]], "transitions": []}', r"chain: the JSON lacks or garbles"),
+        (csdp.CoupledChain, '{"edges": [[0, 0, 1.0, 5]], "transitions": []}', r"chain: the JSON lacks or garbles"),
+        (csdp.CoupledChain, '{"edges": [["a", 0, 1.0, 0]], "transitions": [[[1, 0], [0, 1]]]}', r"lacks or garbles"),
+        (csdp.CoupledChain, '{"edges": 3, "transitions": []}', r"chain: the JSON lacks or garbles"),
+        (csdp.CoupledChain, '{"coupling": [[0.9]], "transitions": [[1, 0], [0, 1]]}', r"coupling: row 0 sums to 0.9"),
+        (csdp.JointChain, "{}", r"chain: the JSON lacks or garbles 'kernel'; write it with JointChain.to_json"),
+        (csdp.JointChain, '{"kernel": [[1]], "states": "two", "sequences": 1}', r"chain: the JSON lacks or garbles"),
+        (csdp.JointChain, '{"schema": "csdp/coupled-chain/1"}', r"this version reads 'csdp/joint-chain/1'"),
+        (csdp.JointChain, "nonsense", r"chain: not JSON"),
+    ],
+)
+def test_bad_json(kind, text, message):
+    with pytest.raises(InputError, match=message):
+        kind.from_json(text)
+
+
+# ---------------------------------------------------------------- identity
+
+
+MODELS = {
+    "plain": csdp.CoupledChain(PAIR, FLIP),
+    "matrices": sample(),
+    "values": sample(values=[0.1, 3.7], names=["north", "süd"]),
+    "own values": sample(values=[[0, 1], [0.25, 8]]),
+    "joint initial": sample(initial=[0.1, 0.2, 0.3, 0.4]),
+    "product initial": sample(initial=[[0.1, 0.9], [1.0, 0.0]]),
+    "thirds": csdp.CoupledChain(np.full((3, 3), 1 / 3), [[1 / 3, 2 / 3], [1 / 7, 6 / 7]]),
+    "joint": csdp.JointChain(
+        [[0.5, 0.5, 0, 0], [0, 0, 1, 0], [0.1, 0.2, 0.3, 0.4], [1, 0, 0, 0]], states=2, sequences=2
+    ),
+    "joint with all": csdp.JointChain(
+        np.full((3, 3), 1 / 3), states=3, sequences=1, values=[1, 2, 4], names=["a"], initial=[0.2, 0.3, 0.5]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_json_round_trip_is_exact(name):
+    model = MODELS[name]
+    text = model.to_json()
+    again = type(model).from_json(text)
+    assert again == model
+    assert again.digest == model.digest
+    assert again.to_json() == text
+    assert again.unit == model.unit
+    assert again.names == model.names
+    assert json.loads(text)["schema"] == model.schema
+    assert "\n  " in model.to_json(indent=2)
+
+
+@pytest.mark.parametrize("copied", [lambda m: pickle.loads(pickle.dumps(m)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("name", MODELS)
+def test_copies_are_equal(name, copied):
+    model = MODELS[name]
+    again = copied(model)
+    assert again == model
+    assert hash(again) == hash(model)
+    assert again.unit == model.unit
+    with pytest.raises(AttributeError, match="frozen"):
+        again.states = 3
+
+
+def test_a_pickled_subchain_keeps_the_lattice_of_the_whole():
+    chain = csdp.CoupledChain(np.eye(2), FLIP, values=[[0, 0.25], [0, 8]])
+    part = chain.subchain([1])
+    assert part.unit == chain.unit == 0.25
+    assert pickle.loads(pickle.dumps(part)).unit == 0.25
+
+
+def test_different_content_differs():
+    base = sample()
+    others = [
+        csdp.CoupledChain(PAIR, FLIP),
+        csdp.CoupledChain([[0.7, 0.3], [0.25, 0.75]], [[FLIP, SKEW], [SKEW, FLIP]]),
+        sample(values=[0, 2]),
+        sample(values=[[0, 1], [0, 2]]),
+        sample(names=["a", "b"]),
+        sample(initial=[0.25] * 4),
+        sample(initial=[[0.5, 0.5]] * 2),
+    ]
+    digests = {model.digest for model in [base, *others, *MODELS.values()]}
+    assert len(digests) == 1 + len(others) + len(MODELS) - 2  # "matrices" and "plain" are here twice
+    assert all(other != base for other in others)
+    assert base != "chain"
+    joint = csdp.JointChain(base.kernel(), states=2, sequences=2)
+    assert joint != base
+    assert len({base, sample(), joint}) == 2
+
+
+def test_chains_are_frozen():
+    chain = sample(initial=[0.25] * 4)
+    with pytest.raises(AttributeError, match="CoupledChain is frozen; make a new one to change 'values'"):
+        chain.values = np.array([0.0, 2.0])
+    for array in (chain.values, chain.initial, chain.edge_weights, chain.edge_sources, chain.transition_table[0]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0.5
+    with pytest.raises(ValueError, match="read-only"):
+        chain.stationary()[0] = 1.0
+    chain.coupling_matrix().data[:] = 0  # a copy: the chain does not change
+    chain.q_matrix().data[:] = 0
+    assert chain == sample(initial=[0.25] * 4)
+    assert chain.coupling_matrix().toarray().tolist() == PAIR
+
+
+def test_a_chain_does_not_share_memory_with_what_it_was_made_from():
+    coupling, transitions, initial = np.array(PAIR), np.array(FLIP), np.full(4, 0.25)
+    chain = csdp.CoupledChain(coupling, transitions, initial=initial)
+    kernel = np.array(chain.kernel())
+    joint = csdp.JointChain(kernel, states=2, sequences=2)
+    before = (chain.kernel().tolist(), joint.kernel().tolist())
+    coupling[:], transitions[:], initial[:], kernel[:] = 0, 0, 0, 0
+    fresh = csdp.CoupledChain(PAIR, FLIP, initial=[0.25] * 4)
+    assert chain == fresh
+    assert (chain.kernel().tolist(), joint.kernel().tolist()) == before
+
+
+def test_names():
+    assert sample().names == ("x1", "x2")
+    assert sample(names=("a", "b")).names == ("a", "b")
+    assert repr(csdp.CoupledChain([[1.0]], FLIP)).startswith("CoupledChain(1 sequence, 2 states, 1 coupling, digest ")
+    assert repr(MODELS["joint"]).startswith("JointChain(2 sequences, 2 states, digest ")
+
+
+# ---------------------------------------------------------------- families
+
+
+def test_families_are_equal_by_content_in_any_order():
+    a, b = sample(), csdp.CoupledChain(PAIR, FLIP)
+    family = csdp.Family([a, b])
+    assert family == csdp.Family([b, a])
+    assert hash(family) == hash(csdp.Family([b, a]))
+    assert family != csdp.Family([a])
+    assert family != a
+    assert list(family) == [a, b]
+    assert family.members == (a, b)
+    assert len(family) == 2
+    assert repr(family) == "Family(2 models of 2 sequences, 2 states)"
+    mixed = csdp.Family([b, csdp.JointChain(b.kernel(), states=2, sequences=2)])
+    question = {"ages": 2, "epsilon_c": 1.0}
+    alone = csdp.leakage(b, csdp.Mean(), **question).epsilon
+    assert csdp.leakage(mixed, csdp.Mean(), **question).epsilon == pytest.approx(alone, rel=1e-9)
+    with_printed = csdp.leakage(family, csdp.Mean(), bound="printed-loose", **question)
+    assert not with_printed.sound

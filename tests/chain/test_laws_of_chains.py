@@ -1,0 +1,397 @@
+"""Kernels, stationary laws, marginals, simulation and summaries, against the oracle."""
+
+import io
+import math
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+import csdp
+import oracle as o
+from csdp.chain.stationary import closed_classes, eliminate
+from csdp.errors import CsdpError, InputError, NoStationaryLawError, TooLargeError
+from laws.reference import Reference
+from laws.strategies import System, law_settings, systems
+
+FLIP = [[0.7, 0.3], [0.3, 0.7]]
+SLOW = [[0.99, 0.01], [0.01, 0.99]]
+PAIR = [[0.75, 0.25], [0.25, 0.75]]
+
+
+def ring(s, transitions=FLIP, **more):
+    eye = np.eye(s)
+    return csdp.CoupledChain(
+        0.8 * eye + 0.1 * (np.roll(eye, 1, axis=1) + np.roll(eye, -1, axis=1)), transitions, **more
+    )
+
+
+def giant(s, transitions=FLIP, degree=8):
+    target = np.repeat(np.arange(s), degree + 1)
+    source = (target + np.tile(np.arange(degree + 1), s)) % s
+    weight = np.tile([0.6, *[0.4 / degree] * degree], s)
+    return csdp.CoupledChain(csr_array((weight, (target, source)), shape=(s, s)), transitions)
+
+
+# ---------------------------------------------------------------- kernel and stationary law
+
+
+@law_settings(100)
+@given(systems(joint=False))
+def test_kernel_and_positivity(system: System):
+    chain, want = system.model, Reference(system).kernel
+    assert chain.kernel() == pytest.approx(want, rel=1e-12, abs=0)
+    assert chain.positive == bool((want > 0).all())
+    assert chain.size == len(want)
+    h = np.random.default_rng(0).random((chain.size, 3))
+    assert chain.step.push(h) == pytest.approx(want.T @ h, rel=1e-12)
+
+
+@law_settings(120)
+@given(systems(initials=("stationary",)))
+def test_stationary_law(system: System):
+    reference = Reference(system)
+    if system.initial is not None:  # several stationary laws
+        bare = System(**{**vars(system), "initial": None}).model
+        with pytest.raises(NoStationaryLawError, match=r"closed classes .* give initial="):
+            bare.stationary()
+        return
+    law = system.model.stationary()
+    assert law == pytest.approx(o.stationary(reference.kernel), rel=1e-10, abs=0)  # rare states too
+    assert law.sum() == pytest.approx(1, rel=1e-14)
+
+
+@law_settings(60)
+@given(systems(initials=("stationary",), row_kinds=("smooth", "uniform", "zeros")))
+def test_marginals_are_those_of_the_stationary_law(system: System):
+    if system.initial is not None:
+        return
+    law = o.stationary(Reference(system).kernel).reshape((system.m,) * system.s)
+    want = [law.sum(axis=tuple(j for j in range(system.s) if j != i)) for i in range(system.s)]
+    assert system.model.marginals() == pytest.approx(np.array(want), rel=1e-9, abs=1e-13)
+
+
+def test_stationary_law_of_many_states_by_iteration():
+    """More than 512 joint states: iterated, not eliminated; every entry accurate."""
+    rng = np.random.default_rng(2)
+    for transitions in (FLIP, SLOW, [[0.999, 0.001], [0.2, 0.8]]):
+        chain = csdp.CoupledChain(rng.dirichlet(np.ones(10), 10), transitions)
+        law, error = chain.stationary_with_error
+        want = eliminate(chain.kernel())
+        assert np.abs(law / want - 1).max() < 1e-9
+        assert np.abs(law / want - 1).max() <= error + 8 * 1024 * 2.0**-53
+        assert error < 1e-6
+
+
+def test_stationary_law_of_a_persistent_ring():
+    chain = ring(10, SLOW)
+    law = chain.stationary()
+    assert law @ chain.kernel() == pytest.approx(law, rel=1e-11)
+    assert law.min() > 0
+    assert law[0] == pytest.approx(law[-1], rel=1e-9)
+
+
+def test_elimination_against_fractions():
+    # p: 0->1, q: 1->0 gives q/(p+q)
+    got = csdp.CoupledChain([[1.0]], [[1 - 2.0**-20, 2.0**-20], [0.5, 0.5]]).stationary()
+    p, q = Fraction(1, 2**20), Fraction(1, 2)
+    want = [q / (p + q), p / (p + q)]
+    assert got == pytest.approx([float(v) for v in want], rel=1e-15)
+
+
+def test_closed_classes():
+    kernel = np.array([[1, 0, 0, 0], [0.5, 0, 0.5, 0], [0, 0, 0, 1], [0, 0, 1, 0]], dtype=float)
+    assert [c.tolist() for c in closed_classes(kernel)] == [[0], [2, 3]]
+    with pytest.raises(NoStationaryLawError, match="2 closed classes"):
+        csdp.JointChain(kernel, states=2, sequences=2).stationary()
+    assert csdp.JointChain([[0, 1], [1, 0]], states=2, sequences=1).stationary().tolist() == [0.5, 0.5]
+    assert csdp.JointChain([[0.5, 0.5], [0, 1]], states=2, sequences=1).stationary().tolist() == [0, 1]
+
+
+def test_zeros_in_many_states_cannot_be_checked():
+    chain = ring(13, [[0.5, 0.5], [0.0, 1.0]])
+    with pytest.raises(NoStationaryLawError, match=r"cannot be checked; give initial=, or smooth the transitions"):
+        chain.stationary()
+    with pytest.raises(NoStationaryLawError, match="no single stationary law"):
+        csdp.CoupledChain(np.eye(2), np.eye(2)).marginals()
+
+
+def test_too_large_for_a_kernel_or_a_joint_law():
+    with pytest.raises(TooLargeError, match=r"kernel: 2\*\*13 joint states; at most 4,096"):
+        ring(13).kernel()
+    for chain in (ring(40), giant(20_000)):  # the second has more joint states than a float can hold
+        for ask in (chain.stationary, chain.kernel, chain.oldest_law, lambda c=chain: c.step):
+            with pytest.raises(TooLargeError) as refused:
+                ask()
+            assert refused.value.needed > refused.value.limit
+
+
+# ---------------------------------------------------------------- marginals
+
+
+@law_settings(60)
+@given(systems(joint=False), st.integers(0, 5))
+def test_evolve_follows_the_joint_law(system: System, steps):
+    chain, kernel = system.model, Reference(system).kernel
+    rng = np.random.default_rng(0)
+    margins = rng.dirichlet(np.ones(system.m), system.s)
+    joint = np.ones(1)
+    for row in margins:
+        joint = np.outer(joint, row).ravel()
+    law = (joint @ np.linalg.matrix_power(kernel, steps)).reshape((system.m,) * system.s)
+    want = [law.sum(axis=tuple(j for j in range(system.s) if j != i)) for i in range(system.s)]
+    assert chain.evolve(margins, steps) == pytest.approx(np.array(want), rel=1e-10, abs=1e-14)
+    flat = margins.ravel()
+    for _ in range(steps):
+        flat = chain.q_matrix() @ flat
+    assert flat == pytest.approx(np.array(want).ravel(), rel=1e-10, abs=1e-14)
+
+
+def test_bad_marginals():
+    chain = csdp.CoupledChain(PAIR, FLIP)
+    with pytest.raises(InputError, match=r"marginals: shape \(2,\) given; \(2, 2\) expected"):
+        chain.evolve([0.5, 0.5], 1)
+    with pytest.raises(InputError, match=r"marginals: NaN"):
+        chain.evolve([[math.nan, 0.5]] * 2, 1)
+
+
+def test_marginals_of_a_giant():
+    margins = giant(20_000, [[0.9, 0.1], [0.3, 0.7]]).marginals()
+    assert margins.shape == (20_000, 2)
+    assert margins == pytest.approx(np.broadcast_to([0.75, 0.25], (20_000, 2)), rel=1e-12)
+
+
+# ---------------------------------------------------------------- components and subchains
+
+
+def test_components_and_subchains():
+    coupling = np.zeros((5, 5))
+    coupling[[0, 2], [2, 0]] = 1.0
+    coupling[1, 1] = 1.0
+    coupling[3] = [0, 0, 0, 0.5, 0.5]
+    coupling[4, 4] = 1.0
+    values = np.arange(10).reshape(5, 2)
+    chain = csdp.CoupledChain(coupling, FLIP, values=values, names=list("abcde"), initial=np.full((5, 2), 0.5))
+    assert chain.components() == [(0, 2), (1,), (3, 4)]
+    part = chain.subchain([4, 3])
+    assert part.names == ("d", "e")
+    assert part.value_table.tolist() == [[6, 7], [8, 9]]
+    assert part.coupling_matrix().toarray().tolist() == [[0.5, 0.5], [0, 1]]
+    assert part.initial.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert chain.subchain([4]).names == ("e",)  # e follows nobody else
+    assert chain.subchain(range(5)).kernel().tolist() == chain.kernel().tolist()
+    with pytest.raises(InputError, match="subchain: the chosen sequences follow 'e'; take whole components"):
+        chain.subchain([3])
+    for members in ([], [-1], [5], [0, 9]):
+        with pytest.raises(InputError, match="subchain: give sequence numbers between 0 and 4"):
+            chain.subchain(members)
+
+
+def test_a_joint_initial_law_ties_components_unless_it_factors():
+    eye = np.eye(2)
+    assert csdp.CoupledChain(eye, FLIP, initial=[0.5, 0, 0, 0.5]).components() == [(0, 1)]
+    assert csdp.CoupledChain(eye, FLIP, initial=[0.06, 0.14, 0.24, 0.56]).components() == [(0,), (1,)]
+    assert csdp.CoupledChain(eye, FLIP, initial=[0, 0, 0, 1]).components() == [(0,), (1,)]
+    part = csdp.CoupledChain(eye, FLIP, initial=[0.06, 0.14, 0.24, 0.56]).subchain([1])
+    assert part.initial == pytest.approx([0.3, 0.7])
+    assert csdp.CoupledChain(eye, FLIP, initial=[0.5, 0, 0, 0.5]).initial_factors is False
+    assert csdp.CoupledChain(eye, FLIP).initial_factors is True
+
+
+def test_a_joint_chain_is_one_component():
+    chain = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
+    assert chain.components() == [(0, 1)]
+    assert chain.subchain([1, 0]) is chain
+    with pytest.raises(InputError, match="subchain: a joint chain cannot be divided; take all of its sequences"):
+        chain.subchain([0])
+
+
+def test_a_joint_chain_of_common_shocks():
+    """Both sequences flip together: no coupled chain can do this."""
+    kernel = np.zeros((4, 4))
+    for x in range(4):
+        kernel[x, x], kernel[x, 3 - x] = 0.7, 0.3
+    chain = csdp.JointChain(kernel, states=2, sequences=2, initial=[0.1, 0.2, 0.3, 0.4])
+    path = chain.simulate(400, seed=1)
+    together = np.diff(path.astype(int), axis=0)
+    assert (together[:, 0] != 0).tolist() == (together[:, 1] != 0).tolist()
+    with pytest.raises(NoStationaryLawError):
+        csdp.JointChain(kernel, states=2, sequences=2).stationary()
+
+
+# ---------------------------------------------------------------- simulation
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        csdp.CoupledChain(PAIR, FLIP),
+        csdp.CoupledChain(PAIR, [[[[0.9, 0.1], [0.4, 0.6]], FLIP], [FLIP, [[0.2, 0.8], [0.5, 0.5]]]]),
+        csdp.CoupledChain([[0.5, 0.5], [0.1, 0.9]], [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]),
+        csdp.JointChain(np.random.default_rng(4).dirichlet(np.ones(4), 4), states=2, sequences=2),
+    ],
+)
+def test_simulation_follows_the_law(chain):
+    steps = 40_000
+    path = chain.simulate(steps, seed=7)
+    assert path.shape == (steps, 2)
+    assert path.dtype == np.int8
+    assert path.min() >= 0
+    assert path.max() < chain.states
+    number = path @ np.array([chain.states, 1])
+    seen = np.bincount(number, minlength=chain.size) / steps
+    assert seen == pytest.approx(chain.stationary(), abs=0.02)
+    moves = np.zeros((chain.size, chain.size))
+    np.add.at(moves, (number[:-1], number[1:]), 1.0)
+    assert moves / moves.sum(axis=1, keepdims=True) == pytest.approx(chain.kernel(), abs=0.04)
+
+
+def test_a_seed_repeats_a_simulation():
+    chain = ring(5)
+    assert chain.simulate(50, seed=3).tolist() == chain.simulate(50, seed=3).tolist()
+    assert chain.simulate(50, seed=3).tolist() != chain.simulate(50, seed=4).tolist()
+    assert chain.simulate(50, seed=3)[:20].tolist() == chain.simulate(20, seed=3).tolist()
+
+
+def test_simulation_starts_from_the_initial_law():
+    starts = [
+        csdp.CoupledChain(PAIR, FLIP, initial=law).simulate(1, seed=n)[0] for n in range(300) for law in ([0, 0, 1, 0],)
+    ]
+    assert {tuple(x) for x in np.array(starts).tolist()} == {(1, 0)}
+    margins = csdp.CoupledChain(PAIR, FLIP, initial=[[0.0, 1.0], [0.2, 0.8]])
+    drawn = np.array([margins.simulate(1, seed=n)[0] for n in range(1500)])
+    assert drawn.mean(axis=0) == pytest.approx([1.0, 0.8], abs=0.04)
+
+
+def test_rows_that_are_certain_are_followed():
+    chain = csdp.CoupledChain([[1.0]], [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    path = chain.simulate(30, seed=0)[:, 0]
+    assert (np.diff(path.astype(int)) % 3 == 1).all()
+
+
+def test_simulating_nothing():
+    with pytest.raises(InputError, match="simulate: 0 steps asked for; at least 1"):
+        ring(3).simulate(0, seed=1)
+
+
+def test_many_states_need_wider_integers():
+    m = 200
+    chain = csdp.CoupledChain([[1.0]], np.full((m, m), 1 / m))
+    path = chain.simulate(300, seed=1)
+    assert path.dtype == np.int16
+    assert path.max() > 127
+
+
+def test_20000_sequences_simulate_in_the_memory_of_the_output():
+    chain = giant(20_000)
+    chain.components()  # whatever is made once
+    steps = 60
+    tracemalloc.start()
+    path = chain.simulate(steps, seed=5)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.shape == (steps, 20_000)
+    assert path.dtype == np.int8
+    assert peak < path.nbytes + 40e6
+    assert path.mean() == pytest.approx(0.5, abs=0.01)
+    assert (path[1:] != path[:-1]).mean() == pytest.approx(0.6 * 0.3 + 0.4 * 0.5, abs=0.02)
+
+
+# ---------------------------------------------------------------- summary
+
+
+def test_summary_of_the_papers_chain():
+    facts = csdp.CoupledChain(PAIR, FLIP).summary()
+    assert sorted(value.real for value in facts.spectrum) == pytest.approx(sorted([1, 0.5, 0.4, 0.2]), abs=1e-12)
+    assert facts.rate == pytest.approx(0.4)
+    assert facts.mixing_time == 2
+    assert facts.primitive is True
+    assert facts.components == (2,)
+    assert facts.marginals == pytest.approx(np.full((2, 2), 0.5))
+    assert facts.to_dict()["components"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("model", "primitive", "mixing"),
+    [
+        (csdp.CoupledChain([[1.0]], [[0, 1], [1, 0]]), False, math.inf),  # periodic
+        (csdp.CoupledChain([[1.0]], np.eye(2)), False, math.inf),  # reducible
+        (csdp.CoupledChain([[1.0]], [[0.5, 0.5], [1, 0]]), True, 2),  # a zero, but primitive
+        (csdp.CoupledChain([[1.0]], [[0.5, 0.5], [0, 1]]), False, 2),  # transient state
+        (csdp.CoupledChain([[1.0]], [[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]]), True, 4),
+        (csdp.JointChain([[0, 1], [1, 0]], states=2, sequences=1), False, math.inf),
+        (csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2), True, 1),
+    ],
+)
+def test_primitive_and_mixing(model, primitive, mixing):
+    facts = model.summary()
+    assert facts.primitive is primitive
+    assert facts.mixing_time == mixing
+    kernel = model.kernel()
+    power = np.linalg.matrix_power(kernel, (model.size - 1) ** 2 + 1)
+    assert primitive == bool((power > 0).all())  # Wielandt
+
+
+def test_summary_of_giants_and_of_several_laws():
+    from rich.console import Console
+
+    facts = giant(5000).summary()
+    assert facts.primitive is True
+    assert facts.rate == pytest.approx(0.4, abs=5e-3)
+    assert facts.components == (5000,)
+    assert giant(5000, [[0.5, 0.5], [0, 1]]).summary().primitive is None
+    page = io.StringIO()
+    several = csdp.CoupledChain(np.eye(12), np.eye(2)).summary()
+    assert several.marginals is None
+    assert several.to_dict()["mixing_time"] is None
+    for shown in (facts, several, csdp.CoupledChain(PAIR, [[0.5, 0.5], [1, 0]]).summary()):
+        Console(file=page, width=140).print(shown)
+    text = page.getvalue()
+    assert "... and 4992 more" in text
+    assert "several stationary laws: give initial=" in text
+    assert "spectrum of Q" in text
+
+
+def test_complex_spectra_are_shown():
+    chain = csdp.CoupledChain([[1.0]], [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+    facts = chain.summary()
+    assert abs(facts.spectrum[1].imag) > 0.1
+    page = io.StringIO()
+    from rich.console import Console
+
+    Console(file=page, width=140).print(facts)
+    assert "i" in page.getvalue().split("spectrum of Q")[1].splitlines()[0]
+
+
+def test_a_law_that_does_not_settle_is_said_so(monkeypatch):
+    from csdp.chain import stationary
+
+    monkeypatch.setattr(stationary, "_jump", lambda step, law: law)
+    chain = ring(10, [[1 - 1e-3, 1e-3], [2e-3, 1 - 2e-3]])
+    monkeypatch.setattr(stationary, "range", lambda *_: range(1, 30), raising=False)
+    with pytest.raises(CsdpError, match=r"did not settle .* give initial="):
+        chain.stationary()
+
+
+def test_components_that_are_alike_are_found_once():
+    """Same couplings, same matrices, same labels, in order: one of each kind, with its copies."""
+    block = np.array([[0.8, 0.2], [0.5, 0.5]])
+    coupling = np.kron(np.eye(4), block)
+    chain = csdp.CoupledChain(coupling, FLIP)
+    assert chain.alike(np.zeros(8, dtype=int)) == [((0, 1), 4)]
+    assert chain.alike(np.array([0, 1, 0, 1, 1, 0, 0, 1])) == [((0, 1), 3), ((4, 5), 1)]
+    other = coupling.copy()
+    other[6, 6:] = [0.7, 0.3]
+    assert csdp.CoupledChain(other, FLIP).alike(np.zeros(8, dtype=int)) == [((0, 1), 3), ((6, 7), 1)]
+    swapped = coupling.copy()
+    swapped[6:, 6:] = block[::-1, ::-1]
+    assert csdp.CoupledChain(swapped, FLIP).alike(np.zeros(8, dtype=int)) == [((0, 1), 3), ((6, 7), 1)]
+    tied = csdp.CoupledChain(coupling, FLIP, initial=np.full((8, 2), 0.5))
+    assert [copies for _, copies in tied.alike(np.zeros(8, dtype=int))] == [1] * 4
+    single = csdp.CoupledChain(np.eye(3), np.array([[FLIP] * 3, [SLOW] * 3, [FLIP] * 3]))
+    assert sorted(single.alike(np.zeros(3, dtype=int))) == [((0,), 2), ((1,), 1)]
+    assert csdp.JointChain(np.eye(2), states=2, sequences=1).alike(np.zeros(1, dtype=int)) == [((0,), 1)]

@@ -1,0 +1,360 @@
+"""The whole path in real processes: chain, readings, release, ledger."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+CHAIN = ("chain", "new", "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "--names", "hall,kitchen")
+PLAN = ("--age", "2", "--epsilon-c", "1")
+
+
+def csdp(*args, code=0, **options):
+    """Run the command in a process of its own; the exit code is checked."""
+    done = subprocess.run(
+        [sys.executable, "-m", "csdp", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "COLUMNS": "100", "PYTHONWARNINGS": "error::UserWarning"},
+        **options,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if code == 0:
+        assert done.stderr == ""
+    return done
+
+
+def one_line(done):
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("csdp: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A chain, and the same readings wide and long, as CSV and as Parquet."""
+    folder = tmp_path_factory.mktemp("place")
+    csdp(*CHAIN, "-o", folder / "chain.json")
+    for kind in ("csv", "parquet"):
+        csdp("chain", "simulate", folder / "chain.json", "--steps", "40", "--seed", "1", "-o", folder / f"wide.{kind}")
+    rows = list(csv.DictReader((folder / "wide.csv").read_text().splitlines()))
+    assert list(rows[0]) == ["time", "hall", "kitchen"]
+    long = [(int(row["time"]), name, float(row[name])) for row in rows for name in ("kitchen", "hall")]
+    with (folder / "long.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("time", "sequence", "value"), *long])
+    columns = dict(zip(("time", "sequence", "value"), zip(*long, strict=True), strict=True))
+    pyarrow.parquet.write_table(pyarrow.table({k: list(v) for k, v in columns.items()}), folder / "long.parquet")
+    return folder
+
+
+def release(place, folder, data, out, *more, code=0, dataset="home", plan=PLAN):
+    options = ("--chain", place / "chain.json", *plan, "--dataset", dataset, "--ledger", folder / "ledger.db")
+    return csdp("release", data, *options, "-o", out, *more, code=code)
+
+
+def read(path):
+    """The rows of a released series, whatever its format."""
+    if path.suffix == ".csv":
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(path.read_text().splitlines())]
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path).to_pylist()
+    flat = ("values", "estimate", "standard_error")
+    rows = json.loads(path.read_text())["releases"]
+    return [{k.removesuffix("s") if k == "values" else k: v[0] if k in flat else v for k, v in r.items()} for r in rows]
+
+
+def heads(ledger):
+    return json.loads(csdp("ledger", "verify", ledger, "--format", "json").stdout)["heads"]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [("wide.csv", ".csv"), ("wide.parquet", ".parquet"), ("long.csv", ".json"), ("long.parquet", ".csv")],
+)
+def test_the_whole_path(place, tmp_path, data, kind):
+    out = tmp_path / f"released{kind}"
+    shown = release(place, tmp_path, place / data, out, "--budget", "0.5").stdout
+    assert "38 of 40 ticks of home published, 38 of them charged now" in shown
+    for words in ("present", "event", "group", "lifetime", "Not promised:", "To quote: Everything published of home"):
+        assert words in shown
+    rows = read(out)
+    assert [row["tick"] for row in rows] == list(range(2, 40))
+    assert [row["epsilon_s"] for row in rows] == sorted(row["epsilon_s"] for row in rows)
+    assert rows[0]["epsilon_s"] == pytest.approx(0.153045546, abs=1e-9)
+    assert all(row["standard_error"] < 0.37 and row["ages"] == 2 and row["stale"] == 0 for row in rows)
+
+    certificate = json.loads((tmp_path / f"released{kind}.certificate.json").read_text())
+    assert certificate["schema"] == "csdp/certificate/1"
+    promised = certificate["guarantees"]
+    assert promised["present"]["epsilon"] == rows[-1]["epsilon_s"]
+    assert promised["present"]["ceiling"] == 0.5
+    assert promised["event"]["epsilon"] == 1
+    assert promised["group"]["epsilon"] == pytest.approx(76)
+    assert promised["group"]["ceiling"] is None
+    assert promised["lifetime"]["epsilon"] <= promised["lifetime"]["ceiling"]
+    assert certificate["counts"]["published"] == 38
+
+    assert heads(tmp_path / "ledger.db") == {"home": certificate["ledger"]["head_hash"]}
+    [facts] = json.loads(csdp("ledger", "show", tmp_path / "ledger.db", "--format", "json").stdout)["datasets"]
+    assert facts["published"] == 38
+    assert facts["last_charge"]["present"] == rows[-1]["epsilon_s"]
+    assert facts["plan"] == certificate["plan"]["digest"]
+    assert facts["chain"] == certificate["plan"]["chain_digest"]
+    assert "38 published" in csdp("ledger", "show", tmp_path / "ledger.db").stdout
+    lines = [json.loads(line) for line in csdp("ledger", "export", tmp_path / "ledger.db").stdout.splitlines()]
+    assert recomputed(lines) == certificate["ledger"]["head_hash"]
+
+
+def recomputed(lines):
+    """The head of the hash chain, as the format's page says to recompute it."""
+    previous = "0" * 64
+    for line in lines:
+        if line["line"] == "entry":
+            names = ("dataset", "seq", "kind", "tick", "query", "plan", "time", "payload")
+            text = previous + "\n" + json.dumps([line[name] for name in names], separators=(",", ":"))
+            previous = hashlib.sha256(text.encode()).hexdigest()
+            assert previous == line["hash"]
+    return previous
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet", ".json"])
+def test_twice_gives_the_same_bytes_and_no_new_charge(place, tmp_path, kind):
+    first, second = tmp_path / f"first{kind}", tmp_path / f"second{kind}"
+    release(place, tmp_path, place / "wide.csv", first)
+    head = heads(tmp_path / "ledger.db")
+    shown = release(place, tmp_path, place / "long.parquet", second).stdout
+    assert "38 of 40 ticks of home published, 0 of them charged now" in shown
+    assert first.read_bytes() == second.read_bytes()
+    certificates = [path.with_name(path.name + ".certificate.json").read_bytes() for path in (first, second)]
+    assert certificates[0] == certificates[1]
+    assert heads(tmp_path / "ledger.db") == head
+
+
+def test_fresh_noise_for_another_dataset(place, tmp_path):
+    for name in ("a", "b"):
+        release(place, tmp_path, place / "wide.csv", tmp_path / f"{name}.csv", dataset=name)
+    assert (tmp_path / "a.csv").read_text() != (tmp_path / "b.csv").read_text()
+    assert set(heads(tmp_path / "ledger.db")) == {"a", "b"}
+
+
+class TestLimits:
+    def test_refused_writes_what_was_published_before(self, place, tmp_path):
+        out = tmp_path / "out.csv"
+        done = release(place, tmp_path, place / "wide.csv", out, "--budget", "0.2", code=3)
+        [line] = done.stderr.splitlines()
+        assert line.startswith("csdp: home: a release would bring the leakage of the present to 0.2073")
+        assert "from tick 5 on" in line
+        rows = read(out)
+        assert [row["tick"] for row in rows] == [2, 3]
+        assert rows[-1]["epsilon_s"] <= 0.2
+        assert "2 of 40 ticks" in done.stdout
+        before = out.read_bytes(), heads(tmp_path / "ledger.db")
+        again = release(place, tmp_path, place / "wide.csv", out, "--budget", "0.2", code=3)
+        assert "0 of them charged now" in again.stdout
+        assert (out.read_bytes(), heads(tmp_path / "ledger.db")) == before
+
+    def test_refused_at_once_gives_an_empty_series(self, place, tmp_path):
+        out = tmp_path / "out.csv"
+        done = release(place, tmp_path, place / "wide.csv", out, "--event-limit", "0.5", code=3)
+        assert "epsilon-DP of a record to 1, above its limit 0.5" in done.stderr
+        assert read(out) == []
+        assert "Nothing has been published of home yet." in done.stdout
+
+    def test_lifetime_limit(self, place, tmp_path):
+        release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv", "--lifetime-limit", "3", code=3)
+        assert 0 < len(read(tmp_path / "out.csv")) < 38
+
+    def test_skipping_stays_below_the_ceiling_and_goes_on(self, place, tmp_path):
+        out = tmp_path / "out.json"
+        options = ("--budget", "0.2", "--on-refusal", "skip")
+        shown = release(place, tmp_path, place / "wide.csv", out, *options).stdout
+        content = json.loads(out.read_text())
+        assert all(row["epsilon_s"] <= 0.2 for row in content["releases"])
+        assert content["releases"][-1]["tick"] >= 38
+        assert {row["tick"] for row in content["releases"]} | {row["tick"] for row in content["skipped"]} == set(
+            range(40)
+        )
+        assert "without output: refused by a limit" in shown
+
+    def test_limits_are_terms_of_the_dataset(self, place, tmp_path):
+        release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv", "--budget", "0.5")
+        done = release(place, tmp_path, place / "wide.csv", tmp_path / "b.csv", "--budget", "5", code=2)
+        assert "published under other terms" in one_line(done)
+        assert not (tmp_path / "b.csv").exists()
+
+
+class TestReadings:
+    def test_missing_readings(self, place, tmp_path):
+        rows = list(csv.reader((place / "wide.csv").read_text().splitlines()))
+        rows[11][1] = ""  # hall at time 10
+        del rows[21]  # time 20
+        data = tmp_path / "gaps.csv"
+        data.write_text("\n".join(",".join(row) for row in rows) + "\n")
+        release(place, tmp_path, data, tmp_path / "strict.json", dataset="strict")
+        content = json.loads((tmp_path / "strict.json").read_text())
+        late = [row["tick"] for row in content["skipped"] if "older than planned" in row["reason"]]
+        assert late == [12, 22]
+        assert all(row["stale"] == 0 for row in content["releases"])
+
+        filled = tmp_path / "filled.csv"
+        release(place, tmp_path, data, filled, "--stale-limit", "1", dataset="filled")
+        stale = {row["tick"]: row["stale"] for row in read(filled) if row["stale"]}
+        assert stale == {12: 1, 22: 1}
+        promised = json.loads((tmp_path / "filled.csv.certificate.json").read_text())["guarantees"]
+        assert promised["event"]["epsilon"] == 2  # a reading that stood in for the next one was read twice
+        assert promised["present"]["ceiling"] > promised["present"]["epsilon"]
+
+    def test_timestamps_and_step(self, place, tmp_path):
+        rows = list(csv.reader((place / "wide.csv").read_text().splitlines()))
+        start = datetime(2025, 3, 1)
+        for number, row in enumerate(rows[1:]):
+            row[0] = (start + timedelta(hours=number)).isoformat()
+        data = tmp_path / "stamped.csv"
+        data.write_text("\n".join(",".join(row) for row in rows) + "\n")
+        for kind in ("csv", "parquet"):
+            release(place, tmp_path, data, tmp_path / f"out.{kind}", "--step", "3600")
+        first = next(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+        assert first["time"] == "2025-03-01T02:00:00"
+        assert read(tmp_path / "out.parquet")[0]["time"] == datetime(2025, 3, 1, 2)
+
+    def test_values_outside_the_model(self, place, tmp_path):
+        data = tmp_path / "high.csv"
+        data.write_text("time,hall,kitchen\n" + "".join(f"{t},{7 if t == 1 else 0},1\n" for t in range(5)))
+        done = release(place, tmp_path, data, tmp_path / "out.csv", code=2)
+        assert "are none of its 2 declared values" in one_line(done)
+        assert not (tmp_path / "ledger.db").exists()
+        assert "7" not in done.stderr.split("readings:")[1]
+        release(place, tmp_path, data, tmp_path / "out.csv", "--outside", "clamp")
+
+    def test_several_outputs_and_unequal_ages(self, place, tmp_path):
+        out = tmp_path / "out.csv"
+        options = ("--query", "identity", "--ages", "1,3", "--epsilon-c", "1")
+        release(place, tmp_path, place / "wide.csv", out, plan=options)
+        [header, first, *_] = csv.reader(out.read_text().splitlines())
+        assert header[2:8] == [f"{p}:{n}" for p in ("value", "estimate", "standard_error") for n in ("hall", "kitchen")]
+        assert first[header.index("ages")] == "1,3"
+        csv_rows = len(out.read_text().splitlines())
+        release(place, tmp_path, place / "wide.csv", tmp_path / "out.parquet", plan=options)
+        assert pyarrow.parquet.read_table(tmp_path / "out.parquet").num_rows == csv_rows - 1
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("", "empty"),
+            ("time,hall\n1,0\n", "no column 'kitchen'"),
+            ("hall,kitchen\n1,0\n", "no column 'time'"),
+            ("time,hall,kitchen\n1,0\n", "line 2 has 2 cells"),
+            ("time,hall,kitchen\n1,0,x\n", "is not a number"),
+            ("time,hall,kitchen\n2,0,0\n1,0,0\n", "not in order"),
+            ("time,hall,kitchen\n1,0,0\n1,0,0\n", "appears twice"),
+            ("time,sequence,value\n1,attic,0\n", "unknown sequence 'attic'"),
+        ],
+    )
+    def test_bad_files_are_one_line(self, place, tmp_path, content, message):
+        data = tmp_path / "data.csv"
+        data.write_text(content)
+        assert message in one_line(release(place, tmp_path, data, tmp_path / "out.csv", code=2))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv"]
+
+
+class TestPlanFile:
+    def test_a_plan_in_the_place_of_options(self, place, tmp_path):
+        from csdp import Mean, Plan
+        from csdp.chain.files import load_model
+
+        plan = Plan(load_model(place / "chain.json"), Mean(), 2, 1.0)
+        (tmp_path / "plan.json").write_text(plan.to_json())
+        common = ("--dataset", "home", "--ledger", tmp_path / "ledger.db")
+        csdp("release", place / "wide.csv", "--plan", tmp_path / "plan.json", *common, "-o", tmp_path / "a.csv")
+        release(place, tmp_path, place / "wide.csv", tmp_path / "b.csv")  # the same plan: the same values
+        assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+        done = csdp("release", place / "wide.csv", "--plan", tmp_path / "plan.json", "--age", "2", *common, "-o",
+                    tmp_path / "c.csv", code=2)  # fmt: skip
+        assert "leave out --age" in one_line(done)
+
+
+class TestPlaces:
+    @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even root can write to")
+    def test_an_output_that_cannot_be_written_costs_nothing(self, place, tmp_path):
+        for out in (tmp_path / "nowhere" / "out.csv", "/proc/out.csv"):
+            done = release(place, tmp_path, place / "wide.csv", out, code=2)
+            assert "cannot be written" in one_line(done)
+            assert "nothing was released" in done.stderr
+        assert not (tmp_path / "ledger.db").exists()
+
+    def test_a_read_only_folder(self, place, tmp_path):
+        locked = tmp_path / "locked"
+        locked.mkdir()
+        locked.chmod(0o555)
+        if os.access(locked, os.W_OK):
+            pytest.skip("this user may write everywhere")
+        assert "cannot be written" in one_line(release(place, tmp_path, place / "wide.csv", locked / "a.csv", code=2))
+
+    def test_the_kind_of_output_must_be_known(self, place, tmp_path):
+        done = release(place, tmp_path, place / "wide.csv", tmp_path / "out.xlsx", code=2)
+        assert ".csv, .parquet or .json" in one_line(done)
+
+    def test_a_foreign_or_damaged_ledger_is_left_as_it_is(self, place, tmp_path):
+        ledger = tmp_path / "ledger.db"
+        for content in (b"", b"not a database", os.urandom(5000)):
+            ledger.write_bytes(content)
+            one_line(release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv", code=2))
+            assert ledger.read_bytes() == content
+            for command in ("show", "verify", "export", "migrate"):
+                assert "ledger" in one_line(csdp("ledger", command, ledger, code=2))
+        assert not (tmp_path / "out.csv").exists()
+
+    def test_an_edited_ledger_is_found(self, place, tmp_path):
+        release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv")
+        ledger = tmp_path / "ledger.db"
+        with sqlite3.connect(ledger) as connection:
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+                connection.execute(f'DROP TRIGGER "{name}"')
+            connection.execute("UPDATE csdp_entries SET payload = '{}' WHERE seq = 3")
+        done = csdp("ledger", "verify", ledger, code=2)
+        lines = done.stderr.splitlines()
+        assert len(lines) >= 2
+        assert any("entry 3: does not fit the hash chain" in line for line in lines)
+        assert all(line.startswith("csdp: ") for line in lines)
+
+    def test_a_ledger_cut_back_is_found_by_its_head(self, place, tmp_path):
+        release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv")
+        options = ("ledger", "verify", tmp_path / "ledger.db", "--dataset", "home")
+        [head] = heads(tmp_path / "ledger.db").values()
+        csdp(*options, "--head", head)
+        assert "the noted head is not in the log" in csdp(*options, "--head", "0" * 63 + "1", code=2).stderr
+
+    def test_no_such_ledger_or_dataset(self, place, tmp_path):
+        assert "does not exist" in one_line(csdp("ledger", "show", tmp_path / "none.db", code=2))
+        assert list(tmp_path.iterdir()) == []
+        release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv")
+        done = csdp("ledger", "export", tmp_path / "ledger.db", "--dataset", "attic", code=2)
+        assert "no dataset 'attic'; recorded: home" in one_line(done)
+
+
+def test_no_reading_is_written_anywhere_but_the_input(place, tmp_path):
+    """Values that no noise could produce by chance do not turn up in any file that was written."""
+    csdp("chain", "new", "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "--values", "1234567,7654321", "-o",
+         tmp_path / "chain.json")  # fmt: skip
+    data = tmp_path / "data.csv"
+    data.write_text("time,x1,x2\n" + "".join(f"{t},{1234567 if t % 3 else 7654321},1234567\n" for t in range(20)))
+    out = tmp_path / "out"
+    out.mkdir()
+    csdp("release", data, "--chain", tmp_path / "chain.json", *PLAN, "--dataset", "d", "--ledger", out / "l.db", "-o",
+         out / "o.csv")  # fmt: skip
+    assert b"1234567" not in (out / "o.csv").read_bytes()
+    assert b"1234567" not in (out / "o.csv.certificate.json").read_bytes()

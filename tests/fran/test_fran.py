@@ -1,0 +1,334 @@
+"""The mechanism: ages, missing readings, the lattice, the law of the noise, and the estimate."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from csdp import (
+    Count,
+    CoupledChain,
+    Custom,
+    Histogram,
+    Identity,
+    JointChain,
+    Linear,
+    Max,
+    Mean,
+    Min,
+    Sum,
+    fran,
+)
+from csdp.errors import InputError, UnsafeRandomnessWarning
+from csdp.noise import Randomness
+from csdp.plan import Plan
+from oracle import l1, snapshots
+
+SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]
+PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], SYMMETRIC)
+THREE = CoupledChain(
+    np.full((3, 3), 1 / 3), [[0.5, 0.3, 0.2], [0.2, 0.6, 0.2], [0.25, 0.25, 0.5]], values=[-1.5, 0.25, 4.0]
+)
+OWN = CoupledChain(np.eye(2), SYMMETRIC, values=[[0.0, 1.0], [2.0, 5.0]])
+ALL = [
+    Mean(),
+    Sum(),
+    Max(),
+    Min(),
+    Count(1),
+    Histogram(),
+    Identity(),
+    Linear([0.3, -1.7, 0.4]),
+    Custom(lambda v: [float(np.sin(v).sum()), float(v[0] * v[-1])], name="odd"),
+]
+
+
+def seeded(seed: int = 7) -> Randomness:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnsafeRandomnessWarning)
+        return Randomness.unsafe_seed(seed)
+
+
+def folded(plan: Plan, states: np.ndarray, seed: int = 7) -> tuple[list[fran.Output | None], list[str]]:
+    state, randomness = fran.init(plan), seeded(seed)
+    outputs, reasons = [], []
+    for row in states:
+        state, output = fran.step(state, row, randomness)
+        outputs.append(output)
+        reasons.append(state.reason)
+    return outputs, reasons
+
+
+@given(
+    st.sampled_from(ALL),
+    st.lists(st.integers(0, 3), min_size=3, max_size=3),
+    st.integers(0, 2),
+    st.integers(1, 14),
+    st.sampled_from((0.0, 0.1, 0.4)),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=120, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+def test_batch_is_the_fold_of_steps(
+    query: object, ages: list[int], limit: int, ticks: int, missing: float, seed: int
+) -> None:
+    plan = Plan(THREE, query, ages, 0.8, stale_limit=limit)  # type: ignore[arg-type]
+    rng = np.random.default_rng(seed)
+    states = rng.integers(0, 3, (ticks, 3)).astype(np.int8)
+    states[rng.random(states.shape) < missing] = -1
+    one_by_one, reasons = folded(plan, states)
+    assert fran.batch(plan, states, seeded()) == one_by_one
+    stale, why = fran.availability(plan, states < 0)
+    assert why == reasons
+    assert [o is None for o in one_by_one] == [bool(r) for r in reasons]
+    assert [o.stale for o in one_by_one if o is not None] == [int(s) for s, r in zip(stale, why, strict=True) if not r]
+
+
+def reference_aged(states: np.ndarray, t: int, ages: list[int]) -> tuple[list[int], int] | None:
+    """The aged snapshot in plain Python: the last reading at or before t - age, and how late the latest is."""
+    values, worst = [], 0
+    for i, age in enumerate(ages):
+        known = [k for k in range(t - age + 1) if states[k, i] >= 0]
+        if not known:
+            return None
+        values.append(int(states[known[-1], i]))
+        worst = max(worst, t - age - known[-1])
+    return values, worst
+
+
+@given(st.lists(st.integers(0, 3), min_size=3, max_size=3), st.integers(0, 3), st.integers(0, 2**32 - 1))
+@settings(max_examples=80, derandomize=True, deadline=None, database=None)
+def test_aged_values_are_the_aged_ones(ages: list[int], limit: int, seed: int) -> None:
+    """Noise far below the distance of values: an age that is off by one would be seen."""
+    plan = Plan(THREE, Identity(), ages, 1e6, stale_limit=limit)
+    rng = np.random.default_rng(seed)
+    states = rng.integers(0, 3, (12, 3)).astype(np.int8)
+    states[rng.random(states.shape) < 0.2] = -1
+    outputs, _ = folded(plan, states)
+    for t, output in enumerate(outputs):
+        expected = reference_aged(states, t, ages) if t >= max(ages) else None
+        if expected is None or expected[1] > limit:
+            assert output is None
+        else:
+            assert output is not None
+            assert output.stale == expected[1]
+            assert np.allclose(output.values, THREE.values[expected[0]], atol=0.01)
+
+
+def test_a_reading_older_than_the_limit_leaves_the_tick_out() -> None:
+    plan = Plan(PAIR, Mean(), 1, 1.0, stale_limit=1)
+    rows = np.array([[0, 0], [0, 1], [-1, 1], [-1, 1], [-1, 1], [1, 1], [1, 1]])
+    outputs, reasons = folded(plan, rows)
+    assert [None if o is None else o.stale for o in outputs] == [None, 0, 0, 1, None, None, 0]
+    assert reasons[0] == "1 of 2 snapshots read so far"
+    assert reasons[4] == "some reading is 2 steps older than planned; at most 1 allowed"
+    never, why = folded(plan, np.array([[-1, 0]] * 4))
+    assert never == [None] * 4
+    assert why[3] == "some reading has not been read yet; at most 1 allowed"
+    assert fran.release(fran.init(plan), seeded()) is None
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "message"),
+    [
+        ([0, 2], "unknown state; states are 0..1"),
+        ([0, -2], "unknown state"),
+        ([0], "one state for each of 2"),
+        ([[0, 1]], "one state for each of 2"),
+        ([0.0, 1.0], "float64 given; state numbers"),
+    ],
+)
+def test_snapshots_outside_the_domain_are_refused(snapshot: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fran.observe(fran.init(Plan(PAIR, Mean(), 1, 1.0)), snapshot)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [2, -2, -100])
+def test_a_batch_refuses_what_a_step_refuses(bad: int) -> None:
+    states = np.zeros((5, 2), dtype=np.int8)
+    states[3, 1] = bad
+    with pytest.raises(InputError, match="unknown state"):
+        fran.batch(Plan(PAIR, Mean(), 1, 1.0), states, seeded())
+
+
+@pytest.mark.parametrize("query", ALL, ids=lambda q: q.name)
+@pytest.mark.parametrize("epsilon_c", [0.01, 0.3, 5.0])
+def test_noise_scale_is_exactly_sensitivity_over_epsilon(query: object, epsilon_c: float) -> None:
+    plan = Plan(THREE, query, 1, epsilon_c)  # type: ignore[arg-type]
+    assert plan.scale * Fraction(plan.step) == Fraction(plan.lattice_sensitivity) / Fraction(epsilon_c)
+    assert plan.lattice_sensitivity == pytest.approx(plan.sensitivity * plan.divisor, rel=1e-15)
+    assert math.frexp(plan.step)[0] == 0.5
+    assert plan.step <= plan.lattice_sensitivity / epsilon_c / 1024
+
+
+def test_a_quotient_s_rounding_does_not_shrink_the_noise() -> None:
+    """1/49 * 49 is below 1 in floating point."""
+    plan = Plan(CoupledChain(np.eye(49), SYMMETRIC), Mean(), 1, 1.0)
+    assert plan.sensitivity * 49 < 1.0
+    assert plan.scale * Fraction(plan.step) == 1
+
+
+@pytest.mark.parametrize("query", ALL, ids=lambda q: q.name)
+def test_answers_and_outputs_lie_on_the_lattice(query: object) -> None:
+    plan = Plan(THREE, query, 0, 0.7)  # type: ignore[arg-type]
+    everything = np.array(snapshots(3, 3))
+    answers = fran.lattice_answer(plan, everything)
+    assert np.array_equal(answers / plan.unit, np.round(answers / plan.unit))
+    exact = plan.query.evaluate(everything, THREE.value_table)
+    assert np.allclose(answers / plan.divisor, exact, rtol=1e-15)
+    neighbours = [
+        l1(answers[a], answers[b])
+        for a, x in enumerate(everything)
+        for b, y in enumerate(everything)
+        if (x != y).sum() == 1
+    ]
+    assert max(neighbours) <= plan.lattice_sensitivity
+    for output in fran.batch(plan, everything.astype(np.int8), seeded()):
+        assert output is not None
+        steps = np.array(output.values) * plan.divisor / plan.step
+        assert np.allclose(steps, np.round(steps), rtol=0, atol=1e-6 * np.abs(steps).max())
+        if plan.divisor == 1.0:
+            assert np.array_equal(steps, np.round(steps))
+
+
+@pytest.mark.parametrize("query", [*ALL[:3], Histogram(), Identity(), Count(0)], ids=lambda q: q.name)
+def test_values_of_their_own_per_sequence(query: object) -> None:
+    plan = Plan(OWN, query, 0, 1e5)  # type: ignore[arg-type]
+    rows = np.array([[0, 0], [1, 0], [1, 1]], dtype=np.int8)
+    for row, output in zip(rows, fran.batch(plan, rows, seeded()), strict=True):
+        assert output is not None
+        assert np.allclose(output.values, plan.query.evaluate(row, OWN.value_table), atol=0.01)
+
+
+def test_a_custom_query_is_certified_for_its_rounded_self() -> None:
+    raw = Custom(lambda v: v.sum() / 3.0, name="third")
+    plan = Plan(PAIR, raw, 1, 1.0)
+    step = plan.query.step  # type: ignore[union-attr]
+    table = PAIR.value_table
+    assert plan.sensitivity == raw.sensitivity(1, table) + step
+    assert step <= raw.sensitivity(1, table) / 2**19
+    rounded = plan.query.evaluate(np.array(snapshots(2, 2)), table)
+    assert np.array_equal(rounded / step, np.round(rounded / step))
+    assert not np.array_equal(rounded, raw.evaluate(np.array(snapshots(2, 2)), table))
+    plain = Plan(PAIR, Sum(), 1, 1.0).certified.epsilon
+    assert plan.certified.epsilon == pytest.approx(plain, rel=1e-4)
+    from csdp import leakage
+
+    same = leakage(PAIR, plan.query, ages=1, epsilon_c=1.0).epsilon
+    assert plan.certified.epsilon == same
+
+
+def noise_of(plan: Plan, count: int, seed: int) -> np.ndarray:
+    """Released minus exact, in lattice steps."""
+    rows = np.zeros((count, plan.model.sequences), dtype=np.int8)
+    values = np.array([o.values for o in fran.batch(plan, rows, seeded(seed)) if o is not None])
+    return np.round(values[:, 0] * plan.divisor / plan.step)
+
+
+def geometric_fit(noise: np.ndarray, scale: float) -> float:
+    """p-value of a chi-square test over 40 cells of equal probability."""
+    edges = stats.laplace.ppf(np.arange(1, 40) / 40, scale=scale)
+    cells = np.unique(np.round(edges))
+    q = math.exp(-1 / scale)
+
+    def cdf(n: float) -> float:
+        return 1 - q ** (n + 1) / (1 + q) if n >= 0 else q ** (-n) / (1 + q)
+
+    probabilities = np.diff([0.0, *(cdf(c) for c in cells), 1.0])
+    counts = np.histogram(noise, bins=[-np.inf, *(cells + 0.5), np.inf])[0]
+    return float(stats.chisquare(counts, probabilities * noise.size).pvalue)
+
+
+@pytest.mark.parametrize("query", [Mean(), Max()], ids=lambda q: q.name)
+def test_released_noise_is_two_sided_geometric_of_the_planned_scale(query: object) -> None:
+    plan = Plan(PAIR, query, 0, 0.5)  # type: ignore[arg-type]
+    noise = noise_of(plan, 20_000, seed=3)
+    scale = float(plan.scale)
+    assert scale * plan.step == pytest.approx(1 / 0.5)
+    assert geometric_fit(noise, scale) > 1e-3
+    for wrong in (0.5, 0.9, 1.1, 2.0):
+        assert geometric_fit(noise, wrong * scale) < 1e-6
+
+
+def test_every_coordinate_has_its_own_noise() -> None:
+    plan = Plan(THREE, Histogram(), 0, 1.0)
+    rows = np.zeros((4000, 3), dtype=np.int8)
+    values = np.array([o.values for o in fran.batch(plan, rows, seeded(1)) if o is not None]) - [3, 0, 0]
+    correlation = np.corrcoef(values.T)
+    assert np.abs(correlation - np.eye(3)).max() < 0.08
+    assert np.allclose(values.var(axis=0), 2 * 2**2, rtol=0.15)
+
+
+@pytest.mark.parametrize("ages", [(1, 1), (1, 2), (0, 3)])
+@pytest.mark.parametrize("query", [Mean(), Max(), Identity()], ids=lambda q: q.name)
+def test_standard_error_is_the_error(query: object, ages: tuple[int, int]) -> None:
+    plan = Plan(PAIR, query, ages, 2.0)  # type: ignore[arg-type]
+    path = PAIR.simulate(8000, seed=11)
+    outputs = fran.batch(plan, path, seeded(5))
+    kept = [(t, o) for t, o in enumerate(outputs) if o is not None]
+    now = plan.query.evaluate(path[[t for t, _ in kept]].astype(np.intp), PAIR.value_table)
+    squares = (np.array([o.estimate for _, o in kept]) - now) ** 2
+    error = np.array(kept[0][1].standard_error) ** 2
+    blocks = squares[: len(squares) // 40 * 40].reshape(40, -1, squares.shape[1]).mean(axis=1)
+    half = 4 * blocks.std(axis=0, ddof=1) / math.sqrt(40)
+    assert (np.abs(squares.mean(axis=0) - error) < half + 1e-4).all()
+    assert (error <= now.var(axis=0) * 1.05).all()
+
+
+def test_no_estimate_where_moments_are_out_of_reach_but_still_an_output() -> None:
+    s = 30
+    ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + 1) % s): 0.2 for j in range(s)}
+    chain = CoupledChain(ring, SYMMETRIC, initial=np.full((s, 2), 0.5))
+    plan = Plan(chain, Mean(), 0, 1.0)
+    _, output = fran.step(fran.init(plan), np.zeros(s, dtype=np.int8), seeded())
+    assert output is not None
+    assert len(output.values) == 1
+    assert output.estimate == ()
+
+
+def test_a_joint_chain_can_be_released() -> None:
+    kernel = np.array([[0.4, 0.1, 0.1, 0.4], [0.3, 0.2, 0.2, 0.3], [0.3, 0.2, 0.2, 0.3], [0.4, 0.1, 0.1, 0.4]])
+    plan = Plan(JointChain(kernel, states=2, sequences=2), Mean(), 1, 1e4)
+    outputs = fran.batch(plan, np.array([[1, 1], [0, 0]]), seeded())
+    assert outputs[1] is not None
+    assert outputs[1].values[0] == pytest.approx(1.0, abs=0.01)
+
+
+def test_secure_and_seeded_randomness_are_told_apart() -> None:
+    plan = Plan(PAIR, Mean(), 0, 1.0)
+    _, safe = fran.step(fran.init(plan), [0, 1], Randomness.secure())
+    _, seed = fran.step(fran.init(plan), [0, 1], seeded())
+    assert safe is not None
+    assert seed is not None
+    assert (safe.unsafe, seed.unsafe) == (False, True)
+    _, again = fran.step(fran.init(plan), [0, 1], Randomness.secure())
+    assert again is not None
+    assert again.values != safe.values
+
+
+def test_a_step_of_100_000_sequences_is_quick_and_linear() -> None:
+    def seconds(s: int) -> float:
+        plan = Plan(CoupledChain({(j, j): 1.0 for j in range(s)}, SYMMETRIC), Mean(), 5, 1.0)
+        rng = np.random.default_rng(0)
+        rows = [rng.integers(0, 2, s).astype(np.int8) for _ in range(8)]
+        state, randomness = fran.init(plan), seeded()
+        for row in rows:  # warm: estimator and ages are computed once
+            state, _ = fran.step(state, row, randomness)
+        best = math.inf
+        for row in rows:
+            begin = time.perf_counter()
+            state, output = fran.step(state, row, randomness)
+            best = min(best, time.perf_counter() - begin)
+            assert output is not None
+        return best
+
+    small, large = seconds(10_000), seconds(100_000)
+    assert large < 0.05
+    assert large < 40 * small

@@ -1,0 +1,448 @@
+"""Laws of leakage on random chains, against brute force that shares no code with the library."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import csdp
+import oracle as o
+from csdp.errors import NoStationaryLawError
+from csdp.leakage import lineage
+from laws.precise import informed_leakage
+from laws.reference import Reference
+from laws.strategies import LARGE_SIZES, SIZES, System, answers, custom, law_settings, systems
+
+#: The oracle's own rounding: its laws are products of matrices, so logs of their ratios are good to about this.
+NOISE = 1e-12
+ABOVE = 1e-8
+SMALL = tuple(size for size in SIZES if size[1] ** size[0] <= 9)
+
+
+def at_least(got: float, truth: float, noise: float = NOISE) -> None:
+    """Sound: never below the truth."""
+    assert not math.isnan(got)
+    assert got > 0
+    assert got >= truth * (1 - 1e-12) - noise
+
+
+def equals(got: float, truth: float, noise: float = NOISE) -> None:
+    """Sound, and sharp."""
+    at_least(got, truth, noise)
+    assert got <= truth * (1 + ABOVE) + noise
+
+
+def not_above(small: float, large: float, noise: float = NOISE) -> None:
+    """Order of two bounds; each is exact up to rounding."""
+    assert small <= large * (1 + ABOVE) + noise
+
+
+def noise_of(bound: str, alpha: float) -> float:
+    """Loose multiplies the rounding of a total variation by e^alpha, contraction that of tau by alpha."""
+    return NOISE * {"loose": math.exp(min(alpha, 60.0)), "contraction": max(alpha, 1.0)}.get(bound, 1.0)
+
+
+def useful(system: System) -> Reference:
+    """The reference of a system whose query can change with one record."""
+    reference = Reference(system)
+    assume(reference.delta_f > 0)
+    return reference
+
+
+# ---------------------------------------------------------------- against brute force
+
+
+@law_settings(700)
+@given(systems())
+def test_exact_equals_brute_force_on_connected_chains_and_is_never_below(system):
+    reference = useful(system)
+    answer = system.leakage("exact")
+    assert (answer.bound, answer.sound) == ("exact", True)
+    at_least(answer.epsilon, reference.exact)
+    if len(reference.components) == 1:
+        equals(answer.epsilon, reference.exact)
+
+
+@law_settings(12)
+@given(systems(sizes=LARGE_SIZES[-2:]))
+def test_exact_equals_brute_force_on_larger_systems(system):
+    reference = useful(system)
+    got = system.leakage("exact").epsilon
+    at_least(got, reference.exact)
+    if len(reference.components) == 1:
+        equals(got, reference.exact)
+
+
+@law_settings(120)
+@given(systems(joint=True, row_kinds=("smooth", "skewed", "zeros", "deterministic")))
+def test_exact_equals_brute_force_on_joint_chains(system):
+    equals(system.leakage("exact").epsilon, useful(system).exact)
+
+
+@law_settings(200)
+@given(systems(initials=("joint", "product"), couplings=("identity", "blocks", "sparse", "dense"), joint=False))
+def test_exact_is_never_below_brute_force_with_an_initial_law_at_the_oldest_age_of_all(system):
+    reference = useful(system)
+    got = system.leakage("exact").epsilon
+    at_least(got, reference.exact)
+    if len(reference.components) == 1:
+        equals(got, reference.exact)
+
+
+@pytest.mark.parametrize("bound", ["profile", "two-point", "loose", "contraction", "freshness"])
+@law_settings(150)
+@given(system=systems())
+def test_each_bound_equals_the_oracle(bound, system):
+    reference = useful(system)
+    alpha = max(reference.alpha(part) for part in reference.components)
+    equals(system.leakage(bound).epsilon, reference.bound(bound), noise_of(bound, alpha))
+
+
+@law_settings(250)
+@given(systems(joint=False))
+def test_lineage_equals_the_oracle(system):
+    equals(system.leakage("lineage").epsilon, useful(system).bound("lineage"))
+
+
+@law_settings(40)
+@given(
+    systems(sizes=SMALL, joint=False, ages=(1, 3), common_age=True, adversaries=("informed",), initials=("stationary",))
+)
+def test_the_printed_formulas_are_those_of_the_paper(system):
+    reference = useful(system)
+    assume(len(reference.components) == 1)
+    B, law = reference.aged
+    assume((law > 0).all())
+    pairs = o.neighbour_pairs(system.s, system.m, law)
+    degree = csdp.correlation_degree(system.model)
+    ratio = o.sensitivity(reference.fvals, system.s, system.m, degree) / reference.delta_f
+    loose, tight = system.leakage("printed-loose"), system.leakage("printed-tight")
+    assert not loose.sound
+    assert not tight.sound
+    assert loose.epsilon == pytest.approx(o.printed_loose(B, pairs, ratio * system.epsilon_c), rel=1e-8, abs=NOISE)
+    expected = o.printed_tight(B, law, system.s, system.m, system.epsilon_c)
+    assert tight.epsilon == pytest.approx(expected, rel=1e-8, abs=1e-9)
+
+
+@law_settings(200)
+@given(
+    st.floats(0.02, 0.98),
+    st.floats(0.02, 0.98),
+    st.sampled_from([0.5, 0.6, 0.75, 0.9, 1.0]),
+    st.integers(1, 60),
+    st.sampled_from([1e-3, 0.5, 1.0, 5.0, 50.0]),
+    st.sampled_from([1, 2]),
+)
+def test_tiny_leakages_keep_twelve_digits_on_the_safe_side(p, q, own, age, epsilon_c, s):
+    """Against 60 decimal digits: never below by more than 1e-12, never above by more than 1e-8, however small."""
+    transitions = np.array([[1 - p, p], [q, 1 - q]])
+    coupling = np.array([[1.0]]) if s == 1 else np.array([[own, 1 - own], [1 - own, own]])
+    assume(s == 1 or own < 1)
+    truth = informed_leakage(
+        coupling, transitions, fvals=[0, 1] if s == 1 else [0, 1, 1, 2], delta_f=1, age=age, epsilon_c=epsilon_c
+    )
+    assume(truth > 1e-45)  # 60 digits hold this much
+    got = csdp.leakage(csdp.CoupledChain(coupling, transitions), csdp.Sum(), ages=age, epsilon_c=epsilon_c).epsilon
+    assert truth * (1 - 1e-12) <= got <= truth * (1 + 1e-8)
+
+
+# ---------------------------------------------------------------- order
+
+
+@law_settings(150)
+@given(systems())
+def test_order_of_the_bounds(system):
+    useful(system)
+    names = ("exact", "profile", "two-point", "loose", "contraction", "freshness", "group")
+    got = {name: system.leakage(name).epsilon for name in names}
+    not_above(got["exact"], got["profile"])
+    not_above(got["profile"], got["two-point"])
+    not_above(got["two-point"], got["loose"])
+    not_above(got["profile"], got["contraction"])
+    not_above(got["profile"], got["freshness"])
+    not_above(got["loose"], got["group"], noise_of("loose", got["group"]))
+    assert not any(math.isnan(value) for value in got.values())
+
+
+@law_settings(100)
+@given(systems(joint=False, adversaries=("uninformed",)))
+def test_uninformed_stays_below_lineage_and_its_interval_form(system):
+    useful(system)
+    age = min(system.ages)
+    exact, line = system.leakage("exact").epsilon, system.leakage("lineage").epsilon
+    not_above(exact, line)
+    chain = system.model
+    assert isinstance(chain, csdp.CoupledChain)
+    fine, coarse = lineage(chain, age, form="exact").ranges, lineage(chain, age, form="interval").ranges
+    assert np.all(fine <= coarse * (1 + ABOVE) + NOISE)
+    not_above(float(fine.max()), line)
+
+
+@law_settings(100)
+@given(systems(joint=False, adversaries=("informed", "any"), ages=(1, 6)))
+def test_informed_stays_below_lineage_at_any_age(system):
+    useful(system)
+    not_above(system.leakage("exact").epsilon, system.leakage("lineage").epsilon)
+
+
+@law_settings(60)
+@given(systems())
+def test_an_adversary_who_may_know_anything_is_the_worst(system):
+    useful(system)
+    worst = system.leakage("exact", adversary="any").epsilon
+    for adversary in ("informed", "uninformed"):
+        not_above(system.leakage("exact", adversary=adversary).epsilon, worst)
+
+
+# ---------------------------------------------------------------- the witness
+
+
+@law_settings(100)
+@given(systems())
+def test_the_witness_attains_the_leakage(system):
+    reference = useful(system)
+    answer = system.leakage("exact")
+    assume(len(reference.components) == 1 and 1e-6 < answer.epsilon < math.inf)
+    witness = answer.witness
+    assert witness is not None
+    names = list(system.model.names)
+    secret = names.index(witness.sequence)
+    known = {names.index(name): value for name, value in witness.others.items()}
+
+    def row(present: float) -> np.ndarray:
+        B, law = reference.aged
+        fixed = known | {secret: present}
+        match = [
+            n
+            for n, x in enumerate(o.snapshots(system.s, system.m))
+            if law[n] > 0 and all(system.values[i, x[i]] == value for i, value in fixed.items())
+        ]
+        mass = (law[match, None] * B[match]).sum(axis=0)
+        return mass / mass.sum()
+
+    rows = np.array([row(witness.present), row(witness.alternative)])
+    loglik = o.log_likelihood(rows, reference.fvals, [witness.output], system.epsilon_c, reference.delta_f)
+    assert loglik[0, 0] - loglik[1, 0] == pytest.approx(answer.epsilon, rel=1e-7, abs=1e-11)
+
+
+# ---------------------------------------------------------------- symmetries
+
+
+@law_settings(80)
+@given(systems(sizes=tuple(size for size in SIZES if size[0] > 1)), st.randoms(use_true_random=False))
+def test_permuting_sequences_changes_nothing(system, random):
+    useful(system)
+    assume(system.query != "custom")  # that one names its first and last sequence
+    order = list(range(system.s))
+    random.shuffle(order)
+    shape = (system.m,) * system.s
+    snapshots = np.arange(system.m**system.s).reshape(shape).transpose(order).ravel()
+    initial = system.initial
+    if initial is not None:
+        initial = initial[order] if initial.ndim == 2 else initial[snapshots]
+    moved = replace(
+        system,
+        coupling=None if system.coupling is None else system.coupling[np.ix_(order, order)],
+        transitions=system.transitions
+        if system.transitions is None or system.transitions.ndim == 2
+        else system.transitions[np.ix_(order, order)],
+        kernel=None if system.kernel is None else system.kernel[np.ix_(snapshots, snapshots)],
+        values=system.values[order],
+        initial=initial,
+        ages=tuple(system.ages[i] for i in order),
+        weights=tuple(system.weights[i] for i in order),
+    )
+    for bound in ("exact", "profile", "contraction"):
+        before, after = system.leakage(bound).epsilon, moved.leakage(bound).epsilon
+        assert before == pytest.approx(after, rel=ABOVE, abs=noise_of("contraction", system.epsilon_c * 4))
+
+
+@law_settings(80)
+@given(systems(), st.randoms(use_true_random=False))
+def test_permuting_states_changes_nothing(system, random):
+    useful(system)
+    order = list(range(system.m))
+    random.shuffle(order)
+    shape = (system.m,) * system.s
+    snapshots = np.arange(system.m**system.s).reshape(shape)[np.ix_(*[order] * system.s)].ravel()
+    initial = system.initial
+    if initial is not None:
+        initial = initial[:, order] if initial.ndim == 2 else initial[snapshots]
+    moved = replace(
+        system,
+        transitions=None if system.transitions is None else system.transitions[..., order, :][..., order],
+        kernel=None if system.kernel is None else system.kernel[np.ix_(snapshots, snapshots)],
+        values=system.values[:, order],
+        initial=initial,
+        state=order.index(system.state),
+    )
+    for bound in ("exact", "two-point", "freshness"):
+        before, after = system.leakage(bound).epsilon, moved.leakage(bound).epsilon
+        assert before == pytest.approx(after, rel=ABOVE, abs=NOISE)
+
+
+@law_settings(60)
+@given(
+    systems(
+        sizes=((2, 2), (2, 3), (3, 2), (4, 2)),
+        couplings=("identity",),
+        joint=False,
+        common_age=True,
+        initials=("stationary",),
+        queries=("mean", "sum", "count", "histogram", "identity"),
+        row_kinds=("smooth", "skewed", "uniform"),
+        table="default",
+    )
+)
+def test_independent_sequences_give_the_one_sequence_value(system):
+    together = system.leakage("exact").epsilon
+    transitions = system.transitions
+    alone = []
+    for i in range(system.s):
+        matrix = transitions if transitions.ndim == 2 else transitions[i, i]
+        chain = csdp.CoupledChain([[1.0]], matrix, values=system.values[i])
+        query = system.asked if system.query != "mean" else csdp.Sum()
+        alone.append(csdp.leakage(chain, query, ages=system.ages[0], epsilon_c=system.epsilon_c).epsilon)
+    assert together == pytest.approx(max(alone), rel=ABOVE, abs=NOISE)
+
+
+@law_settings(60)
+@given(
+    systems(ages=(0, 0), adversaries=("informed",), row_kinds=("smooth", "skewed", "uniform"), initials=("stationary",))
+)
+def test_age_zero_gives_epsilon_c(system):
+    """Every snapshot can occur, so some present moves f by Delta_f; with several components the others are known."""
+    reference = useful(system)
+    assume((reference.aged[1] > 0).all())
+    got = system.leakage("exact").epsilon
+    assert got == pytest.approx(system.epsilon_c, rel=1e-9)
+    assert got >= system.epsilon_c * (1 - 1e-12)
+    assert system.leakage("freshness").epsilon == math.inf
+
+
+# ---------------------------------------------------------------- monotone
+
+
+@law_settings(60)
+@given(systems())
+def test_monotone_in_epsilon_c(system):
+    useful(system)
+    bounds = ("exact", "profile", "two-point", "loose", "contraction", "group")
+    for bound in bounds:
+        got = [system.leakage(bound, epsilon_c=e).epsilon for e in (1e-6, 1e-3, 0.1, 1.0, 3.0, 30.0, 300.0, 1000.0)]
+        for small, large in pairwise(got):
+            not_above(small, large)
+
+
+@law_settings(60)
+@given(systems(common_age=True, initials=("stationary",)))
+def test_bounds_never_grow_with_a_common_age(system):
+    reference = useful(system)
+    assume(system.initial is None)
+    alpha = max(reference.alpha(part) for part in reference.components)
+    for bound in ("profile", "two-point", "loose", "contraction", "freshness", "lineage"):
+        if bound == "lineage" and system.kernel is not None:
+            continue
+        got = [system.leakage(bound, ages=age).epsilon for age in (0, 1, 2, 3, 5, 9)]
+        for young, old in pairwise(got):
+            not_above(old, young, noise_of(bound, alpha))
+
+
+# ---------------------------------------------------------------- families, several laws, zeros
+
+
+@law_settings(40)
+@given(systems(sizes=SMALL, table="default"), st.integers(0, 2**32 - 1))
+def test_a_family_is_the_largest_over_its_members(system, seed):
+    useful(system)
+    rng = np.random.default_rng(seed)
+    size = system.m**system.s
+    kernel = rng.dirichlet(np.ones(size), size)
+    other = csdp.JointChain(kernel, states=system.m, sequences=system.s, values=system.values)
+    family = csdp.Family([system.model, other])
+    options = {"ages": system.ages, "epsilon_c": system.epsilon_c, "adversary": system.adversary}
+    answers_ = [csdp.leakage(member, system.asked, **options) for member in family]
+    whole = csdp.leakage(family, system.asked, **options)
+    assert whole.epsilon == max(answer.epsilon for answer in answers_)
+    assert whole.sound
+    assert "one of 2 given models" in whole.assumptions[0]
+
+
+@law_settings(60)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(1, 2), (2, 2), (1, 4), (3, 2)]))
+def test_several_stationary_laws_ask_for_an_initial_law(seed, size):
+    """Identity rows absorb: as many laws as snapshots that never move."""
+    s, m = size
+    rng = np.random.default_rng(seed)
+    coupling = rng.dirichlet(np.ones(s), s)
+    chain = csdp.CoupledChain(coupling, np.eye(m))
+    for bound in ("exact", "profile", "freshness", "auto"):
+        with pytest.raises(NoStationaryLawError, match=r"initial="):
+            csdp.leakage(chain, csdp.Mean(), ages=1, epsilon_c=1.0, bound=bound)
+    given_law = csdp.CoupledChain(coupling, np.eye(m), initial=rng.dirichlet(np.ones(m**s)))
+    assert csdp.leakage(given_law, csdp.Mean(), ages=1, epsilon_c=1.0).epsilon > 0
+
+
+@law_settings(100)
+@given(systems(row_kinds=("deterministic", "zeros"), epsilons=(0.5, 1000.0)))
+def test_zeros_give_a_finite_number_or_infinity_with_a_reason(system):
+    useful(system)
+    bounds = ["exact", "profile", "two-point", "loose", "contraction", "freshness"]
+    for bound in bounds + ["lineage"] * (system.kernel is None):
+        answer = system.leakage(bound)
+        assert not math.isnan(answer.epsilon)
+        assert answer.epsilon > 0
+        if math.isinf(answer.epsilon):
+            assert bound in {"freshness", "lineage"}
+            assert answer.reason
+
+
+def test_the_strategies_reach_every_kind_of_system():
+    """A law that never meets the hard cases proves little: count them."""
+    seen: dict[str, int] = {}
+
+    @law_settings(300)
+    @given(systems())
+    def collect(system: System) -> None:
+        reference = Reference(system)
+        kernel = reference.kernel
+        kinds = {
+            "joint chain": system.kernel is not None,
+            "initial law": system.initial is not None,
+            "joint initial law": system.initial is not None and system.initial.ndim == 1,
+            "several components": len(reference.components) > 1,
+            "zeros": bool((kernel == 0).any()),
+            "deterministic": bool((kernel.max(axis=1) == 1).all()),
+            "unequal ages": len(set(system.ages)) > 1,
+            "age 0": 0 in system.ages,
+            "own values": bool((system.values != system.values[0]).any()),
+            "impossible presents": bool((reference.aged[1] == 0).any()),
+            "several stationary laws": not reference.has_one_stationary_law,
+            f"query {system.query}": True,
+            f"adversary {system.adversary}": True,
+        }
+        for kind, holds in kinds.items():
+            seen[kind] = seen.get(kind, 0) + holds
+
+    collect()
+    rare = {kind: count for kind, count in seen.items() if count < 8}
+    assert not rare
+    assert len(seen) == 11 + 9 + 3
+
+
+def test_the_reference_answers_are_those_of_the_oracle():
+    system = System(
+        coupling=np.eye(2), transitions=np.eye(3), kernel=None, s=2, m=3,
+        values=np.array([[0.0, 1.0, 4.0]] * 2), initial=None, ages=(1, 1), query="mean", weights=(2.0, -1.0),
+        state=2, epsilon_c=1.0, adversary="informed",
+    )  # fmt: skip
+    for query in ("mean", "sum", "max", "min", "count", "histogram", "identity", "linear"):
+        expected = o.query_values(query, 2, 3, [0.0, 1.0, 4.0], weights=(2.0, -1.0), state=2)
+        assert answers(replace(system, query=query)) == expected
+    assert answers(replace(system, query="custom"))[5] == tuple(custom(np.array([1.0, 4.0])))

@@ -1,0 +1,177 @@
+"""find_plan: the paper's P1 and its dual, against brute force over a fine grid."""
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain, Family, Mean, Sum, leakage
+from csdp.errors import InfeasibleError, InputError, UnsoundError
+from csdp.planning import find_plan, frontier
+from csdp.utility import mse
+
+
+def paper(coupling=0.75, p=0.3, q=0.3):
+    return CoupledChain([[coupling, 1 - coupling], [1 - coupling, coupling]], [[1 - p, p], [q, 1 - q]])
+
+
+def random_chain(seed):
+    random = np.random.default_rng(seed)
+    s, m = int(random.integers(1, 3)), int(random.integers(2, 4))
+    coupling = random.dirichlet(np.ones(s), size=s)
+    transitions = random.dirichlet(np.full(m, 0.6), size=(s, s, m)) * 0.98 + 0.02 / m
+    return CoupledChain(coupling, transitions)
+
+
+LEVELS = np.geomspace(1e-3, 10.0, 2500)
+
+
+def grid_least_error(chain, budget, max_age):
+    """The least error on a fine grid of (age, epsilon_c) whose exact leakage keeps the budget."""
+    best = np.inf
+    for age in range(max_age + 1):
+        low, high = 0, LEVELS.size  # leakage grows with epsilon_c: bisect for the last grid level that fits
+        while low < high:
+            middle = (low + high) // 2
+            fits = leakage(chain, Mean(), ages=age, epsilon_c=LEVELS[middle]).epsilon <= budget
+            low, high = (middle + 1, high) if fits else (low, middle)
+        if low:
+            best = min(best, mse(chain, Mean(), ages=age, epsilon_c=LEVELS[low - 1], estimate="linear").mse)
+    return best
+
+
+def check_against_grid(seed):
+    chain = random_chain(seed)
+    budget = float(np.random.default_rng(seed + 1).uniform(0.05, 1.0))
+    found = find_plan(chain, Mean(), budget=budget, estimate="linear", max_age=4)
+    assert found.leakage.epsilon <= budget
+    assert leakage(chain, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= budget
+    assert found.error.mse <= grid_least_error(chain, budget, 4) * 1.001
+    # P1 with the dual's answer gives the same leakage and error back
+    back = find_plan(chain, Mean(), max_mse=found.error.mse, estimate="linear", max_age=4)
+    assert back.error.mse <= found.error.mse
+    assert back.leakage.epsilon <= found.leakage.epsilon * (1 + 1e-6)
+    again = find_plan(chain, Mean(), budget=back.leakage.epsilon, estimate="linear", max_age=4)
+    assert again.error.mse == pytest.approx(back.error.mse, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_never_worse_than_a_fine_grid(seed):
+    check_against_grid(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 200))
+def test_never_worse_than_a_fine_grid_many(seed):
+    check_against_grid(seed)
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "printed"), [([1, 1], 0.6, 1.49), ([1, 1], 1.0, 0.89), ([1, 0], 0.6, 1.03), ([1, 0], 1.0, 0.76)]
+)
+def test_the_papers_optimal_noise_levels_follow_from_independent_marginals(given, target, printed):
+    error = mse(paper(), Mean(), ages=20, epsilon_c=1.0, given=given, law="independent-marginals")
+    level = 0.5 * np.sqrt(2.0 / (target - error.aging))
+    assert round(level, 2) == printed
+    assert mse(
+        paper(), Mean(), ages=20, epsilon_c=level, given=given, law="independent-marginals"
+    ).mse == pytest.approx(target, rel=1e-6)
+
+
+def test_the_true_law_asks_for_another_level():
+    # With both aged values at 1 the true joint law has a larger aging error than independent marginals.
+    true = mse(paper(), Mean(), ages=20, epsilon_c=1.0, given=[1, 1]).aging
+    assert true == pytest.approx(0.25 + mse(paper(), Mean(), ages=20, epsilon_c=1.0).no_data, rel=1e-6)
+    assert true > 0.375
+
+
+def test_targets_above_the_no_data_line_say_so():
+    found = find_plan(paper(), Mean(), max_mse=0.6, max_age=20)
+    assert "publishing nothing" in found.note
+    assert found.error.no_data == pytest.approx(0.1333, abs=1e-3)
+
+
+def test_vector_ages_beat_the_best_common_age_where_sequences_differ():
+    slow, fast = [[0.98, 0.02], [0.02, 0.98]], [[0.6, 0.4], [0.4, 0.6]]
+    chain = CoupledChain([[1, 0], [0, 1]], np.array([[slow, slow], [fast, fast]]))
+    options = {"budget": 0.4, "estimate": "linear", "min_age": 1, "max_age": 6}
+    common = find_plan(chain, Sum(), **options)
+    vector = find_plan(chain, Sum(), ages="vector", **options)
+    assert vector.error.mse < common.error.mse * 0.999
+    assert vector.leakage.epsilon <= 0.4
+    # exhaustive search over all pairs of ages: the local search is within 1 %
+    exhaustive = min(_best_at(chain, (a, b), 0.4) for a in range(1, 7) for b in range(1, 7))
+    assert vector.error.mse <= exhaustive * 1.01
+
+
+def _best_at(chain, ages, budget):
+    from csdp.planning.curves import Curves
+    from csdp.planning.search import largest_level
+
+    curves = Curves(chain, Sum(), ages, estimate="linear", releases=1, bound="auto", adversary="informed")
+    level = largest_level(lambda e: curves.leakage(e).epsilon, budget, 10.0)
+    return np.inf if level is None else curves.error(level).mse
+
+
+def test_continual_plan_keeps_its_budget_for_ever():
+    from csdp import Accountant
+
+    found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", releases="continual", min_age=1, max_age=3)
+    accountant = Accountant(found.plan)
+    assert max(accountant.after(n).epsilon for n in (1, 2, 5, 20, 100)) <= 0.2
+    single = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=3)
+    assert found.error.mse > single.error.mse
+
+
+def test_family_takes_the_worst_member():
+    family = Family([paper(p=p, q=p) for p in (0.1, 0.3)])
+    found = find_plan(family, Mean(), budget=0.3, estimate="linear", min_age=1, max_age=4)
+    for member in family:
+        assert leakage(member, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= 0.3
+
+
+def test_event_limit_bounds_the_noise_level():
+    found = find_plan(paper(), Mean(), budget=5.0, estimate="linear", event_limit=2.0)
+    assert found.epsilon_c == 2.0
+
+
+def test_frontier_has_the_no_data_line_and_marks_the_best_points():
+    line = frontier(paper(), Mean(), ages=(1, 2, 4), levels=(0.1, 1.0, 5.0))
+    assert len(line.records()) == 9
+    best = [point for point in line.points if point.best]
+    assert best
+    for point in best:
+        assert not any(o.leakage < point.leakage and o.mse < point.mse for o in line.points)
+
+
+class TestErrors:
+    def test_both_or_no_target(self):
+        with pytest.raises(InputError, match="neither of max_mse and budget"):
+            find_plan(paper(), Mean())
+        with pytest.raises(InputError, match="both of max_mse and budget"):
+            find_plan(paper(), Mean(), max_mse=1.0, budget=1.0)
+
+    def test_infeasible_names_what_is_feasible(self):
+        with pytest.raises(InfeasibleError, match="the least error") as caught:
+            find_plan(paper(), Mean(), max_mse=1e-4)
+        assert caught.value.nearest > 1e-4
+        find_plan(paper(), Mean(), max_mse=caught.value.nearest * 1.0001, estimate="raw")
+
+    def test_unsound_bounds_cannot_plan(self):
+        with pytest.raises(UnsoundError, match="not proven"):
+            find_plan(paper(), Mean(), budget=1.0, bound="printed-loose")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"budget": 0.0}, "budget: 0.0 given; a positive number"),
+            ({"budget": float("nan")}, "a positive number"),
+            ({"budget": 1.0, "max_age": -1}, "max_age: -1 given"),
+            ({"budget": 1.0, "max_age": 1.5}, "max_age: 1.5 given"),
+            ({"budget": 1.0, "min_age": 9, "max_age": 3}, "min_age 9 is above max_age 3"),
+            ({"budget": 1.0, "releases": 0}, "releases: 0 given"),
+            ({"budget": 1.0, "ages": "best"}, "ages: 'best' given"),
+            ({"budget": 1.0, "event_limit": -1}, "event_limit: -1 given"),
+        ],
+    )
+    def test_bad_input(self, options, message):
+        with pytest.raises(InputError, match=message):
+            find_plan(paper(), Mean(), **options)

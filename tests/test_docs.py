@@ -1,0 +1,82 @@
+"""The documentation does what it says: code runs, commands exist, links and named tests are there."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import csdp
+from csdp.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def commands(command, path=("csdp",)):
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_python_runs_as_shown(page):
+    result = doctest.testfile(str(page), module_relative=False)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_python_block_is_one_that_runs(page):
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert all(block.startswith(">>> ") for block in blocks)
+
+
+def test_the_guides_have_code():
+    for name, least in (("tutorial.md", 15), ("errata.md", 15), ("guarantees.md", 5), ("theory.md", 4)):
+        parsed = doctest.DocTestParser().get_examples((ROOT / "docs" / name).read_text(encoding="utf-8"))
+        assert len(parsed) >= least
+
+
+def test_commands_run_as_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    csdp (.*)$", text, flags=re.MULTILINE)
+    assert len(shown) >= 10
+    for command in shown:
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert result.exit_code == 0, result.output
+
+
+def test_every_command_and_option_is_documented():
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for path, command in commands(typer.main.get_command(app)):
+        assert " ".join(path) in text
+        for parameter in command.params:
+            names = [option for option in parameter.opts if option.startswith("--")]
+            if parameter.param_type_name == "option" and not {"--help", "--version"} & set(names):
+                assert any(re.search(rf"{name}\b", text) for name in names), f"{' '.join(path)}: {names}"
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_named_tests_and_functions_exist():
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    for name in set(re.findall(r"`(tests/[\w/.]+)`", text)):
+        assert (ROOT / name).exists(), name
+    for name in set(re.findall(r"`csdp\.(\w+)", text)) - {"noise", "utility"}:
+        assert name in csdp.__all__
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    named = {line.split(".")[-1] for line in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
+    assert set(csdp.__all__) <= named

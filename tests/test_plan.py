@@ -1,0 +1,140 @@
+"""Plans: frozen, named by their content, and nothing that differs passes for the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, JointChain, Linear, Max, Mean
+from csdp.errors import InputError
+from csdp.plan import ALGORITHM, Plan
+
+CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+WIDE = CoupledChain(np.eye(12), [[0.7, 0.3], [0.3, 0.7]])
+
+
+def test_repr_shows_what_is_certified() -> None:
+    plan = Plan(CHAIN, Mean(), ages=2, epsilon_c=1)
+    assert repr(plan) == "Plan(mean, ages 2, epsilon_c 1, certified 0.153046)"
+    assert repr(Plan(CHAIN, Mean(), ages=[1, 3], epsilon_c=1)).startswith("Plan(mean, ages 1,3,")
+    assert (plan.certified.bound, plan.certified.sound, plan.min_age, plan.max_age) == ("exact", True, 2, 2)
+
+
+def test_a_plan_is_frozen_and_equal_by_content() -> None:
+    plan = Plan(CHAIN, Mean(), 2, 1.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.epsilon_c = 2.0  # type: ignore[misc]
+    assert plan == Plan(CHAIN, Mean(), [2, 2], 1.0)
+    assert hash(plan) == hash(Plan(CHAIN, Mean(), [2, 2], 1.0))
+    assert plan.digest == Plan(CHAIN, Mean(), [2, 2], 1.0).digest
+
+
+def test_every_part_of_the_content_changes_the_digest() -> None:
+    plans = [
+        Plan(CHAIN, Mean(), 2, 1.0),
+        Plan(CoupledChain([[0.7, 0.3], [0.3, 0.7]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), 2, 1.0),
+        Plan(CHAIN, Max(), 2, 1.0),
+        Plan(CHAIN, Count(1), 2, 1.0),
+        Plan(CHAIN, Count(0), 2, 1.0),
+        Plan(CHAIN, Mean(), 3, 1.0),
+        Plan(CHAIN, Mean(), [2, 3], 1.0),
+        Plan(CHAIN, Mean(), 2, 1.5),
+        Plan(CHAIN, Mean(), 2, 1.0, adversary="uninformed"),
+        Plan(CHAIN, Mean(), 2, 1.0, bound="profile"),
+        Plan(CHAIN, Mean(), 2, 1.0, stale_limit=1),
+        Plan(CHAIN, Linear([1.0, 0.5]), 2, 1.0),
+        Plan(CHAIN, Linear([1.0, 0.5 + 2**-19]), 2, 1.0),
+        Plan(CHAIN, Custom(lambda v: v.sum(), name="f"), 2, 1.0),
+        Plan(CHAIN, Custom(lambda v: v.max(), name="f"), 2, 1.0),
+        Plan(CHAIN, Custom(lambda v: v.sum(), 5.0, name="f"), 2, 1.0),
+        Plan(WIDE, Linear([1.0] * 12), 2, 1.0),
+        Plan(WIDE, Linear([1.0] * 11 + [2.0]), 2, 1.0),
+    ]
+    assert len({plan.digest for plan in plans}) == len(plans)
+    assert ALGORITHM in {json.loads(json.dumps(plan.record()))["algorithm"] for plan in plans}
+
+
+def test_a_large_custom_query_is_told_apart_without_enumeration() -> None:
+    big = CoupledChain(np.eye(20), [[0.7, 0.3], [0.3, 0.7]])
+    first, second = (Plan(big, Custom(f, 1.0, name="f"), 1, 1.0, bound="lineage") for f in (np.sum, np.max))
+    assert first.digest != second.digest
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(CHAIN, Mean(), 2, 1.0),
+        Plan(CHAIN, Identity(), [1, 4], 0.1, adversary="any", bound="profile", stale_limit=3),
+        Plan(Family([CHAIN, CoupledChain(np.eye(2), [[0.9, 0.1], [0.2, 0.8]])]), Histogram(), 1, 0.5),
+        Plan(WIDE, Linear(np.linspace(0.1, 1.3, 12).tolist()), 1, 0.5),
+        Plan(JointChain(np.full((4, 4), 0.25), states=2, sequences=2), Count(1), 1, 0.5),
+    ],
+    ids=lambda plan: plan.query.name,
+)
+def test_json_round_trip(plan: Plan) -> None:
+    again = Plan.from_json(plan.to_json(indent=1))
+    assert again.digest == plan.digest
+    assert again.query == plan.query
+    assert again.ages == plan.ages
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "schema 'csdp/plan/1'"),
+        ('{"schema": "csdp/plan/9"}', "schema 'csdp/plan/1'"),
+        ('{"schema": "csdp/plan/1"}', "lacks or garbles"),
+        ('{"schema": "csdp/plan/1", "chain": [{"schema": "x"}]}', "unknown schema 'x'"),
+    ],
+)
+def test_damaged_json_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Plan.from_json(text)
+
+
+def test_a_custom_query_is_recorded_but_not_written() -> None:
+    plan = Plan(CHAIN, Custom(lambda v: v.sum(), name="mine"), 1, 1.0)
+    assert plan.record()["query"] == "mine"
+    with pytest.raises(InputError, match="Python function"):
+        plan.to_json()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"chain": "chain"}, "CoupledChain, JointChain or Family"),
+        ({"ages": -1}, "age"),
+        ({"ages": [1, 2, 3]}, "age"),
+        ({"epsilon_c": 0}, "epsilon_c"),
+        ({"epsilon_c": float("nan")}, "epsilon_c"),
+        ({"stale_limit": -1}, "stale_limit"),
+        ({"stale_limit": 1.5}, "stale_limit"),
+        ({"stale_limit": True}, "stale_limit"),
+        ({"stale_limit": 65_535}, "stale_limit"),
+    ],
+)
+def test_bad_plans_say_what_is_allowed(changed: dict[str, object], message: str) -> None:
+    given = {"chain": CHAIN, "query": Mean(), "ages": 1, "epsilon_c": 1.0, **changed}
+    with pytest.raises(InputError, match=message):
+        Plan(**given)  # type: ignore[arg-type]
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> None:
+    Plan(CHAIN, Mean(), 1, 1.0).check_noise()
+    with pytest.raises(InputError, match="lattice steps"):
+        Plan(CHAIN, Mean(), 1, 1e-10).check_noise()
+    fine = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], values=[0.1, 0.7])
+    with pytest.raises(InputError, match="fewer binary digits"):
+        Plan(fine, Linear([1 / 3, 0.1]), 1, 1.0).check_noise()
+
+
+def test_the_lattice_unit_is_the_largest_common_power_of_two() -> None:
+    for values, unit in (([0, 4], 4.0), ([0.5, 3], 0.5), ([-6, 2], 2.0), ([0, 0.375], 0.125)):
+        chain = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], values=values)
+        assert Plan(chain, Mean(), 1, 1e-3).unit == unit
+        assert Plan(chain, Identity(), 1, 1e-3).unit == unit
+    assert Plan(CHAIN, Histogram(), 1, 1e-3).unit == 1.0
