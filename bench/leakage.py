@@ -102,9 +102,7 @@ def run() -> list[dict[str, Any]]:
     """Measure every case, each in a process of its own."""
     records = []
     for name in CASES:
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.leakage", name], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-m", "bench.leakage", name], capture_output=True, text=True, check=True)
         records.append(json.loads(done.stdout))
         print_row(records[-1])
     return records

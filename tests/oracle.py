@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 (the argument lists follow the theory, in its order)
 """Brute-force oracle: slow, plain code for tiny systems. Independent of the library; imports nothing of it.
 
 Snapshots are numbered in the order of ``itertools.product(range(m), repeat=s)``. A bound takes a matrix of
@@ -170,9 +169,7 @@ def l1(u: Iterable[float], v: Iterable[float]) -> float:
 def sensitivity(fvals: Values, s: int, m: int, k: int) -> float:
     """s_k: the largest l1 change of f over pairs of snapshots that differ in at most k coordinates."""
     rows = list(zip(snapshots(s, m), fvals, strict=True))
-    return max(
-        l1(f, g) for x, f in rows for y, g in rows if sum(a != b for a, b in zip(x, y, strict=True)) <= k
-    )
+    return max(l1(f, g) for x, f in rows for y, g in rows if sum(a != b for a, b in zip(x, y, strict=True)) <= k)
 
 
 # ---------------------------------------------------------------- adversaries and pairs
@@ -292,9 +289,7 @@ def log_mix(inside: ArrayLike, outside: ArrayLike, alpha: float) -> Array:
 def profile_subsets(rows: Array, pairs: Pairs, alpha: float) -> float:
     """Max over pairs and over all subsets S of ln (P(S^c) + e^a P(S)) / (Q(S^c) + e^a Q(S))."""
     member = np.array(list(product((0.0, 1.0), repeat=rows.shape[1])))
-    mixed = {
-        n: log_mix(member @ rows[n], (1 - member) @ rows[n], alpha) for n in {n for p in pairs for n in p}
-    }
+    mixed = {n: log_mix(member @ rows[n], (1 - member) @ rows[n], alpha) for n in {n for p in pairs for n in p}}
     return max((float((mixed[n] - mixed[o]).max()) for n, o in pairs), default=0.0)
 
 

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 (the argument lists follow the theory, in its order)
 """Brute-force oracle for releases over time. Independent of the library; imports nothing of it."""
 
 from collections.abc import Sequence
@@ -26,9 +25,7 @@ from oracle import (
 )
 
 
-def release_ages(
-    age: int | Sequence[int] | Sequence[Sequence[int]], s: int, releases: int
-) -> list[list[int]]:
+def release_ages(age: int | Sequence[int] | Sequence[Sequence[int]], s: int, releases: int) -> list[list[int]]:
     """The age vector of every release, oldest first, from a number, one vector, or one vector a release."""
     if isinstance(age, int):
         return [[age] * s for _ in range(releases)]
@@ -90,9 +87,7 @@ def history_leakage(
     return max((float((loglik[x] - loglik[y]).max()) for x, y in neighbour_pairs(s, m, present)), default=0.0)
 
 
-def scalar_accountant(
-    kernel: ArrayLike, s: int, m: int, age: int, alpha: float, releases: int
-) -> list[float]:
+def scalar_accountant(kernel: ArrayLike, s: int, m: int, age: int, alpha: float, releases: int) -> list[float]:
     """Theory section 6, scalar rule: leakage after 1..releases releases, one a tick; alpha = d(k) eps_c."""
     back, law = aged_law(kernel, s, m, [1] * s)
     aged, _ = aged_law(kernel, s, m, [age] * s)

@@ -335,18 +335,14 @@ def test_query_values_and_sensitivities():
 
 
 @pytest.mark.parametrize("adversary", ["informed", "uninformed", "any"])
-@pytest.mark.parametrize(
-    ("query", "points"), [("mean", 4001), ("max", 4001), ("identity", 81), ("histogram", 21)]
-)
+@pytest.mark.parametrize(("query", "points"), [("mean", 4001), ("max", 4001), ("identity", 81), ("histogram", 21)])
 def test_the_finite_maximum_is_the_sup(query, points, adversary):
     f = o.query_values(query, 2, 3, range(3))
     s1 = o.sensitivity(f, 2, 3, 1)
     B, law = o.aged_law(o.joint_kernel(*T3), 2, 3, (1, 2))
     exact = o.exact_leakage(B, f, 2, 3, 1.3, s1, adversary, law)
     # margin 1 puts the values on the grid, 0.987 beside them
-    assert o.dense_grid_leakage(B, f, 2, 3, 1.3, s1, adversary, law, points) == pytest.approx(
-        exact, rel=1e-12
-    )
+    assert o.dense_grid_leakage(B, f, 2, 3, 1.3, s1, adversary, law, points) == pytest.approx(exact, rel=1e-12)
     beside = o.dense_grid_leakage(B, f, 2, 3, 1.3, s1, adversary, law, points - 1, margin=0.987)
     assert exact * 0.8 < beside <= exact * (1 + 1e-12)
 
@@ -385,17 +381,13 @@ def test_profile_by_subsets_by_sorting_and_by_programme(alpha, zeros):
     rows = rng.dirichlet(np.ones(9), size=3) * (rng.random((3, 9)) >= zeros)
     rows /= rows.sum(axis=1, keepdims=True)
     pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
-    assert o.profile_sorted(rows, pairs, alpha) == pytest.approx(
-        o.profile_subsets(rows, pairs, alpha), rel=1e-12
-    )
+    assert o.profile_sorted(rows, pairs, alpha) == pytest.approx(o.profile_subsets(rows, pairs, alpha), rel=1e-12)
     if alpha > 1:
         return
     best = 0.0
     for a, b in pairs:  # 1 <= g/h <= e^alpha, q.g = 1
         limits = np.vstack([np.c_[-np.eye(9), np.ones(9)], np.c_[np.eye(9), np.full(9, -np.exp(alpha))]])
-        found = linprog(
-            np.r_[-rows[a], 0], A_ub=limits, b_ub=np.zeros(18), A_eq=[np.r_[rows[b], 0]], b_eq=[1]
-        )
+        found = linprog(np.r_[-rows[a], 0], A_ub=limits, b_ub=np.zeros(18), A_eq=[np.r_[rows[b], 0]], b_eq=[1])
         best = max(best, np.log(-found.fun))
     assert o.profile_subsets(rows, pairs, alpha) == pytest.approx(best, abs=1e-8)
 

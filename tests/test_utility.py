@@ -56,12 +56,15 @@ def test_pair_laws_agree_with_the_joint_law_and_the_oracle(
     query: object, ages: list[int], m: int, shape: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    weights = rng.integers(1, 9, (3, 3)) * {
-        "dense": np.ones((3, 3)),
-        "identity": np.eye(3),
-        "blocks": np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]]),
-        "chain": np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]]),
-    }[shape]
+    weights = (
+        rng.integers(1, 9, (3, 3))
+        * {
+            "dense": np.ones((3, 3)),
+            "identity": np.eye(3),
+            "blocks": np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]]),
+            "chain": np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]]),
+        }[shape]
+    )
     moves = rng.dirichlet(np.ones(m), (3, 3, m))
     chain = CoupledChain(weights / weights.sum(axis=1, keepdims=True), moves)
     expected = oracle_moments(chain, query, tuple(ages))

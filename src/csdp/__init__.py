@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from csdp.ledger import Ledger
     from csdp.panel import Panel
     from csdp.plan import Plan
+    from csdp.planning import find_plan, frontier
     from csdp.publisher import Publisher, Release, Skipped
+    from csdp.utility import mse
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -50,8 +52,11 @@ __all__ = [
     "bounded_aged_correlation",
     "cmc_leakage_coefficient",
     "correlation_degree",
+    "find_plan",
+    "frontier",
     "leakage",
     "leakage_table",
+    "mse",
 ]
 
 # Rooms that bring in a database, a solver or a cipher load when they are first used.
@@ -63,6 +68,9 @@ _LATER = {
     "Publisher": "csdp.publisher",
     "Release": "csdp.publisher",
     "Skipped": "csdp.publisher",
+    "find_plan": "csdp.planning",
+    "frontier": "csdp.planning",
+    "mse": "csdp.utility",
 }
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.chain import CoupledChain, Family, JointChain, Model
 from csdp.errors import InputError
-from csdp.leakage import Leakage, leakage
+from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
 from csdp.queries import ENUMERATION_STATES, Custom, FoldQuery, Linear, Mean, Query, Sum, parse_query
 
@@ -234,7 +234,7 @@ class Plan:
 
     def __repr__(self) -> str:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
-        certified = f"certified {self.certified.epsilon:.6g}"
+        certified = f"certified {shown(self.certified.epsilon)}"
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
 
 

@@ -33,9 +33,7 @@ class Told:
         return np.exp(-self.rate * np.abs(grid[:, None, :] - f[None, :, :]).sum(axis=2))
 
 
-def joint(
-    kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int, initial: Array | None = None
-) -> Array:
+def joint(kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int, initial: Array | None = None) -> Array:
     """[snapshot at `moment`, history] = Pr(snapshot, density of the history); `initial` holds at the oldest slice read.
 
     `moment` may also lie in the past of some outputs: then it is a record's lifetime that is looked at.

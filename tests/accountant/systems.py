@@ -134,8 +134,10 @@ def systems(
     adversary = draw(st.sampled_from(adversaries))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     first = transitions_of(rng, kind, m)
-    transitions = first if draw(st.booleans()) else np.array(
-        [[first if j == k else transitions_of(rng, other, m) for k in range(s)] for j in range(s)]
+    transitions = (
+        first
+        if draw(st.booleans())
+        else np.array([[first if j == k else transitions_of(rng, other, m) for k in range(s)] for j in range(s)])
     )
     if s == 1:
         coupling, transitions = np.eye(1), first

@@ -272,7 +272,8 @@ def test_quiet_ticks_can_raise_leakage_and_the_peak_knows() -> None:
     accountant = Accountant(system.plan())
     state = run(accountant, [10])
     now, soon = (system.truth([system.told(10)], tick) for tick in (10, 11))
-    assert now < 4.1 < 6.5 < soon
+    assert now < 4.1
+    assert soon > 6.5
     assert accountant.leakage(state).epsilon < 4.1
     assert accountant.peak(state) >= max(accountant.leakage(state, 10 + k).epsilon for k in range(30)) >= soon
     assert isinstance(system.plan(), Plan)

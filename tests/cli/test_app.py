@@ -30,7 +30,7 @@ ALL = dict(commands(typer.main.get_command(app)))
 def test_the_commands():
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
     ledger = {f"ledger {name}" for name in ("show", "verify", "export", "migrate")}
-    assert leaves == {"chain new", "chain show", "chain simulate", "leakage", "release", "demo"} | ledger
+    assert leaves == {"chain new", "chain show", "chain simulate", "leakage", "plan", "release", "demo"} | ledger
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

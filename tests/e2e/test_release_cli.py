@@ -15,6 +15,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+import postgres
+
 CHAIN = ("chain", "new", "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "--names", "hall,kitchen")
 PLAN = ("--age", "2", "--epsilon-c", "1")
 
@@ -308,6 +310,12 @@ class TestPlaces:
         done = release(place, tmp_path, place / "wide.csv", tmp_path / "out.xlsx", code=2)
         assert ".csv, .parquet or .json" in one_line(done)
 
+    def test_the_readings_are_not_overwritten(self, place, tmp_path):
+        before = (place / "wide.csv").read_bytes()
+        done = release(place, tmp_path, place / "wide.csv", place / "." / "wide.csv", code=2)
+        assert "would overwrite the readings" in one_line(done)
+        assert (place / "wide.csv").read_bytes() == before
+
     def test_a_foreign_or_damaged_ledger_is_left_as_it_is(self, place, tmp_path):
         ledger = tmp_path / "ledger.db"
         for content in (b"", b"not a database", os.urandom(5000)):
@@ -344,6 +352,21 @@ class TestPlaces:
         release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv")
         done = csdp("ledger", "export", tmp_path / "ledger.db", "--dataset", "attic", code=2)
         assert "no dataset 'attic'; recorded: home" in one_line(done)
+
+
+def test_a_ledger_in_postgresql(place, tmp_path):
+    with postgres.cluster() as server:
+        if server is None:
+            pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+        url = server.new_database()
+        options = ("--chain", place / "chain.json", *PLAN, "--dataset", "home", "--ledger", url)
+        for name in ("a", "b"):
+            csdp("release", place / "wide.csv", *options, "-o", tmp_path / f"{name}.csv")
+        assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+        assert "home: no problem found" in csdp("ledger", "verify", url, "--dataset", "home").stdout
+        assert "38 published" in csdp("ledger", "show", url).stdout
+        csdp("ledger", "export", url, "-o", tmp_path / "out.jsonl")
+        recomputed([json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()])
 
 
 def test_no_reading_is_written_anywhere_but_the_input(place, tmp_path):

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 ADVERSARIES = ("informed", "uninformed", "any")
 QUERIES = ("mean", "sum", "max", "min", "count", "histogram", "identity", "linear", "custom")
-ROW_KINDS = ("smooth", "smooth", "skewed", "deterministic", "zeros", "uniform")
+ROW_KINDS = ("smooth", "smooth", "skewed", "deterministic", "deterministic", "zeros", "uniform")
 COUPLINGS = ("dense", "dense", "identity", "chain", "follow", "sparse", "blocks", "equal")
 SIZES = ((1, 2), (1, 3), (1, 4), (2, 2), (2, 2), (2, 2), (2, 3), (2, 3), (2, 4), (3, 2), (3, 2), (3, 3), (4, 2))
 LARGE_SIZES = (*SIZES, (3, 4), (4, 3))
@@ -30,7 +30,7 @@ EPSILONS = (1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 40.0)
 
 
 def law_settings(examples: int) -> settings:
-    """The same examples in every run."""
+    """The same examples in every run (of the same code: hypothesis also tries constants it finds in the sources)."""
     return settings(
         max_examples=examples,
         derandomize=True,

@@ -9,7 +9,7 @@ import pytest
 
 import csdp
 import oracle as o
-from csdp.leakage import Setting, round_up
+from csdp.leakage import Setting, lineage, round_up
 from csdp.leakage.bounds import loose, two_point
 from laws.precise import informed_leakage
 
@@ -67,6 +67,10 @@ def test_one_more_step_is_a_factor_of_two_fifths(bound):
 
 
 def test_lineage_keeps_its_digits_too():
+    for age in (1, 5, 9, 12, 40, 300, 500, 700):
+        want = 4 * math.atanh(0.4**age)  # the range of the log odds of one such sequence
+        assert ask(age, 1.0, "lineage", "uninformed") == pytest.approx(want, rel=1e-9, abs=0)
+        assert lineage(CHAIN, age, form="interval").ranges.max() == pytest.approx(want, rel=1e-9, abs=0)
     for age in (5, 12, 40, 700):
         ratio = ask(age + 1, 1.0, "lineage", "uninformed") / ask(age, 1.0, "lineage", "uninformed")
         assert ratio == pytest.approx(0.4, rel=1e-6 if age > 10 else 2e-2)

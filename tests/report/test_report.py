@@ -307,7 +307,8 @@ class TestSeriesFiles:
     def test_columns(self):
         assert self.series().columns() == {
             "tick": [7], "time": [700], "value:a": [0.25], "value:b": [1.5], "estimate:a": [0.5], "estimate:b": [1.0],
-            "standard_error:a": [0.1], "standard_error:b": [0.2], "ages": ["1,3"], "stale": [0], "epsilon_s": [math.inf],
+            "standard_error:a": [0.1], "standard_error:b": [0.2], "ages": ["1,3"], "stale": [0],
+            "epsilon_s": [math.inf],
         }  # fmt: skip
 
     @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
@@ -330,9 +331,14 @@ class TestSeriesFiles:
     def test_a_failed_write_leaves_the_old_file(self, tmp_path):
         path = tmp_path / "out.csv"
         path.write_text("old")
-        with pytest.raises(ZeroDivisionError), files.written_whole(path) as file:
-            file.write(b"new")
-            raise ZeroDivisionError
+
+        def fail():
+            with files.written_whole(path) as file:
+                file.write(b"new")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
         assert path.read_text() == "old"
         assert [found.name for found in tmp_path.iterdir()] == ["out.csv"]
 

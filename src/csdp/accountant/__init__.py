@@ -280,7 +280,7 @@ class Accountant:
         return round_up(sum(plan.epsilon_c for plan in self.plans) * (1 + stale))
 
     def group_level(self, releases: int = 1) -> float:
-        """Plain DP of all correlated records of all the releases together: holds under any model."""
+        """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
         return round_up(max(unit.alpha for unit in self.units) * releases)
 
     def history_cost(self) -> float:

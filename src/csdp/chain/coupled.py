@@ -166,9 +166,8 @@ class CoupledChain(Model):
         edges = [range(self._indptr[target], self._indptr[target + 1]) for target in part]
         return (
             tuple(int(labels[i]) for i in part),
-            tuple(
-                (place[int(self._sources[e])], float(self._weights[e]), int(self._which[e])) for row in edges for e in row
-            ),
+            tuple((place[int(self._sources[e])], float(self._weights[e])) for row in edges for e in row),
+            tuple(int(self._which[e]) for row in edges for e in row),
             tuple(len(row) for row in edges),
         )
 

@@ -15,6 +15,7 @@ from csdp.cli.demo import demo
 from csdp.cli.leakage import leakage
 from csdp.cli.ledger import ledger_app
 from csdp.cli.output import printable
+from csdp.cli.plan import plan
 from csdp.cli.release import release
 from csdp.errors import BudgetExceeded, CsdpError
 
@@ -105,6 +106,7 @@ def csdp_command(
 
 app.add_typer(chain_app, name="chain")
 app.command()(leakage)
+app.command()(plan)
 app.command()(release)
 app.add_typer(ledger_app, name="ledger")
 app.command()(demo)

@@ -115,6 +115,8 @@ def release(
 
     out = Path(output)
     series.check_kind(out)
+    if out.resolve() == Path(data).resolve():
+        raise InputError("output: this would overwrite the readings; give another name")
     certificate_path = out.with_name(out.name + ".certificate.json")
     chosen = _plan(plan, chain, query, age, ages, epsilon_c, adversary, stale_limit)
     model = chosen.model

@@ -50,7 +50,7 @@ _WORDS = {
     "contraction": "one release; any query with this sensitivity, any law of the past",
     "freshness": "any query, any noise, any number of releases (at one common age)",
     "lineage": "any query, any noise, any number of releases, any law of the past",
-    "group": "one release; holds under every model: all correlated records may change at once",
+    "group": "one release; all records of a component may change at once, however they are tied together",
     "printed-loose": "the paper's Theorem 1 as printed: NOT a bound, it can be below the truth",
     "printed-tight": "the paper's Theorem 2 as printed: NOT a bound, it can be below the truth",
 }
@@ -209,7 +209,7 @@ class Setting:
         many = ("several independent components: the others' aged values are taken as known, an upper bound",) * (
             self._several and bound == "exact"
         )
-        model = _MODEL if bound != "group" else "none on the sequences"
+        model = _MODEL if bound != "group" else "sequences of different components are independent"
         return tuple(text for text in (model, *past, _WORDS[bound], *many, extra) if text)
 
 
@@ -399,7 +399,7 @@ class Part:
         try:
             return replace(self._exact(), reason="exact fits the size limit")
         except TooLargeError as error:
-            choices = [_Value(self.alpha, "group", None, "holds without any model")]
+            choices = [_Value(self.alpha, "group", None, "holds however the sequences are tied")]
             if isinstance(self.model, CoupledChain):
                 choices.append(self._lineage())
             best = min(choices, key=lambda value: value.epsilon)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csdp.aging import Adversary
+from csdp.leakage.rounding import shown
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Leakage:
 
     def __repr__(self) -> str:
         mark = "" if self.sound else ", NOT SOUND"
-        return f"Leakage({self.epsilon:.6g}, {self.bound}, {self.adversary}{mark})"
+        return f"Leakage({shown(self.epsilon)}, {self.bound}, {self.adversary}{mark})"
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""

@@ -34,6 +34,8 @@ def shown(value: float, digits: int = 6) -> str:
     >>> shown(0.02356211), shown(0.4 + 1e-15), shown(math.inf)
     ('0.0235622', '0.4', 'infinite')
     """
+    if value == 0:
+        return "0"
     if math.isinf(value):
         return "infinite"
     lowered = Decimal(value) * (1 - Decimal("1e-12"))

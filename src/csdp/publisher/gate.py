@@ -22,7 +22,7 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.accountant import Accountant, State
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
-from csdp.leakage import round_up
+from csdp.leakage import round_up, shown
 from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
 from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
@@ -312,8 +312,8 @@ class Publisher:
             "lifetime_limit": "what all releases tell of a record",
         }
         raise BudgetExceeded(
-            f"{self.dataset}: a release would bring {words[name]} to {value:.6g}, above its limit {limit:g} "
-            f"(now {spent:.6g}); nothing was published",
+            f"{self.dataset}: a release would bring {words[name]} to {shown(value)}, above its limit {limit:g} "
+            f"(now {shown(spent)}); this release was not made",
             limit_name=name,
             spent=spent,
             requested=value,
@@ -482,7 +482,8 @@ def _guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
             f"to an {plan.adversary} adversary, if the sequences follow the model.",
             "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
             "once it is old enough to be published.",
-            "Group level: plain DP of all correlated records of all releases together, under any model.",
+            "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
+            "however they are tied.",
             "Which readings are missing must not depend on their values.",
         ],
     }

@@ -34,7 +34,11 @@ def explained(
 
 
 def affordable_from(accountant: Accountant, state: State, tick: int, limit: float) -> int | None:
-    """The first tick after `tick` at which a release would be admitted if nothing is published before."""
+    """The first tick after `tick`, and after all that is charged, at which a release would be admitted if nothing is
+    published before.
+    """
+    if state.consecutive != 0:
+        tick = max(tick, state.tick)
 
     def cost(at: int) -> float:
         return accountant.peak(accountant.release(state, at))

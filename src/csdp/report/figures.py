@@ -16,6 +16,7 @@ from csdp.report.sweeps import AgeRecord, CouplingRecord
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from csdp.planning import Found, Frontier
     from csdp.report.history import LeakageRecord, ReleaseRecord, TruthRecord
 
 INK, GRID, QUIET = "#1b2733", "#d9dee3", "#6b7680"
@@ -177,6 +178,39 @@ def leakage_history_figure(records: Sequence[LeakageRecord], *, budget: float | 
     axes.set_ylabel("Leakage of the present, epsilon")
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
     _label_ends(axes, ends, gap=0.14)
+    return figure
+
+
+def frontier_figure(line: Frontier, *, chosen: Found | None = None) -> Figure:
+    """Leakage against error, one line per age, with the error of publishing nothing and the chosen plan."""
+    figure = _figure(8.4, 5.0)
+    axes = figure.add_subplot()
+    colours = itertools.cycle((BLUE, GREEN, ORANGE, PURPLE, SKY, QUIET))
+    ends = []
+    for age in sorted({point.age for point in line.points}):
+        points = sorted((p for p in line.points if p.age == age), key=lambda p: p.leakage)
+        colour = next(colours)
+        axes.plot([p.leakage for p in points], [p.mse for p in points], color=colour, linewidth=1.8, marker=".")
+        ends.append((points[-1].leakage, points[-1].mse, f"age {age}", colour, False))
+    axes.axhline(line.no_data, color=INK, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.annotate(
+        f"publish nothing: error {line.no_data:.3g}, leakage 0",
+        (0.01, line.no_data),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        xytext=(0, 4),
+        color=INK,
+    )
+    if chosen is not None:
+        axes.plot([chosen.leakage.epsilon], [chosen.error.mse], color=RED, marker="*", markersize=16, linestyle="none")
+        axes.annotate(
+            "this plan", (chosen.leakage.epsilon, chosen.error.mse), (9, 6), textcoords="offset points", color=RED
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("Leakage of the present, epsilon (left is more private)")
+    axes.set_ylabel("Mean squared error (down is more accurate)")
+    axes.grid(True, color=GRID, linewidth=0.7)
+    _label_ends(axes, ends)
     return figure
 
 

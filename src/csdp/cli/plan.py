@@ -1,0 +1,120 @@
+"""`csdp plan`: from an error target or a budget to ages and noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from csdp.cli import inputs
+from csdp.cli.chain import ChainFile
+from csdp.cli.output import Format, console, show_json
+
+if TYPE_CHECKING:
+    from csdp.planning import Found
+
+
+def plan(
+    chain: ChainFile,
+    query: Annotated[
+        str,
+        typer.Option(help="mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."),
+    ] = "mean",
+    max_mse: Annotated[float | None, typer.Option(help="Least leakage with at most this mean squared error.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Least error with at most this leakage of the present.")] = None,
+    max_age: Annotated[int, typer.Option(help="Oldest age that is tried.")] = 50,
+    min_age: Annotated[int, typer.Option(help="Youngest age that is tried.")] = 0,
+    vector: Annotated[bool, typer.Option("--vector", help="Give every sequence an age of its own.")] = False,
+    continual: Annotated[bool, typer.Option("--continual", help="Plan for a release at every tick, for ever.")] = False,
+    estimate: Annotated[
+        Literal["raw", "linear"], typer.Option(help="Error of the raw release, or of the best linear estimate from it.")
+    ] = "raw",
+    adversary: Annotated[
+        Literal["informed", "uninformed", "any"],
+        typer.Option(help="Who knows, beside the model: every other present value, none, or any part of them."),
+    ] = "informed",
+    event_limit: Annotated[
+        float, typer.Option(help="Largest epsilon_c: what plain DP still promises to old records.")
+    ] = 10.0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan as JSON.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the trade-off of leakage against error (.svg, .png or .pdf).")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="A table for people, or JSON.")] = "table",
+) -> None:
+    """Find ages and noise: least leakage for an error target, or least error for a budget.
+
+    \b
+    Example:
+      csdp plan chain.json --query mean --budget 0.2 --estimate linear -o plan.json
+      csdp plan chain.json --max-mse 0.3 --max-age 20 --figure frontier.svg
+
+    Carry a plan out with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT
+    """
+    from csdp.planning import find_plan
+    from csdp.queries import parse_query
+
+    model, asked = inputs.read_chain(chain), parse_query(query)
+    found = find_plan(
+        model,
+        asked,
+        max_mse=max_mse,
+        budget=budget,
+        max_age=max_age,
+        min_age=min_age,
+        ages="vector" if vector else "common",
+        releases="continual" if continual else 1,
+        estimate=estimate,
+        adversary=adversary,
+        event_limit=event_limit,
+    )
+    if output is not None:
+        output.write_text(found.plan.to_json(indent=1) + "\n", encoding="utf-8")
+    if figure is not None:
+        from csdp.planning import frontier
+        from csdp.report.figures import frontier_figure, save_figure
+
+        shown = sorted({0, 1, 2, 3, 5, 8, *found.ages} & set(range(min_age, max_age + 1)))
+        line = frontier(model, asked, ages=shown, estimate=estimate, adversary=adversary)
+        save_figure(frontier_figure(line, chosen=found), figure)
+    if form == "json":
+        show_json(as_json(found))
+    else:
+        _show(found, output)
+
+
+def as_json(found: Found) -> dict[str, Any]:
+    """The plan and what it achieves, as plain data."""
+    return {
+        "ages": list(found.ages),
+        "epsilon_c": found.epsilon_c,
+        "leakage": found.leakage.to_dict(),
+        "mse": found.error.mse,
+        "no_data": found.error.no_data,
+        "evaluations": found.evaluations,
+        "saved": found.saved,
+        "note": found.note,
+        "plan_digest": found.plan.digest,
+    }
+
+
+def _show(found: Found, output: Path | None) -> None:
+    from rich.table import Table
+
+    from csdp.leakage import shown
+
+    ages = sorted(set(found.ages))
+    table = Table(title="Plan", title_justify="left", show_header=False)
+    table.add_row("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.ages[:20])))
+    table.add_row("noise level epsilon_c", f"{found.epsilon_c:.6g}")
+    table.add_row("leakage of the present", f"{shown(found.leakage.epsilon)} ({found.leakage.bound})")
+    table.add_row("mean squared error", f"{found.error.mse:.6g} ({found.error.estimate})")
+    table.add_row("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0")
+    table.add_row("evaluations", f"{found.evaluations} of leakage; {found.saved} ages needed none")
+    out = console()
+    out.print(table)
+    if found.note:
+        out.print(f"Note: {found.note}", soft_wrap=True)
+    if output is not None:
+        out.print(f"Written to {output}", soft_wrap=True)
