@@ -11,7 +11,7 @@ import csdp
 from csdp import Accountant, CoupledChain, Family, Identity, Max, Mean
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
-from oracle import joint_kernel, stationary
+from oracle import all_pairs, joint_kernel, profile_sorted, stationary
 from oracle_continual import history_leakage, metric_accountant, scalar_accountant, temporal_leakage
 
 SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]
@@ -124,6 +124,30 @@ def test_lifetime_of_a_skewed_and_of_a_deterministic_chain() -> None:
     assert fixed.after(8).epsilon == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize("epsilon_c", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize(("oldest", "gap"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
+def test_lifetime_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, gap: int, epsilon_c: float) -> None:
+    """Section 12: each output adds its full alpha, without L, at every slice from its oldest to its newest."""
+    kernel = joint_kernel(pair(0.75), SYMMETRIC)
+    law = stationary(kernel)
+    back = (law[:, None] * kernel).T / law[:, None]
+    alpha, ages, ticks = 2 * epsilon_c, (1, oldest), (0, gap)
+    slices = range(min(ticks) - oldest, max(ticks))
+    cost = [alpha * sum(tick - oldest <= n <= tick - 1 for tick in ticks) for n in slices]
+
+    def told(rows: np.ndarray, costs: list[float]) -> list[float]:
+        out: list[float] = []
+        for c in costs:
+            out.append(c + (profile_sorted(rows, all_pairs(law), out[-1]) if out else 0.0))
+        return out
+
+    before, after = told(back, cost), told(kernel, cost[::-1])[::-1]
+    rule = max(b + a - c for b, a, c in zip(before, after, cost, strict=True))
+    accountant = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), ages, epsilon_c))
+    assert accountant.lifetime(2) >= rule
+    assert accountant.lifetime() >= rule
+
+
 def test_two_independent_components_equal_one() -> None:
     one = Accountant(Plan(CoupledChain([[1.0]], SKEWED), Identity(), 1, 1.0))
     two = Accountant(Plan(CoupledChain(np.eye(2), SKEWED), Identity(), 1, 1.0))
@@ -132,7 +156,7 @@ def test_two_independent_components_equal_one() -> None:
     for n in (1, 2, 4):
         assert two.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
         assert many.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
-    unlike = CoupledChain(np.eye(2), {(0, 0): SKEWED, (1, 1): SYMMETRIC} and np.array([[SKEWED] * 2, [SYMMETRIC] * 2]))
+    unlike = CoupledChain(np.eye(2), np.array([[SKEWED] * 2, [SYMMETRIC] * 2]))
     both = Accountant(Plan(unlike, Mean(), 1, 1.0))
     assert len(both.units) == 2
     calm = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))

@@ -223,7 +223,7 @@ def test_auto_falls_back_to_lineage_or_group_and_says_why():
         assert "exact does not fit" in answer.reason
         assert bound in answer.reason
     assert answer.epsilon == pytest.approx(2000 * 1e-4)
-    assert any("holds under every model" in words for words in answer.assumptions)
+    assert any("may change at once" in words for words in answer.assumptions)
 
 
 def test_many_like_components_are_computed_once():

@@ -1,0 +1,34 @@
+"""What holds for the whole suite: in CI, a skip that nobody allowed is a failure."""
+
+import os
+
+import pytest
+
+#: Reasons for which a test may be skipped, as the beginning of the skip's message.
+ALLOWED_SKIPS = (
+    "this user may write everywhere",  # a read-only folder cannot be made for root
+    "mounting a small file system needs root",  # a full disk is a small mounted one
+)
+
+
+def _unexpected(reporter):
+    """(test, reason) of every skip that is not on the list."""
+    for report in reporter.stats.get("skipped", []):
+        told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = told.removeprefix("Skipped: ")
+        if not reason.startswith(ALLOWED_SKIPS):
+            yield report.nodeid, reason
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not os.environ.get("CI") or session.exitstatus != pytest.ExitCode.OK:
+        return
+    if any(True for _ in _unexpected(reporter)):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    for test, reason in _unexpected(terminalreporter):
+        terminalreporter.write_line(f"skip that CI does not allow: {test}: {reason}", red=True)
