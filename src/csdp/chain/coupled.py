@@ -19,6 +19,9 @@ from csdp.errors import InputError, NoStationaryLawError
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
+#: Sequences times states up to which stationary marginals are solved for; iterated beyond.
+SOLVED_SIZE = 2000
+
 
 class CoupledChain(Model):
     """Coupled Markov chains: given the present snapshot x, next states are independent across sequences, and
@@ -231,6 +234,22 @@ class CoupledChain(Model):
 
     def marginals(self) -> Floats:
         """Stationary law of every sequence (s, m); any number of sequences."""
+        return self._solved_marginals() if self.sequences * self.states <= SOLVED_SIZE else self._iterated_marginals()
+
+    def _solved_marginals(self) -> Floats:
+        """From the equations themselves, so that slow mixing costs nothing: state 0 of each sequence is the rest."""
+        s, m = self.sequences, self.states
+        blocks = self._q.toarray().reshape(s, m, s, m)
+        reduced = np.eye(s * (m - 1)) - (blocks[:, 1:, :, 1:] - blocks[:, 1:, :, :1]).reshape(s * (m - 1), -1)
+        if np.linalg.cond(reduced) > 1e13:
+            raise NoStationaryLawError("the marginals have no single stationary law; give initial=")
+        others = np.linalg.solve(reduced, blocks[:, 1:, :, 0].sum(axis=2).ravel()).reshape(s, m - 1)
+        law = np.maximum(np.column_stack([1.0 - others.sum(axis=1), others]), 0.0)
+        # One step of the chain repairs the small entries, which a solver knows only to the size of the large ones.
+        law = self.evolve(law / law.sum(axis=1, keepdims=True), 1)
+        return np.asarray(law / law.sum(axis=1, keepdims=True))
+
+    def _iterated_marginals(self) -> Floats:
         marginals, settled = np.full((self.sequences, self.states), 1.0 / self.states), False
         other = np.zeros_like(marginals)
         other[:, 0] = 1.0
