@@ -24,13 +24,15 @@ MAX_GAP = 1_000_000
 class Panel:
     """Readings of s sequences at T ticks.
 
-    `states` (T, s): state numbers, -1 where missing; `ticks` (T,): consecutive whole numbers; `times` (T,): as read.
+    `states` (T, s): state numbers, -1 where missing; `ticks` (T,): consecutive whole numbers; `times` (T,): as read;
+    `step`: time from one tick to the next.
     """
 
     names: tuple[str, ...]
     ticks: npt.NDArray[np.int64]
     times: npt.NDArray[Any]
     states: npt.NDArray[Any]
+    step: int = 1
 
     def __post_init__(self) -> None:
         if self.states.ndim != 2 or self.states.shape != (self.ticks.size, len(self.names)):
@@ -204,7 +206,9 @@ def _on_grid(
         raise InputError(f"{file}: time {raw[int(np.argmin(gaps)) + 1]} appears twice; keep one row per time")
     if (gaps < 0).any():
         raise InputError(f"{file}: times are not in order at row {int(np.argmax(gaps < 0)) + 2}; sort by time first")
-    every = step if step is not None else (int(np.gcd.reduce(gaps)) if gaps.size else 1)
+    if step is None and not gaps.size:
+        raise InputError(f"{file}: a single time does not show how far apart ticks are; give the step")
+    every = step if step is not None else int(np.gcd.reduce(gaps))
     if every < 1 or (gaps % every).any():
         raise InputError(f"{file}: times do not lie on a grid of {every}; resample first or give the right step")
     ticks = numbers // every
@@ -216,7 +220,7 @@ def _on_grid(
     all_ticks = np.arange(ticks[0], ticks[0] + span, dtype=np.int64)
     times = all_ticks * every + int(numbers[0] % every)
     kept = np.array(times, dtype="datetime64[s]") if _is_stamp(raw[0]) else times
-    return Panel(tuple(names), all_ticks, kept, states)
+    return Panel(tuple(names), all_ticks, kept, states, every)
 
 
 def _is_stamp(cell: Any) -> bool:

@@ -132,6 +132,7 @@ def release(
             budget=budget,
             event_limit=event_limit,
             lifetime_limit=lifetime_limit,
+            time_step=panel.step,
             on_refusal=on_refusal,
         ) as publisher,
     ):

@@ -57,7 +57,7 @@ def frontier(
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> line = frontier(chain, Mean(), ages=(1, 2), levels=(0.5, 1.0))
     >>> len(line.points), round(line.no_data, 4)
-    (4, 0.1359)
+    (4, 0.1333)
     """
     grid = np.geomspace(0.05, EVENT_LIMIT, 12).tolist() if levels is None else list(levels)
     sequences = (chain.members[0] if isinstance(chain, Family) else chain).sequences

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from csdp.aging import Adversary
 from csdp.chain import Family, Model
 from csdp.errors import InfeasibleError, InputError
-from csdp.leakage import Leakage
+from csdp.leakage import Leakage, shown
 from csdp.plan import Plan
 from csdp.planning.curves import Curves, Releases
 from csdp.queries import Query
@@ -57,7 +57,7 @@ class Found:
     def __repr__(self) -> str:
         ages = self.ages[0] if len(set(self.ages)) == 1 else self.ages
         return (
-            f"Found(ages {ages}, epsilon_c {self.epsilon_c:.6g}, leakage {self.leakage.epsilon:.6g} "
+            f"Found(ages {ages}, epsilon_c {self.epsilon_c:.6g}, leakage {shown(self.leakage.epsilon)} "
             f"({self.leakage.bound}), error {self.error.mse:.6g})"
         )
 
@@ -190,8 +190,8 @@ def find_plan(
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> find_plan(chain, Mean(), budget=0.2, estimate="linear", max_age=5)
-    Found(ages 2, epsilon_c 1.64229, leakage 0.2 (exact), error 0.128683)
+    >>> find_plan(chain, Mean(), budget=0.2, estimate="linear", min_age=1, max_age=5)
+    Found(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)
     """
     question = _checked(
         chain=chain,

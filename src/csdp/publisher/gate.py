@@ -47,6 +47,8 @@ class Publisher:
         dataset: name in the ledger. ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
         budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
         event_limit: limit for the plain epsilon-DP of one record. lifetime_limit: for what all releases tell of one.
+        time_step: time from one tick to the next, where times are not ticks; recorded, so that a later run with
+            another one, which would misjudge how fast the past fades, is refused.
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 
@@ -70,6 +72,7 @@ class Publisher:
         budget: float | None = None,
         event_limit: float | None = None,
         lifetime_limit: float | None = None,
+        time_step: int | None = None,
         on_refusal: OnRefusal = "raise",
         unsafe_seed: int | None = None,
     ) -> None:
@@ -83,13 +86,14 @@ class Publisher:
         self.limits = _limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
         self.accountant = Accountant(plan)
         self._on_refusal = on_refusal
+        self._time_step = time_step
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns = not isinstance(ledger, Ledger)
         self._ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         try:
             self._ledger.register(
                 dataset,
-                limits=self.limits,
+                limits=self._recorded_limits(self.limits),
                 chain_digest=plan.chain.digest,
                 plan_digest=plan.digest,
                 plan_json=json.dumps(plan.record()),
@@ -101,6 +105,10 @@ class Publisher:
             raise
         self._fran = fran.init(plan)
         self._observed: int | None = None
+
+    def _recorded_limits(self, limits: dict[str, float | None]) -> dict[str, Any]:
+        """The limits as the ledger keeps them: a dataset has one step of time, as it has one budget."""
+        return limits if self._time_step is None else {**limits, "time_step": self._time_step}
 
     # ---- context ---------------------------------------------------------------------------------------------------
 
@@ -409,7 +417,7 @@ class Publisher:
 
         self._ledger.change_plan(
             self.dataset,
-            limits=limits,
+            limits=self._recorded_limits(limits),
             chain_digest=plan.chain.digest,
             plan_digest=plan.digest,
             plan_json=json.dumps(plan.record()),
@@ -426,6 +434,7 @@ class Publisher:
             budget=limits["budget"],
             event_limit=limits["event_limit"],
             lifetime_limit=limits["lifetime_limit"],
+            time_step=self._time_step,
             on_refusal=self._on_refusal,
         )
 
