@@ -129,9 +129,7 @@ class AgedLaw:
             measure = joint - law[:, None] * base
             peaks = [_peak(joint, law)]
             for done in range(stop.steps):
-                pushed = self.model.step.push(np.column_stack([measure, law]))
-                law = pushed[:, -1] / pushed[:, -1].sum()
-                measure = pushed[:, :-1] - law[:, None] * pushed[:, :-1].sum(axis=0)
+                measure, law = self._step(measure, law)
                 largest = float(np.abs(measure).max())
                 if 0 < largest < 2.0**-400:
                     measure = np.ldexp(measure, 600)
@@ -144,6 +142,17 @@ class AgedLaw:
             error = self._rounding_error(np.array(peaks), carried, exponent)
             self._tell(stop)
         return Deviation(measure, law, base, error + 2.0 * law_error * _peak(measure, law), exponent)
+
+    def _step(self, measure: Floats, law: Floats) -> tuple[Floats, Floats]:
+        """Deviations and law one step later; what rounding adds to the mass of a deviation is taken out again."""
+        both = np.empty((law.size, measure.shape[1] + 1), order="F")
+        both[:, :-1], both[:, -1] = measure, law
+        pushed = self.model.step.push(both)
+        law = pushed[:, -1] / pushed[:, -1].sum()
+        measure = pushed[:, :-1]
+        for c in range(measure.shape[1]):
+            measure[:, c] -= law * measure[:, c].sum()
+        return measure, law
 
     def _moved(self, law: Floats, steps: int) -> Floats:
         """The law some steps later; a stationary one stays."""
@@ -224,7 +233,8 @@ def _merged(pairs: Floats) -> tuple[Floats, Ints]:
 def _peak(measure: Floats, law: Floats) -> Floats:
     """Largest |measure / law| of every column over snapshots that can occur."""
     seen = law > 0
-    return np.asarray(np.abs(measure[seen] / law[seen, None]).max(axis=0))
+    ratio = measure / law[:, None] if seen.all() else measure[seen] / law[seen, None]
+    return np.asarray(np.maximum(ratio.max(axis=0), -ratio.min(axis=0)))
 
 
 @lru_cache(maxsize=64)

@@ -208,12 +208,17 @@ class TensorStep:
         """Take every column of h one step forward."""
         columns = h.shape[1]
         size = self._m**self._peak
-        at_once = max(1, min(columns, int(TENSOR_BYTES // (16.0 * size))))
-        # Two buffers serve every stage of every turn: fresh memory would cost more than the arithmetic.
-        room = np.empty(size * at_once), np.empty(size * at_once)
-        out = np.empty_like(h)
-        for start in range(0, columns, at_once):
-            self._push(h[:, start : start + at_once], out[:, start : start + at_once], room)
+        fits = columns <= TENSOR_BYTES // (16.0 * size)
+        # Two buffers serve every stage and column: fresh memory would cost more than the arithmetic. Columns that do
+        # not fit together go one by one, each in one piece of memory.
+        room = np.empty(size * (columns if fits else 1)), np.empty(size * (columns if fits else 1))
+        if fits:
+            out = np.empty(h.shape)
+            self._push(h, out, room)
+            return out
+        h, out = np.asfortranarray(h), np.empty(h.shape, order="F")
+        for n in range(columns):
+            self._push(h[:, n : n + 1], out[:, n : n + 1], room)
         return out
 
     def _push(self, h: Floats, out: Floats, room: tuple[Floats, Floats]) -> None:

@@ -206,7 +206,7 @@ def _answer(table: LeakageTable, words: Guarantee) -> Section:
         "Epsilon bounds how much the release can shift anyone's belief: the odds between two present values change by "
         "at most a factor e to the power epsilon.",
         "It covers one release; several together tell more, except where a row says “any number of releases”.",
-        "It is relative to the model. The bound “group” alone holds however the sequences of a component are tied together.",
+        "It is relative to the model. The bound “group” holds however sequences of one component are tied.",
     )
     return Section("One release, by every bound", guarantee_block(words, notes) + leakage_block(table))
 
