@@ -47,6 +47,8 @@ def two_sided_geometric(
         raise InputError("randomness must be a Randomness, such as Randomness.secure()")
     dimensions = _checked_shape(shape)
     try:
+        if isinstance(scale, Fraction):
+            return draw(_checked_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
         scales = np.asarray(scale)
         if scales.ndim == 0:
             return draw(_checked_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
@@ -103,6 +105,8 @@ def lattice_step(unit: float, scale: float) -> float:
 
 def _checked_scale(scale: object) -> Fraction:
     """Return a scale exactly, or say what is allowed."""
+    if type(scale) is Fraction and scale.denominator <= 10**9 * scale.numerator <= 10**18 * scale.denominator:
+        return scale  # the way of every release: whole numbers compare faster than fractions with floats
     number = scale.item() if isinstance(scale, np.generic | np.ndarray) else scale
     if (
         isinstance(number, int | float | Fraction)
