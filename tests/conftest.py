@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+import postgres
+
 #: Reasons for which a test may be skipped, as the beginning of the skip's message.
 ALLOWED_SKIPS = (
     "this user may write everywhere",  # a read-only folder cannot be made for root
@@ -32,3 +34,20 @@ def pytest_sessionfinish(session):
 def pytest_terminal_summary(terminalreporter):
     for test, reason in _unexpected(terminalreporter):
         terminalreporter.write_line(f"skip that CI does not allow: {test}: {reason}", red=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A real PostgreSQL server of our own, for the whole run."""
+    with postgres.cluster() as server:
+        if server is None:
+            pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request, tmp_path):
+    """A place where no ledger is yet: what holds for a ledger holds for each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    return request.getfixturevalue("postgres_server").new_database()

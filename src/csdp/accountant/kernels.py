@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary, AgedLaw, index_parts, known_subsets, marginal
+from csdp.aging import Adversary
 from csdp.chain import Model
-from csdp.leakage.bounds import log_mix
+from csdp.leakage.bounds import AgedPairs, log_mix
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -76,28 +76,9 @@ class Backward:
 
     def present_rows(self, steps: int, adversary: Adversary) -> list[Rows]:
         """Laws of the snapshot `steps` ago given two presents that the adversary must not tell apart."""
-        s, m = self.model.sequences, self.model.states
-        aged = AgedLaw(self.model, index_parts(s, m), ages=[steps] * s)
-        mass, form = aged.mass, aged.deviation
-        found = []
-        for known in known_subsets(adversary, s):
-            law, drift = marginal(mass.law, known, s, m), marginal(form.law, known, s, m)
-            possible = (law > 0) & (drift > 0)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                given = (marginal(mass.measure, known, s, m) / law[:, None])[:, self.seen]
-                shift = (marginal(form.measure, known, s, m) / drift[:, None])[:, self.seen]
-            rows = np.arange(law.size).reshape((m,) * len(known))
-            for axis in range(len(known)):
-                lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
-                for a in range(m):
-                    for b in range(m):
-                        both = possible[lines[a]] & possible[lines[b]]
-                        if a == b or not both.any():
-                            continue
-                        x, y = lines[a][both], lines[b][both]
-                        gap = shift[x] - shift[y]
-                        found.append(Rows(given[x], given[y], gap, 2.0 * form.error[self.seen], form.exponent))
-        return found
+        pairs = AgedPairs(self.model, ages=[steps] * self.model.sequences, adversary=adversary)
+        seen = self.seen
+        return [Rows(p.first[:, seen], p.second[:, seen], p.gap[:, seen], p.error[seen], p.exponent) for p in pairs]
 
 
 class ProfileTable:

@@ -1,9 +1,9 @@
 """How much an aged, noisy release tells about the present: exactly, by sound bounds, and as the paper prints it."""
 
 from csdp.leakage.coefficient import LeakageCoefficient, cmc_leakage_coefficient
-from csdp.leakage.front import BOUNDS, UNSOUND, Part, Setting, aged_correlation, leakage
+from csdp.leakage.front import BOUNDS, UNSOUND, Part, Setting, leakage
 from csdp.leakage.lineage import lineage
-from csdp.leakage.printed import bounded_aged_correlation, correlation_degree
+from csdp.leakage.printed import aged_correlation, bounded_aged_correlation, correlation_degree
 from csdp.leakage.result import Leakage, Witness
 from csdp.leakage.rounding import round_up, shown
 from csdp.leakage.table import LeakageTable, leakage_table

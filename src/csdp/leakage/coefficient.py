@@ -10,7 +10,7 @@ import numpy as np
 
 from csdp.chain import CoupledChain
 from csdp.errors import InputError
-from csdp.leakage.front import aged_correlation
+from csdp.leakage.printed import aged_correlation
 
 
 @dataclass(frozen=True)

@@ -437,22 +437,3 @@ def _component_records(setting: Setting, values: Sequence[_Value]) -> tuple[dict
         }
         for i in order
     )
-
-
-def aged_correlation(chain: Model, *, ages: Any) -> float:
-    """The paper's aged correlation distance Delta_k (its Definition 5): the largest total variation between the laws
-    of the aged snapshot given two presents that differ in one sequence.
-
-    >>> from csdp import CoupledChain
-    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> round(aged_correlation(chain, ages=2), 9)
-    0.1
-    """
-    checked = check_ages(ages, chain.sequences)
-    worst = 0.0
-    for members in chain.components():
-        part = chain if len(members) == chain.sequences else chain.subchain(members)
-        ages = [checked[i] for i in members]
-        pairs = AgedPairs(part, ages=ages, adversary="informed", oldest=max(checked))
-        worst = max(worst, pairs.total_variation)
-    return worst

@@ -8,7 +8,6 @@ on a value.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -31,6 +30,7 @@ from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.records import Batch, Release, Skipped
 from csdp.publisher.refusal import explained
 from csdp.publisher.sources import AgedSource, PanelSource
+from csdp.publisher.terms import checked_limits, earlier_costs, guarantee
 
 Floats = npt.NDArray[np.float64]
 OnRefusal = Literal["raise", "skip"]
@@ -83,7 +83,7 @@ class Publisher:
         plan.check_noise()
         self.plan = plan
         self.dataset = dataset
-        self.limits = _limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
+        self.limits = checked_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
         self.accountant = Accountant(plan)
         self._on_refusal = on_refusal
         self._time_step = time_step
@@ -97,7 +97,7 @@ class Publisher:
                 chain_digest=plan.chain.digest,
                 plan_digest=plan.digest,
                 plan_json=json.dumps(plan.record()),
-                guarantee=_guarantee(plan, self.accountant),
+                guarantee=guarantee(plan, self.accountant),
                 fit_cost=plan.model.fit_cost,
             )
         except BaseException:
@@ -379,7 +379,7 @@ class Publisher:
 
     def guarantee(self) -> dict[str, Any]:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
-        return _guarantee(self.plan, self.accountant)
+        return guarantee(self.plan, self.accountant)
 
     def change_plan(self, plan: Plan, *, from_tick: int, budget: float | None = None) -> Publisher:
         """Continue the dataset under another plan or chain from a tick on: an explicit act, recorded for ever.
@@ -391,7 +391,7 @@ class Publisher:
         if not plan.certified.sound:
             raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
         plan.check_noise()
-        limits = self.limits if budget is None else {**self.limits, **_limits(budget=budget)}
+        limits = self.limits if budget is None else {**self.limits, **checked_limits(budget=budget)}
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
             if plan.chain == self.plan.chain
@@ -411,7 +411,9 @@ class Publisher:
                     cost = min(cost, self.accountant.largest(old))
                 passed = from_tick - 1 - old.tick
                 state = accountant.resume(cost, from_tick - 1, self.accountant.newest_depth(old) + passed)
-                fresh["earlier"] = self._earlier(last, old.tick, plan, from_tick)
+                fresh["earlier"] = earlier_costs(
+                    self.plan, self.accountant, self._event(last), last, old.tick, plan, from_tick
+                )
             carried = {**fresh, "accountant": state.to_dict(), "cost": last["cost"]}
             return Admission(carried, {"present": accountant.leakage(state).epsilon})
 
@@ -421,7 +423,7 @@ class Publisher:
             chain_digest=plan.chain.digest,
             plan_digest=plan.digest,
             plan_json=json.dumps(plan.record()),
-            guarantee=_guarantee(plan, accountant),
+            guarantee=guarantee(plan, accountant),
             fit_cost=plan.model.fit_cost,
             from_tick=from_tick,
             rule=rule,
@@ -438,36 +440,6 @@ class Publisher:
             on_refusal=self._on_refusal,
         )
 
-    def _earlier(self, last: dict[str, Any], last_tick: int, plan: Plan, from_tick: int) -> dict[str, Any]:
-        """What the releases under this plan, and under those before it, mean for limits on records under the next."""
-        stale, accountant = int(last["stale"]), self.accountant
-        before = last.get("earlier") or {
-            "releases": 0,
-            "group": 0.0,
-            "slice": 0.0,
-            "slice_any": 0.0,
-            "newest": None,
-            "overlap": False,
-        }
-
-        def joined(earlier: float, own: float) -> float:
-            return earlier + own if before["overlap"] else max(earlier, own)
-
-        released = int(last["releases"])
-        any_model = joined(before["slice_any"], accountant.slice_cost(stale, any_model=True) * bool(released))
-        this_chain = joined(before["slice"], accountant.slice_cost(stale) * bool(released))
-        newest = [] if before["newest"] is None else [int(before["newest"])]
-        newest += [last_tick - self.plan.min_age] if released else []
-        return {
-            "releases": int(before["releases"]) + released,
-            "event": self._event(last),
-            "group": float(before["group"]) + accountant.group_level(max(released, 1)) * bool(released),
-            "slice": this_chain if plan.chain == self.plan.chain else any_model,
-            "slice_any": any_model,
-            "newest": max(newest),
-            "overlap": from_tick - plan.max_age - plan.stale_limit <= max(newest),
-        }
-
 
 class _StoppedError(Exception):
     """A batch was refused part of the way; what was granted before is still to be released."""
@@ -476,36 +448,3 @@ class _StoppedError(Exception):
         super().__init__(str(error))
         self.before = before
         self.error = error
-
-
-def _guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
-    """The guarantees of a plan in words and numbers."""
-    return {
-        "one_release": plan.certified.epsilon,
-        "bound": plan.certified.bound,
-        "adversary": plan.adversary,
-        "event_level": accountant.event_level(plan.stale_limit),
-        "algorithm": ALGORITHM,
-        "words": [
-            "Leakage of the present: how much everything published so far tells about anyone's present state, "
-            f"to an {plan.adversary} adversary, if the sequences follow the model.",
-            "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
-            "once it is old enough to be published.",
-            "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
-            "however they are tied.",
-            "Which readings are missing must not depend on their values.",
-        ],
-    }
-
-
-def _limits(**given: float | None) -> dict[str, float | None]:
-    limits: dict[str, float | None] = {}
-    for name, value in given.items():
-        if value is None:
-            limits[name] = None
-            continue
-        number = float(value)
-        if not number > 0 or math.isnan(number):
-            raise InputError(f"{name}: {value} given; a limit is a positive number (or None for no limit)")
-        limits[name] = number
-    return limits
