@@ -28,7 +28,7 @@ system: ## real servers for the tests, where they are missing and may be install
 		  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql >/dev/null; } || \
 		echo "PostgreSQL is missing and cannot be installed here; its tests will say so"
 
-bench: $(VENV)/.bench ## time and memory, each as a ratio to a peer measured in the same run
+bench: $(VENV)/.installed ## time and memory, each as a ratio to a peer measured in the same run
 	$(BIN)/python -m bench
 
 docs: $(VENV)/.docs ## the documentation site, into site/
@@ -37,9 +37,9 @@ docs: $(VENV)/.docs ## the documentation site, into site/
 lock: ## resolve the newest versions again and write them down
 	rm -rf $(VENV)
 	$(MAKE) $(VENV)/bin/python
-	$(PIP) install -e ".[postgres]" --group dev --group docs --group bench
+	$(PIP) install -e ".[postgres]" --group dev --group docs
 	$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(CONSTRAINTS)
-	touch $(VENV)/.installed $(VENV)/.docs $(VENV)/.bench
+	touch $(VENV)/.installed $(VENV)/.docs
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -51,10 +51,6 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(PIP) install -c $(CONSTRAINTS) --group docs
-	touch $@
-
-$(VENV)/.bench: $(VENV)/.installed
-	$(PIP) install -c $(CONSTRAINTS) --group bench
 	touch $@
 
 clean:
