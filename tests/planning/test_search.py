@@ -115,10 +115,22 @@ def test_continual_plan_keeps_its_budget_for_ever():
     from csdp import Accountant
 
     found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", releases="continual", min_age=1, max_age=3)
-    accountant = Accountant(found.plan)
+    accountant = Accountant(found)
     assert max(accountant.after(n).epsilon for n in (1, 2, 5, 20, 100)) <= 0.2
     single = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=3)
     assert found.error.mse > single.error.mse
+
+
+def test_a_found_plan_publishes(tmp_path):
+    from csdp import Panel, Plan, Publisher
+
+    chain = paper()
+    found = find_plan(chain, Mean(), budget=0.3, estimate="linear", releases="continual", min_age=1, max_age=3)
+    assert Plan.from_json(found.to_json()) == found
+    with Publisher(found, dataset="found", ledger=tmp_path / "ledger.db", budget=0.3) as publisher:
+        batch = publisher.publish(Panel.from_states(chain.simulate(30, seed=0)))
+    assert len(batch) == 30 - found.max_age
+    assert max(release.epsilon_s for release in batch) <= 0.3
 
 
 def test_family_takes_the_worst_member():

@@ -70,7 +70,7 @@ def plan(
         event_limit=event_limit,
     )
     if output is not None:
-        output.write_text(found.plan.to_json(indent=1) + "\n", encoding="utf-8")
+        output.write_text(found.to_json(indent=1) + "\n", encoding="utf-8")
     if figure is not None:
         from csdp.planning import frontier
         from csdp.report.figures import frontier_figure, save_figure
@@ -95,7 +95,7 @@ def as_json(found: Found) -> dict[str, Any]:
         "evaluations": found.evaluations,
         "saved": found.saved,
         "note": found.note,
-        "plan_digest": found.plan.digest,
+        "plan_digest": found.digest,
     }
 
 

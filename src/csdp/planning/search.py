@@ -29,30 +29,25 @@ SMALLEST_LEVEL = 1e-6
 _TOLERANCE = 1e-12
 
 
-@dataclass(frozen=True)
-class Found:
-    """A plan with its certified leakage and its error, and how it was found.
+class Found(Plan):
+    """A plan that was searched for, ready for a Publisher, with what it achieves and how it was found.
 
+    `leakage`: certified for the releases that were planned for; `error`: of the estimate that was asked for.
     `evaluations`: how often leakage was computed; `saved`: ages whose leakage never had to be. `note` says where
     publishing nothing would do as well.
     """
 
-    plan: Plan
     leakage: Leakage
     error: Error
     evaluations: int
     saved: int
-    note: str = ""
+    note: str
 
-    @property
-    def epsilon_c(self) -> float:
-        """The plan's noise level."""
-        return self.plan.epsilon_c
-
-    @property
-    def ages(self) -> tuple[int, ...]:
-        """The plan's ages."""
-        return self.plan.ages
+    def __init__(
+        self, plan: Plan, *, leakage: Leakage, error: Error, evaluations: int, saved: int, note: str = ""
+    ) -> None:
+        self.__dict__.update(plan.__dict__)
+        self.__dict__.update(leakage=leakage, error=error, evaluations=evaluations, saved=saved, note=note)
 
     def __repr__(self) -> str:
         ages = self.ages[0] if len(set(self.ages)) == 1 else self.ages
@@ -292,7 +287,12 @@ def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Fou
         note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
     evaluated = [curves for curves in tried if curves.evaluations]
     return Found(
-        plan, leakage, error, sum(curves.evaluations for curves in evaluated), len(tried) - len(evaluated), note
+        plan,
+        leakage=leakage,
+        error=error,
+        evaluations=sum(curves.evaluations for curves in evaluated),
+        saved=len(tried) - len(evaluated),
+        note=note,
     )
 
 
