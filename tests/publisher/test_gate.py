@@ -589,3 +589,13 @@ def test_lifetime_is_carried_over_a_change(file: Path) -> None:
         assert again.summary()["lifetime"] >= after["lifetime"] * (1 - 1e-9)
         assert math.isfinite(again.summary()["lifetime"])
         assert isinstance(again.plan.query, Mean)
+
+
+def test_a_dataset_has_one_step_of_time(file):
+    plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), 1, 0.5)
+    with Publisher(plan, dataset="d", ledger=file, time_step=10):
+        pass
+    with Publisher(plan, dataset="d", ledger=file, time_step=10):
+        pass
+    with pytest.raises(LedgerConflictError):
+        Publisher(plan, dataset="d", ledger=file, time_step=20)
