@@ -259,6 +259,12 @@ def index_parts(sequences: int, states: int) -> Floats:
     return (place[:, None] * np.arange(states)[None, :]).astype(np.float64)[:, :, None]
 
 
+def likeness(parts: Floats, ages: Sequence[int]) -> Ints:
+    """Numbers that agree for sequences which a release treats alike: same age, same part (s, ...) in the query."""
+    rows = np.column_stack([np.asarray(ages, dtype=np.float64), parts.reshape(len(ages), -1)])
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
 def known_subsets(adversary: Adversary, sequences: int) -> list[tuple[int, ...]]:
     """Sets of sequences whose present an adversary conditions on, the secret one among them."""
     everyone = tuple(range(sequences))

@@ -32,7 +32,7 @@ class FlowSolver:
         self._n, self._start, self._end = n, start, end
         self._gain = np.exp(metric[start, end])
         columns = start.size
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call] # highspy has no types
         solver.setOptionValue("output_flag", False)
         solver.setOptionValue("threads", 1)
         infinity = highspy.kHighsInf

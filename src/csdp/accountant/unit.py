@@ -16,7 +16,7 @@ from csdp.accountant.metric import FlowSolver, step_back
 from csdp.aging import Adversary
 from csdp.chain import CoupledChain, Model
 from csdp.errors import TooLargeError
-from csdp.leakage.bounds import PAIR_STATES, AgedPairs, _with_full_past, contraction_coefficient
+from csdp.leakage.bounds import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
 from csdp.leakage.lineage import lineage
 
 Floats = npt.NDArray[np.float64]
@@ -164,7 +164,7 @@ class Unit:
             value = self._neighbour_distance(state) if self.kind == "metric" else largest
         elif self.kind == "contraction":
             # Releases go on: the present may be anything that follows some past, not only the first one.
-            value = contraction_coefficient(_with_full_past(self.model), steps, self.adversary) * largest
+            value = contraction_coefficient(with_full_past(self.model), steps, self.adversary) * largest
         else:
             value = self._pairs(steps).profile(largest) * (1 + 1e-12)
             if self.kind == "metric":

@@ -195,7 +195,7 @@ def contraction_coefficient(
         return 1.0
     s, m = model.sequences, model.states
     present = AgedLaw(model, np.zeros((s, m, 1)), ages=[age] * s, oldest=oldest).mass.law
-    aged = AgedPairs(_with_full_past(model), ages=[age] * s, adversary=adversary).aged
+    aged = AgedPairs(with_full_past(model), ages=[age] * s, adversary=adversary).aged
     mass, form = aged.mass, aged.deviation
     error = float(np.ldexp(np.max(form.error / form.base), form.exponent))
     widest = 0.0
@@ -229,7 +229,7 @@ def _range(coarse_x: Floats, coarse_y: Floats, fine_x: Floats, fine_y: Floats, r
     return float(widest.max())
 
 
-def _with_full_past(model: Model) -> Model:
+def with_full_past(model: Model) -> Model:
     """The same kernel with a past law that gives every snapshot some weight; the law itself cancels."""
     if model.initial is None and (model.stationary() > 0).all():
         return model

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary, AgedLaw, Progress, check_ages, check_epsilon, index_parts
+from csdp.aging import Adversary, AgedLaw, Progress, check_ages, check_epsilon, index_parts, likeness
 from csdp.chain import CoupledChain, Family, Model
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point
@@ -160,9 +160,7 @@ class Setting:
             return np.arange(self.model.sequences)
         table = self.model.value_table
         # An identity has s x m x s parts; what matters of them is the sequence's own values.
-        parts = table if self.query.name == "identity" else self.query.parts(table).reshape(self.model.sequences, -1)
-        rows = np.column_stack([np.asarray(self.ages, dtype=np.float64), parts])
-        return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+        return likeness(table if self.query.name == "identity" else self.query.parts(table), self.ages)
 
     @cached_property
     def parts(self) -> list[Part]:

@@ -40,7 +40,7 @@ class LeakageTable:
 
         table = Table(title=self.title, title_justify="left")
         for column, justify in (("bound", "left"), ("epsilon", "right"), ("", "left"), ("holds for", "left")):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type]
+            table.add_column(column, justify=justify)  # type: ignore[arg-type] # plain text for a literal
         for row in self.rows:
             mark = "" if row.sound else "UNSOUND"
             words = row.assumptions[-1] if row.bound != "exact" else "one release; the truth under the model"

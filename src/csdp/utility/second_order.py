@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import AgedLaw, index_parts
+from csdp.aging import AgedLaw, index_parts, likeness
 from csdp.chain import CoupledChain, Model
 from csdp.errors import CsdpError, InputError
 from csdp.queries import FoldQuery, Query
@@ -78,9 +78,7 @@ def _labels(model: Model, query: FoldQuery, ages: Sequence[int]) -> npt.NDArray[
     """Sequences with equal labels add equally; outputs of an identity are all different."""
     if query.name == "identity":
         return np.arange(model.sequences)
-    parts = query.parts(model.value_table).reshape(model.sequences, -1)
-    rows = np.column_stack([np.asarray(ages, dtype=np.float64), parts])
-    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+    return likeness(query.parts(model.value_table), ages)
 
 
 def _by_pairs(
