@@ -18,7 +18,7 @@ from csdp.errors import CsdpError, InputError
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
 from csdp.queries import Fold, FoldQuery
-from csdp.utility import moments
+from csdp.utility import Moments, moments
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
@@ -103,8 +103,11 @@ def _by_age(plan: Plan) -> tuple[tuple[int, Ints | None], ...]:
     return tuple((int(age), np.flatnonzero(ages == age)) for age in distinct)
 
 
-def release(state: FranState, randomness: Randomness) -> Output | None:
-    """Age, ask, add noise; None where the tick cannot be released (`state.reason` says why)."""
+def release(state: FranState, randomness: Randomness, *, epsilon_c: float | None = None) -> Output | None:
+    """Age, ask, add noise; None where the tick cannot be released (`state.reason` says why).
+
+    `epsilon_c`: the noise level of this tick, where the plan has a schedule.
+    """
     if state.reason:
         return None
     plan = state.plan
@@ -115,7 +118,7 @@ def release(state: FranState, randomness: Randomness) -> Output | None:
         aged = np.empty_like(state.rows[-1][0])
         for age, members in groups:
             aged[members] = state.rows[-1 - age][0][members]
-    return noisy(plan, lattice_answer(plan, aged[None])[0], state.stale, randomness)
+    return noisy(plan, lattice_answer(plan, aged[None])[0], state.stale, randomness, epsilon_c=epsilon_c)
 
 
 def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> tuple[FranState, Output | None]:
@@ -167,11 +170,12 @@ def _from_counts(part: Floats, fold: Fold, aged: Ints) -> Floats:
     return np.asarray(part[order[first]])
 
 
-def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness) -> Output:
+def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, epsilon_c: float | None = None) -> Output:
     """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
-    steps = two_sided_geometric(plan.scale, answer.shape, randomness)
-    raw = (answer + steps * plan.step) / plan.divisor
-    estimator = _estimator(plan)
+    level = plan if epsilon_c is None else plan.at(epsilon_c)
+    steps = two_sided_geometric(level.scale, answer.shape, randomness)
+    raw = (answer + steps * level.step) / plan.divisor
+    estimator = _estimator(plan, level.epsilon_c)
     if estimator is None:
         return Output(tuple(raw.tolist()), (), (), stale, randomness.unsafe)
     offset, gain, error = estimator
@@ -179,14 +183,22 @@ def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness) -> Out
     return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, randomness.unsafe)
 
 
-@lru_cache(maxsize=16)
-def _estimator(plan: Plan) -> tuple[Floats, Floats, Floats] | None:
+@lru_cache(maxsize=256)
+def _estimator(plan: Plan, epsilon_c: float) -> tuple[Floats, Floats, Floats] | None:
     """Offset, gain and standard error of the linear estimate; none for too many outputs, or unknown moments."""
+    level, known = plan.at(epsilon_c), _known(plan)
+    if known is None:
+        return None
+    return known.linear_estimate(variance(level.scale) * (level.step / plan.divisor) ** 2)
+
+
+@lru_cache(maxsize=16)
+def _known(plan: Plan) -> Moments | None:
+    """The moments that an estimate needs; they do not depend on the noise."""
     if len(plan.query.output_names(plan.model.names, plan.model.value_table)) > ESTIMATED_OUTPUTS:
         return None
-    noise = variance(plan.scale) * (plan.step / plan.divisor) ** 2
     try:
-        return moments(plan.model, plan.query, ages=plan.ages).linear_estimate(noise)
+        return moments(plan.model, plan.query, ages=plan.ages)
     except CsdpError:  # a tick that is already charged must not be lost for want of an estimate
         return None
 

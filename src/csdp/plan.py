@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
@@ -32,6 +32,39 @@ MAX_STALE: Final = 10_000
 SCALES: Final = (1e-9, 1e9)
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """Noise levels tick by tick, from `start` on: a function of time alone. 0 publishes nothing at that tick.
+
+    `then` is the level at every tick after the last one that is listed; 0 where the schedule ends there.
+
+    >>> Schedule((0.5, 0.2), start=10, then=0.1).level(11), Schedule((0.5, 0.2)).level(2)
+    (0.2, 0.0)
+    """
+
+    levels: tuple[float, ...]
+    start: int = 0
+    then: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.levels or not all(math.isfinite(e) and e >= 0 for e in (*self.levels, self.then)):
+            raise InputError("schedule: every level must be a number, 0 or more, and at least one must be given")
+        if self.largest <= 0:
+            raise InputError("schedule: every level is 0, so nothing would ever be published")
+
+    @property
+    def largest(self) -> float:
+        """The least noise that any tick has."""
+        return max(*self.levels, self.then)
+
+    def level(self, tick: int) -> float:
+        """epsilon_c at a tick; 0 where nothing is published."""
+        if tick < self.start:
+            return 0.0
+        place = tick - self.start
+        return self.levels[place] if place < len(self.levels) else self.then
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """One kind of release: query, ages, noise level, and the leakage of the present that a single one certifies.
@@ -46,6 +79,7 @@ class Plan:
         epsilon_c: noise level.
         adversary, bound: as for `csdp.leakage`. A plan whose bound is not sound cannot publish.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
+        schedule: noise levels tick by tick, none above epsilon_c, which then is what one release tells at most.
 
     >>> from csdp import Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
@@ -60,6 +94,7 @@ class Plan:
     adversary: Adversary = "informed"
     bound: str = "auto"
     stale_limit: int = 0
+    schedule: Schedule | None = None
     model: Model = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -72,6 +107,7 @@ class Plan:
         adversary: Adversary = "informed",
         bound: str = "auto",
         stale_limit: int = 0,
+        schedule: Schedule | None = None,
     ) -> None:
         if not isinstance(chain, Model | Family):
             raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or Family expected")
@@ -80,6 +116,8 @@ class Plan:
             query = LatticeQuery.around(query, model)
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
+        if schedule is not None and not schedule.largest <= epsilon_c:
+            raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
         values: dict[str, Any] = {
             "chain": chain,
             "query": query,
@@ -88,6 +126,7 @@ class Plan:
             "adversary": adversary,
             "bound": bound,
             "stale_limit": stale_limit,
+            "schedule": schedule,
             "model": model,
         }
         for name, value in values.items():
@@ -154,8 +193,31 @@ class Plan:
         """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
         return Fraction(self.lattice_sensitivity) / (Fraction(self.step) * Fraction(self.epsilon_c))
 
+    def level(self, tick: int) -> float:
+        """epsilon_c at a tick; 0 where the schedule publishes nothing."""
+        return self.epsilon_c if self.schedule is None else self.schedule.level(tick)
+
+    def at(self, epsilon_c: float) -> Plan:
+        """The same plan with one constant noise level."""
+        if epsilon_c == self.epsilon_c and self.schedule is None:
+            return self
+        return Plan(
+            self.chain,
+            self.query,
+            self.ages,
+            epsilon_c,
+            adversary=self.adversary,
+            bound=self.bound,
+            stale_limit=self.stale_limit,
+        )
+
     def check_noise(self) -> None:
         """Refuse a plan whose noise cannot be drawn, before anything is charged for it."""
+        if self.schedule is not None:
+            levels = [e for e in (*self.schedule.levels, self.schedule.then) if e > 0]
+            for level in {min(levels), max(levels)}:
+                self.at(level).check_noise()
+            return
         low, high = SCALES
         if not low <= self.scale <= high:
             raise InputError(
@@ -182,6 +244,8 @@ class Plan:
             "bound": self.bound,
             "stale_limit": self.stale_limit,
         }
+        if self.schedule is not None:
+            content["schedule"] = asdict(self.schedule)
         if isinstance(self.query, LatticeQuery):
             content["custom"] = self.query.fingerprint(self.model.value_table)
         if chain:
@@ -222,6 +286,7 @@ class Plan:
                 adversary=content["adversary"],
                 bound=content["bound"],
                 stale_limit=content["stale_limit"],
+                schedule=_schedule(content.get("schedule")),
             )
         except (KeyError, TypeError) as error:
             raise InputError(f"plan: the JSON lacks or garbles {error}") from None
@@ -280,6 +345,12 @@ class LatticeQuery(Custom):
             states = place // 3 % m
         content = np.append(self.evaluate(states, table).ravel(), [self.sensitivity(k, table) for k in (1, s)])
         return hashlib.sha256(np.ascontiguousarray(content + 0.0, dtype="<f8").tobytes()).hexdigest()
+
+
+def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:
+    if content is None:
+        return None
+    return Schedule(tuple(map(float, content["levels"])), int(content["start"]), float(content["then"]))
 
 
 def _query_text(query: Query) -> str:

@@ -80,9 +80,9 @@ def test_a_lock_between_reserve_and_commit_loses_the_tick_but_stays_charged(
         plain = gate.fran.release
         holder = sqlite3.connect(file, isolation_level=None)
 
-        def slow(*given: object) -> object:
+        def slow(*given: object, **named: object) -> object:
             holder.execute("BEGIN IMMEDIATE")
-            return plain(*given)  # type: ignore[arg-type]
+            return plain(*given, **named)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patch:
             patch.setattr(gate.fran, "release", slow)

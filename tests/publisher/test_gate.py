@@ -200,7 +200,7 @@ def test_a_repeated_publish_draws_and_charges_nothing(where: str) -> None:
         first = publisher.publish(panel(10))
         count = publisher._ledger.summary(NAME).head_seq
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gate.fran, "noisy", lambda *_: pytest.fail("noise was drawn again"))
+            patch.setattr(gate.fran, "noisy", lambda *_, **__: pytest.fail("noise was drawn again"))
             again = publisher.publish(panel(10))
             assert again == first
         assert publisher._ledger.summary(NAME).head_seq == count
@@ -336,7 +336,7 @@ def test_a_reservation_without_a_commit_stays_charged(file: Path, monkeypatch: p
     with opened(file) as publisher:
         publisher.push(snapshot(0), time=0)
         with monkeypatch.context() as patch:
-            patch.setattr(gate.fran, "release", lambda *_: (_ for _ in ()).throw(RuntimeError("power cut")))
+            patch.setattr(gate.fran, "release", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("power cut")))
             with pytest.raises(RuntimeError, match="power cut"):
                 publisher.push(snapshot(1), time=1)
         lost = publisher.push(snapshot(1), time=1)

@@ -71,7 +71,7 @@ class PublisherMachine(RuleBasedStateMachine):
         """The process dies after the charge, before the noise."""
         self.tick += gap
 
-        def die(*_: object) -> None:
+        def die(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:

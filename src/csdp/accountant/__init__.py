@@ -30,6 +30,8 @@ __all__ = ["Accountant", "State"]
 
 #: Ticks after which a history that has not settled is answered by the cap.
 _LONGEST = 2000
+#: A release whose reading is not finished: how many ticks ago, whether stale, its noise level as a share of the plan's.
+Pending = tuple[int, bool, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +39,14 @@ class State:
     """What the accountant remembers after a tick.
 
     `slices[u]` is the state of unit u at the slice `tick - behind[u]`, the newest one that is finished there: `pending`
-    releases (ticks ago, stale) still add to newer ones. `consecutive`: how many releases at consecutive ticks, all as
-    planned, are the whole history (None where it is another), so that equal histories share their work.
+    releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at consecutive ticks,
+    all as planned, are the whole history (None where it is another), so that equal histories share their work.
     """
 
     tick: int
     behind: tuple[int, ...]
     slices: tuple[Floats, ...]
-    pending: tuple[tuple[int, bool], ...] = ()
+    pending: tuple[Pending, ...] = ()
     consecutive: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +59,7 @@ class State:
             "behind": list(self.behind),
             "sizes": [int(s.shape[0]) for s in self.slices],
             "slices": packed,
-            "pending": [[ago, stale] for ago, stale in self.pending],
+            "pending": [list(entry) for entry in self.pending],
         }
 
 
@@ -101,21 +103,38 @@ class Accountant:
         """The state before any release."""
         return State(tick, tuple(unit.ages[-1] for unit in self.units), self._zeros, (), 0)
 
-    def release(self, state: State, tick: int | None = None, *, stale: bool = False) -> State:
-        """The state after one more release; `stale` where some reading was older than planned."""
+    def release(
+        self, state: State, tick: int | None = None, *, stale: bool = False, epsilon_c: float | None = None
+    ) -> State:
+        """The state after one more release; `stale` where some reading was older than planned.
+
+        `epsilon_c`: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
+        """
         tick = state.tick + 1 if tick is None else tick
+        share = self._share(epsilon_c)
         if state.consecutive == 0:
             state = replace(state, tick=tick - 1)
         if tick <= state.tick:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
-        if state.consecutive is not None and tick == state.tick + 1 and not stale:
+        if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
             return replace(self._after_consecutive(state.consecutive + 1), tick=tick)
-        return self._add(state, tick, stale)
+        return self._add(state, tick, stale, share)
 
-    def _add(self, state: State, tick: int, stale: bool) -> State:
+    def _share(self, epsilon_c: float | None) -> float:
+        """A noise level as a share of the plan's, rounded up."""
+        if epsilon_c is None or epsilon_c == self.plan.epsilon_c:
+            return 1.0
+        if not 0 < epsilon_c < self.plan.epsilon_c or len(self.plans) > 1:
+            raise InputError(
+                f"accountant: epsilon_c {epsilon_c!r} given for one release; above 0, at most the plan's "
+                f"{self.plan.epsilon_c:g}, and one plan only"
+            )
+        return min(1.0, math.nextafter(epsilon_c / self.plan.epsilon_c, math.inf))
+
+    def _add(self, state: State, tick: int, stale: bool, share: float = 1.0) -> State:
         """Add the slices that no later release can read any more; the newer ones stay pending."""
         passed = tick - state.tick
-        pending = (*((ago + passed, old) for ago, old in state.pending), (0, stale))
+        pending = (*((ago + passed, old, part) for ago, old, part in state.pending), (0, stale, share))
         slices, behind = [], []
         for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
             oldest = unit.ages[-1]
@@ -123,7 +142,7 @@ class Accountant:
             slices.append(moved)
             behind.append(here)
         window = max(unit.ages[-1] - unit.ages[0] for unit in self.units)
-        kept = tuple((ago, old) for ago, old in pending if ago < window)
+        kept = tuple(entry for entry in pending if entry[0] < window)
         return State(tick, tuple(behind), tuple(slices), kept)
 
     def leakage(self, state: State, tick: int | None = None) -> Leakage:
@@ -164,7 +183,7 @@ class Accountant:
         return self._known[at]
 
     def _leakage(self, state: State, passed: int) -> Leakage:
-        pending = tuple((ago + passed, old) for ago, old in state.pending)
+        pending = tuple((ago + passed, old, share) for ago, old, share in state.pending)
         worst, why = 0.0, str(self.units[0].kind)
         for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
             moved, here = _read(unit, given, depth + passed, pending, 0, unit.ages[-1] + passed)
@@ -328,21 +347,27 @@ class Accountant:
         expected = [unit.nothing().shape for unit in self.units]
         if [s.shape for s in slices] != expected:
             raise InputError("accountant: the recorded state belongs to another chain or plan")
-        pending = tuple((int(ago), bool(stale)) for ago, stale in content["pending"])
+        pending = tuple((int(ago), bool(stale), float(share)) for ago, stale, share in content["pending"])
         return State(int(content["tick"]), tuple(int(d) for d in content["behind"]), slices, pending)
 
 
 def _read(
-    unit: Unit, given: Floats, behind: int, pending: Sequence[tuple[int, bool]], least: int, below: int
+    unit: Unit, given: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
 ) -> tuple[Floats, int]:
     """Add what pending releases read at depths least <= depth < below, oldest first; a release `ago` ticks old read,
     at age a, the slice that is `ago + a` before now.
     """
-    reads = [(ago + age, age, stale) for ago, stale in pending for age in unit.ages if least <= ago + age < below]
-    for depth, age, stale in sorted(reads, reverse=True):
+    reads = [
+        (ago + age, age, stale, share)
+        for ago, stale, share in pending
+        for age in unit.ages
+        if least <= ago + age < below
+    ]
+    for depth, age, stale, share in sorted(reads, reverse=True):
         # Only after a change of plan can a release read behind the state; that part is then charged where the state is.
         back = depth > behind
-        given = unit.add(unit.forward_in_time(given, 0 if back else behind - depth), age, stale=stale, behind=back)
+        moved = unit.forward_in_time(given, 0 if back else behind - depth)
+        given = unit.add(moved, age, stale=stale, behind=back, share=share)
         behind = min(behind, depth)
     return given, behind
 

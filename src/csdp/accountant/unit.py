@@ -98,20 +98,21 @@ class Unit:
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
 
-    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False) -> Floats:
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.
 
         `behind`: the slice that is read lies before the state's own, so what it tells counts between any two snapshots.
+        `share`: the noise level of the release as a share of the plan's; every cost is proportional to it.
         """
         if self.kind != "metric":
             # Charging an output at or after its newest slice costs at most alpha, whatever slices it reads.
-            return state + (self.alpha if age == self.ages[0] else 0.0)
+            return state + (self.alpha * share if age == self.ages[0] else 0.0)
         if stale:
-            whole = self.alpha if age == self.ages[0] else 0.0
+            whole = self.alpha * share if age == self.ages[0] else 0.0
             return np.asarray(state + whole * (1.0 - np.eye(state.shape[0])))
         if behind:
-            return np.asarray(state + self._distances[age].max() * (1.0 - np.eye(state.shape[0])))
-        return np.asarray(state + self._distances[age])
+            return np.asarray(state + share * self._distances[age].max() * (1.0 - np.eye(state.shape[0])))
+        return np.asarray(state + share * self._distances[age])
 
     @cached_property
     def _distances(self) -> dict[int, Floats]:

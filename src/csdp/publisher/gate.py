@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -21,16 +20,18 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.accountant import Accountant, State
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
-from csdp.leakage import round_up, shown
+from csdp.leakage import shown
 from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
 from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
+from csdp.publisher.change import Carried, carried
+from csdp.publisher.exposure import RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.refusal import explained
+from csdp.publisher.refusal import LIMITED, explained
 from csdp.publisher.sources import AgedSource, PanelSource
-from csdp.publisher.terms import checked_limits, earlier_costs, guarantee
+from csdp.publisher.terms import checked_limits, guarantee
 
 Floats = npt.NDArray[np.float64]
 OnRefusal = Literal["raise", "skip"]
@@ -85,6 +86,7 @@ class Publisher:
         self.dataset = dataset
         self.limits = checked_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
         self.accountant = Accountant(plan)
+        self._records = RecordCosts(self.accountant, self.limits["lifetime_limit"])
         self._on_refusal = on_refusal
         self._time_step = time_step
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
@@ -137,21 +139,27 @@ class Publisher:
         tick = checked_tick(time)
         if self._observed is not None and tick < self._observed:
             return self._recorded(tick)
-        if tick != self._observed:
-            # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
-            self._fran, self._observed = self._observe(snapshot, tick), tick
-        if self._fran.reason:
-            return self._already(tick) or Skipped(tick, self._fran.reason)
+        self.observe(snapshot, time=tick)
+        reason = self._fran.reason or self._quiet(tick)
+        if reason:
+            return self._already(tick) or Skipped(tick, reason)
         granted = self._reserve([(tick, self._fran.stale)])[0]
         if isinstance(granted, Skipped):
             return granted
         if isinstance(granted, Published):
             return Release.of(granted)
-        output = fran.release(self._fran, self._randomness)
+        output = fran.release(self._fran, self._randomness, epsilon_c=self._level(tick))
         assert output is not None
         return Release.of(self._ledger.commit(granted, self._output(granted, output)))
 
-    def _observe(self, snapshot: npt.ArrayLike, tick: int) -> fran.FranState:
+    def observe(self, snapshot: npt.ArrayLike, *, time: int) -> None:
+        """Take in a snapshot without publishing: how a restarted process fills its ages. Older ticks change nothing."""
+        tick = checked_tick(time)
+        if self._observed is None or tick > self._observed:
+            # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
+            self._fran, self._observed = self._with(snapshot, tick), tick
+
+    def _with(self, snapshot: npt.ArrayLike, tick: int) -> fran.FranState:
         """The readings with one snapshot more; the ticks in between count as missing."""
         state = self._fran
         if self._observed is not None:
@@ -169,7 +177,8 @@ class Publisher:
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
         ready: list[tuple[int, int]] = []
         skipped: list[Skipped] = []
-        for tick, stale, reason in aged.availability(self.plan):
+        for tick, stale, missing in aged.availability(self.plan):
+            reason = missing or self._quiet(tick)
             if reason:
                 skipped.append(Skipped(tick, reason))
             else:
@@ -201,11 +210,20 @@ class Publisher:
         exact = source.answers(self.plan, [reserved.tick for reserved in granted]) if granted else ()
         outputs = []
         for reserved, answer in zip(granted, exact, strict=True):
-            output = fran.noisy(self.plan, answer, stale[reserved.tick], self._randomness)
+            level = self._level(reserved.tick)
+            output = fran.noisy(self.plan, answer, stale[reserved.tick], self._randomness, epsilon_c=level)
             outputs.append((reserved, self._output(reserved, output)))
         releases.extend(Release.of(done) for done in self._ledger.commit_many(outputs))
         if refusal is not None:
             raise refusal
+
+    def _level(self, tick: int) -> float | None:
+        """The noise level of a tick, where the plan has a schedule."""
+        return None if self.plan.schedule is None else self.plan.level(tick)
+
+    def _quiet(self, tick: int) -> str:
+        """Why the schedule publishes nothing at a tick, or nothing."""
+        return "" if self._level(tick) != 0.0 else "the plan's schedule publishes nothing at this tick"
 
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
         ages = self.plan.ages
@@ -257,70 +275,36 @@ class Publisher:
         """The admissibility rule; runs inside the ledger's transaction."""
         stale = int(request.detail)
         state = self.accountant.start() if last is None else self.accountant.restore(last["accountant"])
-        fresh = self.accountant.release(state, request.tick, stale=stale > 0)
+        level = self._level(request.tick)
+        fresh = self.accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
         kept = {"releases": 0, "stale": 0, "cost": 0.0} if last is None else last
         kept = {**kept, "releases": int(kept["releases"]) + 1, "stale": max(stale, int(kept["stale"]))}
         charge = {
             "present": self.accountant.leakage(fresh).epsilon,
             "peak": self.accountant.peak(fresh),
-            "event": self._event(kept),
+            "event": self._records.event(kept),
             "algorithm": ALGORITHM,
         }
+        if level is not None:
+            charge["epsilon_c"] = level
         if self.limits["lifetime_limit"] is not None:
-            charge["lifetime"] = self._lifetime(kept)
+            charge["lifetime"] = self._records.lifetime(kept)
         # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
         self._check("budget", charge["peak"], lambda: self.accountant.leakage(state, request.tick).epsilon)
-        self._check("event_limit", charge["event"], lambda: 0.0 if last is None else self._event(last))
+        self._check("event_limit", charge["event"], lambda: 0.0 if last is None else self._records.event(last))
         self._check(
-            "lifetime_limit", charge.get("lifetime", 0.0), lambda: 0.0 if last is None else self._lifetime(last)
+            "lifetime_limit", charge.get("lifetime", 0.0), lambda: 0.0 if last is None else self._records.lifetime(last)
         )
         cost = float(kept["cost"]) + self.accountant.history_cost()
         return Admission({**kept, "accountant": fresh.to_dict(), "cost": cost}, charge)
-
-    def _event(self, kept: dict[str, Any]) -> float:
-        """Plain epsilon-DP of the record that was read most, under this plan and earlier ones."""
-        own = self.accountant.event_level(int(kept["stale"])) if int(kept["releases"]) else 0.0
-        earlier = kept.get("earlier")
-        if earlier is None:
-            return own
-        return round_up(own + earlier["event"]) if earlier["overlap"] else max(own, float(earlier["event"]))
-
-    def _lifetime(self, kept: dict[str, Any]) -> float:
-        """What all releases, under this plan and earlier ones, tell of one record."""
-        earlier = kept.get("earlier") or {"releases": 0, "slice": 0.0, "overlap": False}
-        releases = int(kept["releases"]) + int(earlier["releases"])
-        if not releases:
-            return 0.0
-        rest = (int(kept["stale"]), float(earlier["slice"]), bool(earlier["overlap"]))
-        for_ever = self._lifetime_for_ever(*rest)
-        limit = self.limits["lifetime_limit"]
-        if limit is not None and for_ever <= limit:
-            return for_ever
-        stale, cost, overlap = rest
-        return min(for_ever, self.accountant.lifetime(releases, stale=stale, earlier=cost, overlap=overlap))
-
-    def _lifetime_for_ever(self, stale: int, earlier: float, overlap: bool) -> float:
-        key = (stale, earlier, overlap)
-        if key not in self._lifetimes:
-            self._lifetimes[key] = self.accountant.lifetime(None, stale=stale, earlier=earlier, overlap=overlap)
-        return self._lifetimes[key]
-
-    @cached_property
-    def _lifetimes(self) -> dict[tuple[int, float, bool], float]:
-        return {}
 
     def _check(self, name: str, value: float, spent_now: Callable[[], float]) -> None:
         limit = self.limits[name]
         if limit is None or value <= limit:
             return
         spent = spent_now()
-        words = {
-            "budget": "the leakage of the present",
-            "event_limit": "the plain epsilon-DP of a record",
-            "lifetime_limit": "what all releases tell of a record",
-        }
         raise BudgetExceeded(
-            f"{self.dataset}: a release would bring {words[name]} to {shown(value)}, above its limit {limit:g} "
+            f"{self.dataset}: a release would bring {LIMITED[name]} to {shown(value)}, above its limit {limit:g} "
             f"(now {shown(spent)}); this release was not made",
             limit_name=name,
             spent=spent,
@@ -350,10 +334,10 @@ class Publisher:
             now = 0.0 if state is None else self.accountant.leakage(state, time).epsilon
             left["budget"] = max(0.0, self.limits["budget"] - now)
         if self.limits["event_limit"] is not None:
-            used = 0.0 if last is None else self._event(last)
+            used = 0.0 if last is None else self._records.event(last)
             left["event_limit"] = max(0.0, self.limits["event_limit"] - used)
         if self.limits["lifetime_limit"] is not None:
-            used = 0.0 if last is None else self._lifetime(last)
+            used = 0.0 if last is None else self._records.lifetime(last)
             left["lifetime_limit"] = max(0.0, self.limits["lifetime_limit"] - used)
         return left
 
@@ -371,9 +355,9 @@ class Publisher:
             "newest_tick": counts.newest_tick,
             "limits": dict(self.limits),
             "present": 0.0 if state is None else self.accountant.leakage(state).epsilon,
-            "event_level": self._event(kept),
+            "event_level": self._records.event(kept),
             "group_level": earlier + self.accountant.group_level(int(kept["releases"])) * bool(kept["releases"]),
-            "lifetime": self._lifetime(kept),
+            "lifetime": self._records.lifetime(kept),
             "guarantee": self.guarantee(),
         }
 
@@ -400,22 +384,8 @@ class Publisher:
         accountant = Accountant(plan)
 
         def carry(last: dict[str, Any] | None, last_tick: int | None, _: Any) -> Admission:
-            state = accountant.start(from_tick - 1)
-            fresh: dict[str, Any] = {"releases": 0, "stale": 0, "cost": 0.0}
-            if last is None:
-                return Admission({**fresh, "accountant": state.to_dict()}, {"present": 0.0})
-            old = self.accountant.restore(last["accountant"])
-            cost = float(last["cost"])
-            if cost > 0:
-                if plan.chain == self.plan.chain:
-                    cost = min(cost, self.accountant.largest(old))
-                passed = from_tick - 1 - old.tick
-                state = accountant.resume(cost, from_tick - 1, self.accountant.newest_depth(old) + passed)
-                fresh["earlier"] = earlier_costs(
-                    self.plan, self.accountant, self._event(last), last, old.tick, plan, from_tick
-                )
-            carried = {**fresh, "accountant": state.to_dict(), "cost": last["cost"]}
-            return Admission(carried, {"present": accountant.leakage(state).epsilon})
+            old = Carried(self.plan, self.accountant, 0.0 if last is None else self._records.event(last), last)
+            return carried(old, plan, accountant, from_tick)
 
         self._ledger.change_plan(
             self.dataset,

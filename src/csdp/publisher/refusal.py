@@ -11,6 +11,12 @@ from csdp.plan import Plan
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
+#: What each limit of a dataset limits.
+LIMITED = {
+    "budget": "the leakage of the present",
+    "event_limit": "the plain epsilon-DP of a record",
+    "lifetime_limit": "what all releases tell of a record",
+}
 
 
 def explained(
