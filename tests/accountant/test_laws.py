@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import csdp
 from csdp.accountant import Accountant, State
 from csdp.plan import Plan
 
@@ -216,7 +217,12 @@ def test_consecutive_histories_agree_with_the_general_rule(system: System, count
     slow = accountant.start()
     for tick in range(1, count + 1):
         slow = accountant._add(slow, tick, stale=False)
-    assert accountant.leakage(quick).epsilon == pytest.approx(accountant._leakage(slow, 0).epsilon, rel=1e-9)
+    general = accountant._leakage(slow, 0).epsilon
+    if count == 1:  # a single release takes its exact leakage where that is smaller
+        plan = system.plan()
+        asked = {"ages": plan.ages, "epsilon_c": plan.epsilon_c, "adversary": plan.adversary}
+        general = min(general, csdp.leakage(plan.chain, plan.query, **asked).epsilon)
+    assert accountant.leakage(quick).epsilon == pytest.approx(general, rel=1e-9)
 
 
 @given(systems(kinds=("smooth", "skewed", "zeros"), oldest=2, sizes=((1, 2), (1, 3), (2, 2))), GAPS, st.data())

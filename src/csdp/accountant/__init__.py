@@ -10,19 +10,19 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.unit import Cost, Unit
-from csdp.chain import Family, Model
+from csdp.accountant.state import State, movement, raised, read
+from csdp.accountant.unit import PEAK_STEPS, Unit, units_of
+from csdp.chain import Family
 from csdp.errors import CsdpError, InputError
-from csdp.leakage import Leakage, Part, Setting, leakage, round_up
+from csdp.leakage import Leakage, leakage, round_up
 from csdp.plan import Plan
-from csdp.queries import FoldQuery
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,37 +30,8 @@ __all__ = ["Accountant", "State"]
 
 #: Ticks after which a history that has not settled is answered by the cap.
 _LONGEST = 2000
-#: A release whose reading is not finished: how many ticks ago, whether stale, its noise level as a share of the plan's.
-Pending = tuple[int, bool, float]
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """What the accountant remembers after a tick.
-
-    `slices[u]` is the state of unit u at the slice `tick - behind[u]`, the newest one that is finished there: `pending`
-    releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at consecutive ticks,
-    all as planned, are the whole history (None where it is another), so that equal histories share their work.
-    """
-
-    tick: int
-    behind: tuple[int, ...]
-    slices: tuple[Floats, ...]
-    pending: tuple[Pending, ...] = ()
-    consecutive: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a ledger: a count where that says all, else the numbers."""
-        if self.consecutive is not None:
-            return {"tick": self.tick, "consecutive": self.consecutive}
-        packed = [base64.b64encode(np.ascontiguousarray(s, dtype="<f8").tobytes()).decode() for s in self.slices]
-        return {
-            "tick": self.tick,
-            "behind": list(self.behind),
-            "sizes": [int(s.shape[0]) for s in self.slices],
-            "slices": packed,
-            "pending": [list(entry) for entry in self.pending],
-        }
+#: Joint states up to which the exact leakage of a first release is followed while it ages.
+EXACT_LATER = 1024
 
 
 class Accountant:
@@ -90,12 +61,13 @@ class Accountant:
         self._settled = False
         self._known: dict[int, Leakage] = {}
         self._peaks: dict[int, float] = {}
+        self._single: dict[int, Leakage | None] = {}
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
         """The distinct components of the models."""
         models = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
-        return tuple(unit for model in models for unit in _units(model, self.plans, self._kind))
+        return tuple(unit for model in models for unit in units_of(model, self.plans, self._kind))
 
     # ---- the rule ------------------------------------------------------------------------------------------------
 
@@ -138,7 +110,7 @@ class Accountant:
         slices, behind = [], []
         for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
             oldest = unit.ages[-1]
-            moved, here = _read(unit, given, depth + passed, pending, oldest, oldest + passed)
+            moved, here = read(unit, given, depth + passed, pending, oldest, oldest + passed)
             slices.append(moved)
             behind.append(here)
         window = max(unit.ages[-1] - unit.ages[0] for unit in self.units)
@@ -152,7 +124,28 @@ class Accountant:
             raise InputError(f"accountant: tick {tick} lies before tick {state.tick}, the newest that is charged")
         if state.consecutive is not None and passed == 0:
             return self._consecutive_leakage(state.consecutive)
-        return self._leakage(state, passed)
+        return self._sharper(self._leakage(state, passed), state, passed)
+
+    def _sharper(self, answer: Leakage, state: State, passed: int) -> Leakage:
+        """After a first release, as planned, the exact leakage of that one release where it is smaller."""
+        if state.consecutive != 1 or len(self.plans) > 1 or self._kind != "auto":
+            return answer
+        one = self._single_release(passed)
+        return one if one is not None and one.epsilon <= answer.epsilon else answer
+
+    def _single_release(self, passed: int) -> Leakage | None:
+        """The leakage of one release some ticks after it; None where it takes more than it is worth."""
+        if passed and any(unit.model.size > EXACT_LATER for unit in self.units):
+            return None
+        if passed not in self._single:
+            plan = self.plan
+            ages = [age + passed for age in plan.ages]
+            try:
+                answer = leakage(plan.chain, plan.query, ages=ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
+            except CsdpError:
+                answer = None
+            self._single[passed] = answer
+        return self._single[passed]
 
     def peak(self, state: State) -> float:
         """The largest leakage of the present, now and at every later tick if nothing more is published.
@@ -168,10 +161,25 @@ class Accountant:
         return self._peaks[at]
 
     def _peak(self, state: State) -> float:
+        if state.consecutive == 1 and len(self.plans) == 1 and self._kind == "auto":
+            worst = self.leakage(state).epsilon
+            for later in range(1, PEAK_STEPS + 1):
+                if self._fading(state, later) <= worst:
+                    return worst
+                worst = max(worst, self.leakage(state, state.tick + later).epsilon)
+            return max(worst, self._fading(state, PEAK_STEPS + 1))
         worst = 0.0
         for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
-            moved, here = _read(unit, given, depth, state.pending, 0, unit.ages[-1])
+            moved, here = read(unit, given, depth, state.pending, 0, unit.ages[-1])
             worst = max(worst, unit.peak(moved, here))
+        return round_up(worst)
+
+    def _fading(self, state: State, later: int) -> float:
+        """What the largest entry of a state tells some ticks later; never grows from there on."""
+        worst = 0.0
+        for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
+            moved, here = read(unit, given, depth, state.pending, 0, unit.ages[-1])
+            worst = max(worst, unit.fading(moved, here + later))
         return round_up(worst)
 
     def _consecutive_leakage(self, count: int) -> Leakage:
@@ -179,14 +187,15 @@ class Accountant:
         self._after_consecutive(count)
         at = min(count, len(self._consecutive) - 1)
         if at not in self._known:
-            self._known[at] = self._leakage(self._consecutive[at], 0)
+            found = self._consecutive[at]
+            self._known[at] = self._sharper(self._leakage(found, 0), found, 0)
         return self._known[at]
 
     def _leakage(self, state: State, passed: int) -> Leakage:
         pending = tuple((ago + passed, old, share) for ago, old, share in state.pending)
         worst, why = 0.0, str(self.units[0].kind)
         for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
-            moved, here = _read(unit, given, depth + passed, pending, 0, unit.ages[-1] + passed)
+            moved, here = read(unit, given, depth + passed, pending, 0, unit.ages[-1] + passed)
             value, bound = unit.leakage(moved, here)
             if value > worst:
                 worst, why = value, bound
@@ -223,19 +232,7 @@ class Accountant:
             raise InputError(f"after: {releases!r} releases given; a whole number, 1 or more")
         if state is not None and state != self._kind:
             return Accountant(self.plan, also=self.plans[1:], state=state).after(releases)
-        answer = self.leakage(self._after_consecutive(releases))
-        if releases > 1 or len(self.plans) > 1 or self._kind != "auto":
-            return answer
-        try:
-            one = self._single_release
-        except CsdpError:
-            return answer
-        return one if one.epsilon <= answer.epsilon else answer
-
-    @cached_property
-    def _single_release(self) -> Leakage:
-        plan = self.plan
-        return leakage(plan.chain, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
+        return self.leakage(self._after_consecutive(releases))
 
     def _after_consecutive(self, releases: int) -> State:
         """The state after n consecutive releases; computed once, kept to its limit."""
@@ -246,7 +243,7 @@ class Accountant:
             fresh = self._add(replace(last, consecutive=None), last.tick + 1, stale=False)
             n = len(self._consecutive)
             self._consecutive.append(replace(fresh, consecutive=n))
-            moved = _movement(last.slices, fresh.slices)
+            moved = movement(last.slices, fresh.slices)
             if n > 1 + max(unit.ages[-1] for unit in self.units) and moved < 1e-6:
                 self._settle(moved)
         at = min(releases, len(self._consecutive) - 1)
@@ -258,7 +255,7 @@ class Accountant:
         last = self._consecutive[-1]
         for factor in (4, 32, 256, 2048):
             excess = max(moved, 1e-11) * factor
-            above = replace(last, slices=tuple(_raised(s, excess) for s in last.slices), consecutive=None)
+            above = replace(last, slices=tuple(raised(s, excess) for s in last.slices), consecutive=None)
             following = self._add(above, last.tick + 1, stale=False)
             if all((f <= a).all() for f, a in zip(following.slices, above.slices, strict=True)):
                 self._consecutive.append(replace(above, tick=last.tick + 1, consecutive=len(self._consecutive)))
@@ -267,14 +264,31 @@ class Accountant:
 
     def limit(self) -> Leakage:
         """Leakage of the present in the long run, releasing at every tick for ever."""
+        settled = self.long_run()
+        if settled is not None:
+            return self.leakage(settled)
+        worst, why = max((unit.cap(unit.ages[0]) for unit in self.units), key=lambda cap: cap[0])
+        return self._answer(worst, why)
+
+    def long_run(self) -> State | None:
+        """A state that one more release at the next tick does not raise; None where none was found."""
         for n in range(1, _LONGEST):
             self._after_consecutive(n)
             if self._settled:
-                return self.leakage(self._consecutive[-1])
+                return self._consecutive[-1]
             if all(unit.kind == "cap" for unit in self.units):
                 break
-        worst, why = max((unit.cap(unit.ages[0]) for unit in self.units), key=lambda cap: cap[0])
-        return self._answer(worst, why)
+        return None
+
+    def ceiling(self, releases: int | None = None) -> float:
+        """The largest leakage of the present at any moment, of n releases at consecutive ticks or of no end of them.
+
+        This is what a budget has to allow: quiet ticks after the last release may raise the leakage before it falls.
+        """
+        if releases is not None:
+            return max(self.after(releases).epsilon, self.peak(self._after_consecutive(releases)))
+        settled = self.long_run()
+        return self.limit().epsilon if settled is None else max(self.limit().epsilon, self.peak(settled))
 
     def lifetime(
         self, releases: int | None = None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
@@ -317,7 +331,7 @@ class Accountant:
         """The worst log ratio of the history given any two values of the newest slice it touches."""
         worst = 0.0
         for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
-            moved, _ = _read(unit, given, depth, state.pending, 0, unit.ages[-1])
+            moved, _ = read(unit, given, depth, state.pending, 0, unit.ages[-1])
             worst = max(worst, float(moved.max()))
         return worst
 
@@ -349,77 +363,3 @@ class Accountant:
             raise InputError("accountant: the recorded state belongs to another chain or plan")
         pending = tuple((int(ago), bool(stale), float(share)) for ago, stale, share in content["pending"])
         return State(int(content["tick"]), tuple(int(d) for d in content["behind"]), slices, pending)
-
-
-def _read(
-    unit: Unit, given: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
-) -> tuple[Floats, int]:
-    """Add what pending releases read at depths least <= depth < below, oldest first; a release `ago` ticks old read,
-    at age a, the slice that is `ago + a` before now.
-    """
-    reads = [
-        (ago + age, age, stale, share)
-        for ago, stale, share in pending
-        for age in unit.ages
-        if least <= ago + age < below
-    ]
-    for depth, age, stale, share in sorted(reads, reverse=True):
-        # Only after a change of plan can a release read behind the state; that part is then charged where the state is.
-        back = depth > behind
-        moved = unit.forward_in_time(given, 0 if back else behind - depth)
-        given = unit.add(moved, age, stale=stale, behind=back, share=share)
-        behind = min(behind, depth)
-    return given, behind
-
-
-def _raised(state: Floats, excess: float) -> Floats:
-    """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
-    apart = 1.0 - np.eye(state.shape[0]) if state.shape[0] > 1 else np.ones((1, 1))
-    return np.asarray(state + excess * float(state.max()) * apart)
-
-
-def _movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
-    """Largest change of a state, relative to its largest entry."""
-    return max(float(np.abs(a - b).max() / max(b.max(), 1e-300)) for a, b in zip(before, after, strict=True))
-
-
-def _units(model: Model, plans: Sequence[Plan], kind: str) -> list[Unit]:
-    """The distinct components with their costs; components that are alike are counted once."""
-    settings = [
-        Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
-        for plan in plans
-    ]
-    labels = np.unique(np.column_stack([s.labels for s in settings]), axis=0, return_inverse=True)[1].ravel()
-    units = []
-    for members, _ in model.alike(labels):
-        parts = [Part(setting, members) for setting in settings]
-        ages = [plan.ages[i] for plan in plans for i in members]
-        costs = [_cost(part) for part in parts]
-        units.append(Unit(parts[0].model, ages=ages, costs=costs, adversary=plans[0].adversary, kind=kind))
-    return units
-
-
-def _cost(part: Part) -> Cost:
-    """The cost of one plan in one component: whole, and per age where the query is a sum."""
-    setting = part.setting
-    query, table = setting.query, setting.model.value_table
-    s, m = len(part.members), setting.model.states
-    ages = [setting.ages[i] for i in part.members]
-    if part.model.size > 1024:
-        return Cost(part.alpha, {}, 0.0)
-    states = np.array(np.unravel_index(np.arange(part.model.size), (m,) * s)).T
-    if not isinstance(query, FoldQuery):
-        if len(set(ages)) > 1:
-            return Cost(part.alpha, {}, 0.0)
-        return Cost(part.alpha, {ages[0]: tuple(part.custom_answers())}, setting.epsilon_c / setting.scale)
-    parts = query.parts(table, part.members)
-    chosen = parts[np.arange(s), states]  # (snapshots, s, d)
-    rate = setting.epsilon_c / (setting.scale * query.divisor(table))
-    if query.fold == "sum":
-        old = np.asarray(ages)
-        by_age: dict[int, tuple[Floats, ...]] = {a: (chosen[:, old == a].sum(axis=1),) for a in set(ages)}
-        return Cost(part.alpha, by_age, rate)
-    if len(set(ages)) > 1:
-        return Cost(part.alpha, {}, 0.0)
-    folded = chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1)
-    return Cost(part.alpha, {ages[0]: tuple(part.variants(folded))}, rate)

@@ -16,8 +16,11 @@ from csdp.accountant.metric import FlowSolver, step_back
 from csdp.aging import Adversary
 from csdp.chain import CoupledChain, Model
 from csdp.errors import TooLargeError
+from csdp.leakage import Part, Setting
 from csdp.leakage.bounds import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
 from csdp.leakage.lineage import lineage
+from csdp.plan import Plan
+from csdp.queries import FoldQuery
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal["metric", "scalar", "contraction", "cap"]
@@ -184,14 +187,16 @@ class Unit:
         if self.kind != "metric":
             return worst
         for later in range(steps + 1, steps + 1 + PEAK_STEPS):
-            ceiling = self._ceiling(state, later)
+            ceiling = self.fading(state, later)
             if ceiling <= worst:
                 return worst
             worst = max(worst, self.leakage(state, later)[0])
-        return max(worst, self._ceiling(state, steps + 1 + PEAK_STEPS))
+        return max(worst, self.fading(state, steps + 1 + PEAK_STEPS))
 
-    def _ceiling(self, state: Floats, steps: int) -> float:
+    def fading(self, state: Floats, steps: int) -> float:
         """What the largest entry of a state tells; never grows with `steps`."""
+        if self.kind in {"cap", "contraction"} or steps == 0 or state.max() <= 0:
+            return self.leakage(state, steps)[0]
         return min(self._pairs(steps).profile(float(state.max())) * (1 + 1e-12), self.cap(steps)[0])
 
     def _neighbour_distance(self, state: Floats) -> float:
@@ -265,3 +270,45 @@ def _supremum(rule: object, cost: float) -> float:
         if cost + float(rule(above)) <= above:
             return above
     return math.inf
+
+
+def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[Unit]:
+    """The distinct components with their costs; components that are alike are counted once."""
+    settings = [
+        Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
+        for plan in plans
+    ]
+    labels = np.unique(np.column_stack([s.labels for s in settings]), axis=0, return_inverse=True)[1].ravel()
+    units = []
+    for members, _ in model.alike(labels):
+        parts = [Part(setting, members) for setting in settings]
+        ages = [plan.ages[i] for plan in plans for i in members]
+        costs = [_cost(part) for part in parts]
+        units.append(Unit(parts[0].model, ages=ages, costs=costs, adversary=plans[0].adversary, kind=kind))
+    return units
+
+
+def _cost(part: Part) -> Cost:
+    """The cost of one plan in one component: whole, and per age where the query is a sum."""
+    setting = part.setting
+    query, table = setting.query, setting.model.value_table
+    s, m = len(part.members), setting.model.states
+    ages = [setting.ages[i] for i in part.members]
+    if part.model.size > 1024:
+        return Cost(part.alpha, {}, 0.0)
+    states = np.array(np.unravel_index(np.arange(part.model.size), (m,) * s)).T
+    if not isinstance(query, FoldQuery):
+        if len(set(ages)) > 1:
+            return Cost(part.alpha, {}, 0.0)
+        return Cost(part.alpha, {ages[0]: tuple(part.custom_answers())}, setting.epsilon_c / setting.scale)
+    parts = query.parts(table, part.members)
+    chosen = parts[np.arange(s), states]  # (snapshots, s, d)
+    rate = setting.epsilon_c / (setting.scale * query.divisor(table))
+    if query.fold == "sum":
+        old = np.asarray(ages)
+        by_age: dict[int, tuple[Floats, ...]] = {a: (chosen[:, old == a].sum(axis=1),) for a in set(ages)}
+        return Cost(part.alpha, by_age, rate)
+    if len(set(ages)) > 1:
+        return Cost(part.alpha, {}, 0.0)
+    folded = chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1)
+    return Cost(part.alpha, {ages[0]: tuple(part.variants(folded))}, rate)

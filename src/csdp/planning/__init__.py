@@ -1,6 +1,7 @@
 """Planning: from an error target or a budget to ages and noise."""
 
+from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.frontier import Frontier, Point, frontier
 from csdp.planning.search import EVENT_LIMIT, Found, find_plan
 
-__all__ = ["EVENT_LIMIT", "Found", "Frontier", "Point", "find_plan", "frontier"]
+__all__ = ["EVENT_LIMIT", "DynamicPlan", "Found", "Frontier", "Point", "dynamic_plan", "find_plan", "frontier"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -70,8 +71,11 @@ class Curves:
         """The certified leakage of the present at a noise level: the largest over the models."""
         self.evaluations += 1
         if self._releases != 1:
+            # What a budget has to allow is the largest leakage at any moment, also after the last release.
             accountant = Accountant(self.plan(epsilon_c))
-            return accountant.limit() if self._releases == "continual" else accountant.after(self._releases)
+            count = None if self._releases == "continual" else self._releases
+            last = accountant.limit() if count is None else accountant.after(count)
+            return replace(last, epsilon=accountant.ceiling(count))
         answers = []
         for i, setting in enumerate(self._settings):
             moved = setting.at(epsilon_c)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from csdp.accountant import Accountant
 from csdp.aging import Adversary
 from csdp.chain import Family, Model
 from csdp.errors import InfeasibleError, InputError
@@ -285,6 +286,8 @@ def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Fou
     note = ""
     if target >= error.no_data:
         note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
+    if question.releases == 1 and question.budget is not None and Accountant(plan).ceiling(1) > question.budget:
+        note = "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
     evaluated = [curves for curves in tried if curves.evaluations]
     return Found(
         plan,

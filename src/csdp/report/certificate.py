@@ -15,8 +15,6 @@ from csdp.publisher import Publisher, Skipped
 from csdp.report.words import KNOWS
 
 SCHEMA = "csdp/certificate/1"
-#: Consecutive releases after which a history that settles has settled.
-_LONG = 2000
 
 
 @dataclass(frozen=True)
@@ -133,10 +131,7 @@ def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
     if publisher.plan.stale_limit:
         # Late readings cost more than planned ones, but nothing that was read is newer than the smallest age.
         return max(unit.cap(unit.ages[0])[0] for unit in accountant.units)
-    limit = accountant.limit().epsilon
-    if all(unit.kind == "cap" for unit in accountant.units):
-        return limit
-    return max(limit, accountant.peak(accountant.restore({"tick": _LONG, "consecutive": _LONG})))
+    return accountant.ceiling()
 
 
 def _assumptions(publisher: Publisher, now: Leakage | None) -> tuple[str, ...]:

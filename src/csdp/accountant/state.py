@@ -1,0 +1,79 @@
+"""What the accountant remembers, and how releases that are still being read add to it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.accountant.unit import Unit
+
+Floats = npt.NDArray[np.float64]
+
+#: A release whose reading is not finished: how many ticks ago, whether stale, its noise level as a share of the plan's.
+Pending = tuple[int, bool, float]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What the accountant remembers after a tick.
+
+    `slices[u]` is the state of unit u at the slice `tick - behind[u]`, the newest one that is finished there: `pending`
+    releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at consecutive ticks,
+    all as planned, are the whole history (None where it is another), so that equal histories share their work.
+    """
+
+    tick: int
+    behind: tuple[int, ...]
+    slices: tuple[Floats, ...]
+    pending: tuple[Pending, ...] = ()
+    consecutive: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a ledger: a count where that says all, else the numbers."""
+        if self.consecutive is not None:
+            return {"tick": self.tick, "consecutive": self.consecutive}
+        packed = [base64.b64encode(np.ascontiguousarray(s, dtype="<f8").tobytes()).decode() for s in self.slices]
+        return {
+            "tick": self.tick,
+            "behind": list(self.behind),
+            "sizes": [int(s.shape[0]) for s in self.slices],
+            "slices": packed,
+            "pending": [list(entry) for entry in self.pending],
+        }
+
+
+def read(
+    unit: Unit, given: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
+) -> tuple[Floats, int]:
+    """Add what pending releases read at depths least <= depth < below, oldest first; a release `ago` ticks old read,
+    at age a, the slice that is `ago + a` before now.
+    """
+    reads = [
+        (ago + age, age, stale, share)
+        for ago, stale, share in pending
+        for age in unit.ages
+        if least <= ago + age < below
+    ]
+    for depth, age, stale, share in sorted(reads, reverse=True):
+        # Only after a change of plan can a release read behind the state; that part is then charged where the state is.
+        back = depth > behind
+        moved = unit.forward_in_time(given, 0 if back else behind - depth)
+        given = unit.add(moved, age, stale=stale, behind=back, share=share)
+        behind = min(behind, depth)
+    return given, behind
+
+
+def raised(state: Floats, excess: float) -> Floats:
+    """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
+    apart = 1.0 - np.eye(state.shape[0]) if state.shape[0] > 1 else np.ones((1, 1))
+    return np.asarray(state + excess * float(state.max()) * apart)
+
+
+def movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
+    """Largest change of a state, relative to its largest entry."""
+    return max(float(np.abs(a - b).max() / max(b.max(), 1e-300)) for a, b in zip(before, after, strict=True))

@@ -1,0 +1,169 @@
+"""Dynamic noise: a level for every tick, certified by the accountant, carried out by the gate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import csdp
+from accountant.brute import history_leakage
+from accountant.systems import Asked
+from csdp.accountant import Accountant
+from csdp.errors import InfeasibleError, InputError
+from csdp.plan import Plan, Schedule
+from csdp.planning import dynamic_plan
+
+PAIR = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+SKEWED = csdp.CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]])
+
+
+def truth(chain: csdp.CoupledChain, age: int, levels: list[float], moment: int) -> float:
+    """Brute force over all output histories up to a moment."""
+    s, m = chain.sequences, chain.states
+    asked = Asked("mean", s, m)
+    told = [asked.told(t, (age,) * s, e) for t, e in enumerate(levels, start=1) if e > 0 and t <= moment]
+    return history_leakage(chain.kernel(), s, m, told, moment)
+
+
+@pytest.mark.parametrize("weights", [None, [1, 4, 1], [1, 0, 1]], ids=["equal", "one matters", "one is left out"])
+@pytest.mark.parametrize(("chain", "age", "budget"), [(PAIR, 1, 0.25), (SKEWED, 1, 0.9), (SKEWED, 2, 0.5)])
+def test_a_schedule_never_passes_its_budget(
+    chain: csdp.CoupledChain, age: int, budget: float, weights: list[float] | None
+) -> None:
+    found = dynamic_plan(chain, csdp.Mean(), ages=age, budget=budget, horizon=3, weights=weights)
+    assert max(found.leakage) <= budget
+    assert found.mse <= found.constant_mse
+    for moment in range(1, 6):  # quiet ticks after the last release count as well
+        assert truth(chain, age, list(found.levels), moment) <= budget + 1e-12
+
+
+def test_for_one_binary_sequence_the_charge_is_the_truth_and_less_would_be_wrong() -> None:
+    levels = [0.6, 0.2, 0.5]
+    accountant = Accountant(Plan(SKEWED, csdp.Mean(), 1, 0.6))
+    state, half = accountant.start(0), accountant.start(0)
+    for tick, level in enumerate(levels, start=1):
+        state = accountant.release(state, tick, epsilon_c=level)
+        half = accountant.release(half, tick, epsilon_c=level / 2)
+        exact = truth(SKEWED, 1, levels, tick)
+        assert accountant.leakage(state).epsilon == pytest.approx(exact, rel=1e-6)
+        assert accountant.leakage(half).epsilon < exact
+
+
+@given(
+    st.lists(st.floats(0.05, 2.0), min_size=1, max_size=3),
+    st.floats(0.02, 0.6),
+    st.floats(0.02, 0.6),
+    st.integers(1, 2),
+    st.booleans(),
+)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_any_levels_are_charged_at_least_their_truth(
+    levels: list[float], up: float, down: float, age: int, stale: bool
+) -> None:
+    chain = csdp.CoupledChain([[0.7, 0.3], [0.4, 0.6]], [[1 - up, up], [down, 1 - down]])
+    for kind in ("auto", "scalar"):
+        accountant = Accountant(Plan(chain, csdp.Mean(), age, max(levels)), state=kind)
+        state = accountant.start(0)
+        for tick, level in enumerate(levels, start=1):
+            state = accountant.release(state, tick, epsilon_c=level, stale=stale)
+            state = accountant.restore(json.loads(json.dumps(state.to_dict())))
+        exact = truth(chain, age, levels, len(levels))
+        assert accountant.leakage(state).epsilon >= exact * (1 - 1e-12)
+        assert accountant.peak(state) >= truth(chain, age, levels, len(levels) + 1) * (1 - 1e-12)
+
+
+def test_a_plan_for_ever_spends_more_at_first_and_is_never_refused(tmp_path: Path) -> None:
+    found = dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25)
+    assert found.levels[0] > 1.2 * found.constant_level
+    assert found.plan.schedule is not None
+    assert found.plan.schedule.then == found.constant_level
+    states = PAIR.simulate(60, seed=3)
+    with csdp.Publisher(found.plan, dataset="d", ledger=tmp_path / "l.db", budget=0.25) as publisher:
+        batch = publisher.publish(csdp.Panel.from_states(states))
+    assert len(batch) == 59
+    assert max(release.epsilon_s for release in batch) <= 0.25
+
+
+def test_the_gate_draws_the_noise_of_each_tick_and_charges_it(tmp_path: Path) -> None:
+    chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+    schedule = Schedule((4.0, 0.25) * 400, start=1)
+    plan = Plan(chain, csdp.Mean(), 1, 4.0, schedule=schedule)
+    states = np.zeros((801, 1), dtype=np.int8)
+    with pytest.warns(csdp.errors.UnsafeRandomnessWarning):
+        opened = csdp.Publisher(plan, dataset="d", ledger=tmp_path / "l.db", unsafe_seed=5)
+    with opened as publisher:
+        batch = publisher.publish(csdp.Panel.from_states(states))
+        assert len(batch) == 800
+        noise = np.array([release.values[0] for release in batch])
+        publisher.push([0], time=801)
+        quiet = publisher.push([0], time=802)
+        assert isinstance(quiet, csdp.Skipped)
+        assert "schedule publishes nothing" in quiet.reason
+        accountant, state, charged = Accountant(plan), Accountant(plan).start(0), []
+        for tick in (1, 2, 3):
+            state = accountant.release(state, tick, epsilon_c=schedule.level(tick))
+            charged.append(accountant.leakage(state).epsilon)
+        assert [release.epsilon_s for release in list(batch)[:3]] == charged
+    # mean of |noise| is the scale; the seed is fixed, and the two levels differ by a factor of 16
+    assert np.abs(noise[0::2]).mean() == pytest.approx(1 / 4.0, rel=0.2)
+    assert np.abs(noise[1::2]).mean() == pytest.approx(4.0, rel=0.2)
+
+
+def test_a_scheduled_plan_survives_json_and_has_its_own_digest() -> None:
+    found = dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25, horizon=3, start=7)
+    again = Plan.from_json(found.plan.to_json())
+    assert again == found.plan
+    assert again.schedule == found.plan.schedule
+    assert again.digest != found.plan.at(found.plan.epsilon_c).digest
+    assert found.records()[0]["tick"] == 7
+    assert found.plan.level(6) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"budget": 0.0}, "a positive number"),
+        ({"budget": float("nan")}, "a positive number"),
+        ({"horizon": 0}, "whole number of ticks"),
+        ({"horizon": 2, "weights": [1.0]}, "one per tick"),
+        ({"horizon": 2, "weights": [0.0, 0.0]}, "at least one above 0"),
+        ({"horizon": 2, "weights": [1.0, -1.0]}, "none negative"),
+        ({"weights": [1.0]}, "without a horizon"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, object], words: str) -> None:
+    asked = {"ages": 1, "budget": 0.25, **changes}
+    with pytest.raises(InputError, match=words):
+        dynamic_plan(PAIR, csdp.Mean(), **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("levels", [(), (0.0,), (-1.0,), (float("nan"),), (float("inf"),)])
+def test_a_schedule_needs_levels(levels: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="schedule"):
+        Schedule(levels)
+
+
+def test_a_level_above_the_plan_is_refused() -> None:
+    with pytest.raises(InputError, match="above epsilon_c"):
+        Plan(PAIR, csdp.Mean(), 1, 0.5, schedule=Schedule((0.6,)))
+    accountant = Accountant(Plan(PAIR, csdp.Mean(), 1, 0.5))
+    with pytest.raises(InputError, match="at most the plan's"):
+        accountant.release(accountant.start(), 1, epsilon_c=0.6)
+
+
+def test_a_budget_that_no_noise_meets_says_so() -> None:
+    frozen = csdp.CoupledChain([[1.0]], [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]])
+    with pytest.raises(InfeasibleError, match="even epsilon_c"):
+        dynamic_plan(frozen, csdp.Mean(), ages=0, budget=1e-7, horizon=5000, weights=[1.0] * 5000)
+
+
+def test_a_found_plan_is_admitted_by_a_publisher_with_the_same_budget(tmp_path: Path) -> None:
+    for i, budget in enumerate((0.1, 0.3)):
+        plan = csdp.find_plan(PAIR, csdp.Mean(), budget=budget, min_age=1, max_age=4, releases="continual")
+        with csdp.Publisher(plan, dataset="d", ledger=tmp_path / f"{i}.db", budget=budget) as publisher:
+            assert len(publisher.publish(csdp.Panel.from_states(PAIR.simulate(30, seed=1)))) == 30 - plan.max_age
