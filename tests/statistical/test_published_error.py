@@ -1,0 +1,72 @@
+"""What the publisher puts out is as far from the present as `mse` predicts: raw, linear estimate, and filter.
+
+Seeds are fixed. Intervals are five standard errors of batch means wide, and the same test must reject the prediction
+for a mechanism with half or twice the noise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import csdp
+from csdp.errors import UnsafeRandomnessWarning
+from csdp.utility import BayesFilter
+
+Array = NDArray[np.float64]
+
+PAIR = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.2, 0.8]])
+TICKS, BATCHES = 12_000, 40
+
+
+def published(path: Path, plan: csdp.Plan) -> tuple[Array, Array, Array]:
+    """Raw outputs, linear estimates and the truth of the same ticks."""
+    states = PAIR.simulate(TICKS + plan.max_age, seed=11)
+    with pytest.warns(UnsafeRandomnessWarning):
+        opened = csdp.Publisher(plan, dataset="d", ledger=path / "ledger.db", unsafe_seed=7)
+    with opened as publisher:
+        batch = publisher.publish(csdp.Panel.from_states(states))
+    raw = np.array([release.values for release in batch])
+    linear = np.array([release.estimate for release in batch])
+    ticks = [release.tick for release in batch]
+    return raw, linear, plan.query.evaluate(states[ticks].astype(np.intp), PAIR.value_table)
+
+
+def interval(squares: Array) -> tuple[float, float]:
+    batches = squares[: squares.size // BATCHES * BATCHES].reshape(BATCHES, -1).mean(axis=1)
+    half = 5 * float(batches.std(ddof=1)) / BATCHES**0.5
+    return float(batches.mean()) - half, float(batches.mean()) + half
+
+
+@pytest.mark.parametrize("query", [csdp.Mean(), csdp.Histogram()], ids=lambda q: q.name)
+def test_the_publisher_s_error_is_the_predicted_one(tmp_path: Path, query: csdp.Query) -> None:
+    plan = csdp.Plan(PAIR, query, 1, 3.0)
+    raw, linear, truth = published(tmp_path, plan)
+    for estimate, output in (("raw", raw), ("linear", linear)):
+        low, high = interval(((output - truth) ** 2).sum(axis=1))
+        predicted = csdp.mse(PAIR, query, ages=1, epsilon_c=3.0, estimate=estimate)  # type: ignore[arg-type]
+        assert low <= predicted.mse <= high
+        for wrong in (1.5, 6.0):
+            other = csdp.mse(PAIR, query, ages=1, epsilon_c=wrong, estimate=estimate)  # type: ignore[arg-type]
+            assert not low <= other.mse <= high, f"{estimate}: cannot tell epsilon_c 3 from {wrong}"
+
+
+def test_the_filter_of_what_was_published_is_as_exact_as_predicted(tmp_path: Path) -> None:
+    plan = csdp.Plan(PAIR, csdp.Mean(), 1, 3.0)
+    raw, linear, truth = published(tmp_path, plan)
+    observer = BayesFilter(PAIR, csdp.Mean(), age=1, scale=plan.sensitivity / plan.epsilon_c)
+    state, estimates = observer.init(), np.empty_like(raw)
+    for t, output in enumerate(raw):
+        state, estimates[t], _ = observer.step(state, output)
+    low, high = interval(((estimates - truth) ** 2).sum(axis=1))
+    predicted = csdp.mse(PAIR, csdp.Mean(), ages=1, epsilon_c=3.0, estimate="filter")
+    assert predicted.interval is not None
+    assert predicted.interval[0] <= high
+    assert predicted.interval[1] >= low
+    assert high < interval(((linear - truth) ** 2).sum(axis=1))[1]
+    worse = csdp.mse(PAIR, csdp.Mean(), ages=1, epsilon_c=1.0, estimate="filter")
+    assert worse.interval is not None
+    assert worse.interval[0] > high
