@@ -19,7 +19,19 @@ from csdp.chain import CoupledChain, Family, JointChain, Model
 from csdp.errors import InputError
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
-from csdp.queries import ENUMERATION_STATES, Custom, FoldQuery, Linear, Mean, Query, Sum, parse_query
+from csdp.queries import (
+    ENUMERATION_STATES,
+    Count,
+    Custom,
+    FoldQuery,
+    Histogram,
+    Linear,
+    Mean,
+    Query,
+    Sum,
+    parse_query,
+)
+from csdp.segments import PerGroup
 
 Floats = npt.NDArray[np.float64]
 
@@ -246,6 +258,8 @@ class Plan:
         }
         if self.schedule is not None:
             content["schedule"] = asdict(self.schedule)
+        if isinstance(self.query, PerGroup):
+            content["groups"] = [list(group) for group in self.query.groups]
         if isinstance(self.query, LatticeQuery):
             content["custom"] = self.query.fingerprint(self.model.value_table)
         if chain:
@@ -280,7 +294,7 @@ class Plan:
             models = [_model(item) for item in content["chain"]]
             return cls(
                 models[0] if len(models) == 1 else Family(models),
-                parse_query(content["query"]),
+                _query(content),
                 content["ages"],
                 content["epsilon_c"],
                 adversary=content["adversary"],
@@ -353,8 +367,19 @@ def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:
     return Schedule(tuple(map(float, content["levels"])), int(content["start"]), float(content["then"]))
 
 
+def _query(content: Mapping[str, Any]) -> Query:
+    query = parse_query(content["query"])
+    if "groups" not in content:
+        return query
+    if not isinstance(query, Sum | Count | Histogram):
+        raise InputError(f"plan: groups of a {query.name}; sum, count or histogram")
+    return PerGroup(query, tuple(tuple(group) for group in content["groups"]))
+
+
 def _query_text(query: Query) -> str:
     """A query as `parse_query` reads it; the name of a weighted sum shows only the first weights, to six digits."""
+    if isinstance(query, PerGroup):
+        return query.query.name
     return f"linear:{','.join(map(repr, query.weights))}" if isinstance(query, Linear) else query.name
 
 

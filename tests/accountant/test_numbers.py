@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -173,15 +174,19 @@ def test_a_family_counts_its_worst_member() -> None:
     assert family.lifetime(3) == pytest.approx(max(a.lifetime(3) for a in alone), rel=1e-9)
 
 
-def test_a_giant_component_falls_to_the_lineage_cap() -> None:
+def test_a_giant_component_falls_to_the_slice_cap() -> None:
     s = 40
     ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + d) % s): 0.1 for j in range(s) for d in (1, -1)}
     chain = CoupledChain(ring, SYMMETRIC)
     accountant = Accountant(Plan(chain, Mean(), 3, 0.01))
     assert [unit.kind for unit in accountant.units] == ["cap"]
     answer = accountant.after(5)
-    assert (answer.bound, answer.sound) == ("lineage", True)
-    assert answer.epsilon == pytest.approx(1.6945957, abs=1e-6)
+    assert (answer.bound, answer.sound) == ("slice", True)
+    assert answer.epsilon == pytest.approx(0.3030, abs=5e-5)  # the one step of lineage: 1.6946
+    state = accountant.release(accountant.start())
+    later = [accountant.leakage(state, tick).epsilon for tick in range(state.tick, state.tick + 6)]
+    assert all(new <= old for old, new in pairwise(later))
+    assert later[-1] < 0.03
     assert accountant.limit().epsilon == answer.epsilon
     alone = Accountant(Plan(chain, Mean(), 3, 0.01, adversary="uninformed"))
     assert alone.limit().epsilon < answer.epsilon
@@ -257,7 +262,7 @@ def test_bad_questions_say_what_is_allowed(bad: object) -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
     with pytest.raises(InputError, match="1 or more"):
         accountant.after(bad)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="'auto', 'metric' or 'scalar'"):
+    with pytest.raises(InputError, match="'auto', 'metric', 'scalar' or 'segmented'"):
         Accountant(accountant.plan, state="best")
 
 

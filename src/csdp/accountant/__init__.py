@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant.state import State, movement, raised, read
-from csdp.accountant.unit import PEAK_STEPS, Unit, units_of
+from csdp.accountant.unit import PEAK_STEPS
+from csdp.accountant.units import AnyUnit, units_of
 from csdp.chain import Family
 from csdp.errors import CsdpError, InputError
 from csdp.leakage import Leakage, leakage, round_up
@@ -49,8 +50,8 @@ class Accountant:
     """
 
     def __init__(self, plan: Plan, *, also: Sequence[Plan] = (), state: str = "auto") -> None:
-        if state not in {"auto", "metric", "scalar"}:
-            raise InputError(f"state: {state!r} given; 'auto', 'metric' or 'scalar'")
+        if state not in {"auto", "metric", "scalar", "segmented"}:
+            raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar' or 'segmented'")
         for other in also:
             if other.chain != plan.chain or other.adversary != plan.adversary:
                 raise InputError("accountant: plans released together must share the chain and the adversary")
@@ -64,7 +65,7 @@ class Accountant:
         self._single: dict[int, Leakage | None] = {}
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[AnyUnit, ...]:
         """The distinct components of the models."""
         models = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
         return tuple(unit for model in models for unit in units_of(model, self.plans, self._kind))
@@ -89,7 +90,7 @@ class Accountant:
         if tick <= state.tick:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
         if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
-            return replace(self._after_consecutive(state.consecutive + 1), tick=tick)
+            return replace(self.history(state.consecutive + 1), tick=tick)
         return self._add(state, tick, stale, share)
 
     def _share(self, epsilon_c: float | None) -> float:
@@ -154,7 +155,7 @@ class Accountant:
         """
         if state.consecutive is None:
             return self._peak(state)
-        self._after_consecutive(state.consecutive)
+        self.history(state.consecutive)
         at = min(state.consecutive, len(self._consecutive) - 1)
         if at not in self._peaks:
             self._peaks[at] = self._peak(self._consecutive[at])
@@ -184,7 +185,7 @@ class Accountant:
 
     def _consecutive_leakage(self, count: int) -> Leakage:
         """Equal histories have equal leakage: computed once."""
-        self._after_consecutive(count)
+        self.history(count)
         at = min(count, len(self._consecutive) - 1)
         if at not in self._known:
             found = self._consecutive[at]
@@ -201,6 +202,15 @@ class Accountant:
                 worst, why = value, bound
         return self._answer(worst, why)
 
+    def per_unit(self, state: State) -> list[tuple[float, str]]:
+        """The leakage of each component, or of each group of a segmented one, and what it rests on."""
+        found = []
+        for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
+            moved, here = read(unit, given, depth, state.pending, 0, unit.ages[-1])
+            value, bound = unit.leakage(moved, here)
+            found.append((round_up(value), bound))
+        return found
+
     def _answer(self, value: float, bound: str) -> Leakage:
         words = {
             "metric": "all releases so far; state kept for every pair of snapshots",
@@ -208,6 +218,8 @@ class Accountant:
             "contraction": "all releases so far, any law of the past",
             "freshness": "any number of releases: all published data is at least this old",
             "lineage": "any number of releases, any law of the past",
+            "slice": "any number of releases, any law of the past, whatever others are known",
+            "segments": "all releases so far, and the whole path of the other groups, charged through the cut",
             "none": "no bound: fresh data is published without end",
         }
         public = "which readings were missing must not depend on their values"
@@ -232,9 +244,9 @@ class Accountant:
             raise InputError(f"after: {releases!r} releases given; a whole number, 1 or more")
         if state is not None and state != self._kind:
             return Accountant(self.plan, also=self.plans[1:], state=state).after(releases)
-        return self.leakage(self._after_consecutive(releases))
+        return self.leakage(self.history(releases))
 
-    def _after_consecutive(self, releases: int) -> State:
+    def history(self, releases: int) -> State:
         """The state after n consecutive releases; computed once, kept to its limit."""
         if not self._consecutive:
             self._consecutive.append(self.start(0))
@@ -273,7 +285,7 @@ class Accountant:
     def long_run(self) -> State | None:
         """A state that one more release at the next tick does not raise; None where none was found."""
         for n in range(1, _LONGEST):
-            self._after_consecutive(n)
+            self.history(n)
             if self._settled:
                 return self._consecutive[-1]
             if all(unit.kind == "cap" for unit in self.units):
@@ -286,7 +298,7 @@ class Accountant:
         This is what a budget has to allow: quiet ticks after the last release may raise the leakage before it falls.
         """
         if releases is not None:
-            return max(self.after(releases).epsilon, self.peak(self._after_consecutive(releases)))
+            return max(self.after(releases).epsilon, self.peak(self.history(releases)))
         settled = self.long_run()
         return self.limit().epsilon if settled is None else max(self.limit().epsilon, self.peak(settled))
 
@@ -318,6 +330,10 @@ class Accountant:
 
     def history_cost(self) -> float:
         """What one release adds, at most, to the log ratio of the history under any model whatever."""
+        return self._history_cost
+
+    @cached_property
+    def _history_cost(self) -> float:
         return sum(
             plan.query.sensitivity(plan.model.sequences, plan.model.value_table) / plan.sensitivity * plan.epsilon_c
             for plan in self.plans
@@ -341,7 +357,7 @@ class Accountant:
         Used when the plan or the chain of a live dataset changes: the old history counts whole between any two
         snapshots, at the newest slice it touched, and shrinks under the new chain from there.
         """
-        slices = tuple(cost * (np.ones_like(zero) - np.eye(len(zero)) * (len(zero) > 1)) for zero in self._zeros)
+        slices = tuple(zero + cost * (1.0 - np.eye(len(zero)) * (len(zero) > 1)) for zero in self._zeros)
         return State(tick, tuple(depth for _ in self.units), slices)
 
     @property
@@ -352,7 +368,7 @@ class Accountant:
         """A state from `State.to_dict`."""
         if "consecutive" in content:
             count = int(content["consecutive"])
-            found = self._after_consecutive(count) if count else self.start()
+            found = self.history(count) if count else self.start()
             return replace(found, tick=int(content["tick"]), consecutive=count)
         slices = tuple(
             np.frombuffer(base64.b64decode(text), dtype="<f8").reshape(size, size).copy()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.unit import Unit
+from csdp.accountant.units import AnyUnit
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class State:
 
 
 def read(
-    unit: Unit, given: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
+    unit: AnyUnit, given: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
 ) -> tuple[Floats, int]:
     """Add what pending releases read at depths least <= depth < below, oldest first; a release `ago` ticks old read,
     at age a, the slice that is `ago + a` before now.
@@ -76,4 +76,6 @@ def raised(state: Floats, excess: float) -> Floats:
 
 def movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
     """Largest change of a state, relative to its largest entry."""
-    return max(float(np.abs(a - b).max() / max(b.max(), 1e-300)) for a, b in zip(before, after, strict=True))
+    # Equal entries may be infinite: a group that nothing bounds has not moved.
+    far = (np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b)) for a, b in zip(before, after, strict=True))
+    return max(float(d.max() / max(b.max(), 1e-300)) for d, b in zip(far, after, strict=True))

@@ -16,11 +16,9 @@ from csdp.accountant.metric import FlowSolver, step_back
 from csdp.aging import Adversary
 from csdp.chain import CoupledChain, Model
 from csdp.errors import TooLargeError
-from csdp.leakage import Part, Setting
 from csdp.leakage.bounds import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
 from csdp.leakage.lineage import lineage
-from csdp.plan import Plan
-from csdp.queries import FoldQuery
+from csdp.leakage.slice import slice_bound
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal["metric", "scalar", "contraction", "cap"]
@@ -31,6 +29,8 @@ METRIC_STATES = 32
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
 METRIC_SPREAD = 8
+#: Steps over which the slice cap is followed; it does not grow after that.
+SLICE_STEPS = 64
 #: Quiet ticks after a release at which the leakage of a metric state is looked at one by one.
 PEAK_STEPS = 24
 
@@ -216,7 +216,7 @@ class Unit:
         return self._present[steps]
 
     def cap(self, steps: int) -> tuple[float, str]:
-        """What no number of releases can pass when all that was read is at least `steps` old: freshness, or lineage."""
+        """What no number of releases passes when all that was read is `steps` old or older: freshness, lineage, slice."""
         if steps not in self._caps:
             self._caps[steps] = self._cap(steps)
         return self._caps[steps]
@@ -230,6 +230,8 @@ class Unit:
         if isinstance(self.model, CoupledChain):
             lag = steps if self.adversary == "uninformed" else 1
             caps.append((float(lineage(self.model, lag).ranges.max()), "lineage"))
+            if len(caps) < 3 and steps > 1:  # no freshness: slice decays with age for every adversary, and never grows
+                caps.append((float(slice_bound(self.model, min(steps, SLICE_STEPS)).ranges.max()), "slice"))
         return min(caps)
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
@@ -270,45 +272,3 @@ def _supremum(rule: object, cost: float) -> float:
         if cost + float(rule(above)) <= above:
             return above
     return math.inf
-
-
-def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[Unit]:
-    """The distinct components with their costs; components that are alike are counted once."""
-    settings = [
-        Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
-        for plan in plans
-    ]
-    labels = np.unique(np.column_stack([s.labels for s in settings]), axis=0, return_inverse=True)[1].ravel()
-    units = []
-    for members, _ in model.alike(labels):
-        parts = [Part(setting, members) for setting in settings]
-        ages = [plan.ages[i] for plan in plans for i in members]
-        costs = [_cost(part) for part in parts]
-        units.append(Unit(parts[0].model, ages=ages, costs=costs, adversary=plans[0].adversary, kind=kind))
-    return units
-
-
-def _cost(part: Part) -> Cost:
-    """The cost of one plan in one component: whole, and per age where the query is a sum."""
-    setting = part.setting
-    query, table = setting.query, setting.model.value_table
-    s, m = len(part.members), setting.model.states
-    ages = [setting.ages[i] for i in part.members]
-    if part.model.size > 1024:
-        return Cost(part.alpha, {}, 0.0)
-    states = np.array(np.unravel_index(np.arange(part.model.size), (m,) * s)).T
-    if not isinstance(query, FoldQuery):
-        if len(set(ages)) > 1:
-            return Cost(part.alpha, {}, 0.0)
-        return Cost(part.alpha, {ages[0]: tuple(part.custom_answers())}, setting.epsilon_c / setting.scale)
-    parts = query.parts(table, part.members)
-    chosen = parts[np.arange(s), states]  # (snapshots, s, d)
-    rate = setting.epsilon_c / (setting.scale * query.divisor(table))
-    if query.fold == "sum":
-        old = np.asarray(ages)
-        by_age: dict[int, tuple[Floats, ...]] = {a: (chosen[:, old == a].sum(axis=1),) for a in set(ages)}
-        return Cost(part.alpha, by_age, rate)
-    if len(set(ages)) > 1:
-        return Cost(part.alpha, {}, 0.0)
-    folded = chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1)
-    return Cost(part.alpha, {ages[0]: tuple(part.variants(folded))}, rate)

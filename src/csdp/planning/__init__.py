@@ -3,5 +3,17 @@
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.frontier import Frontier, Point, frontier
 from csdp.planning.search import EVENT_LIMIT, Found, find_plan
+from csdp.planning.segmentation import Segmentation, segment
 
-__all__ = ["EVENT_LIMIT", "DynamicPlan", "Found", "Frontier", "Point", "dynamic_plan", "find_plan", "frontier"]
+__all__ = [
+    "EVENT_LIMIT",
+    "DynamicPlan",
+    "Found",
+    "Frontier",
+    "Point",
+    "Segmentation",
+    "dynamic_plan",
+    "find_plan",
+    "frontier",
+    "segment",
+]

@@ -178,7 +178,10 @@ class _Levels:
         return self._raised(lambda e: [e if wanted else 0.0 for wanted in published], self._plan.epsilon_c)
 
     def shaped(self, weights: Floats, error: Callable[[float], float]) -> list[float]:
-        """The best shape under the scalar rule, raised as far as the accountant allows; the last tick takes the rest."""
+        """The best shape under the scalar rule, raised as far as the accountant allows; the last tick takes the rest.
+
+        With the linear estimate and a tight budget the best shape concentrates on few ticks.
+        """
         shape = _best_shape(Accountant(self._plan, state="scalar"), self._budget, weights, error)
         top = self._plan.epsilon_c / max(shape)
         factor = self._raised(lambda f: [f * e for e in shape], top) or 0.0

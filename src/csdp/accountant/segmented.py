@@ -1,0 +1,141 @@
+"""The continual leakage of one group of a segmented component, with the charge of the cut at every step.
+
+Formal guarantee: everything that the groups publish, and even the whole path of the others up to the present, tells
+about a sequence of this group at most `leakage`. Proof in docs/planning.md, "Segments".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.accountant.kernels import Backward
+from csdp.accountant.unit import SCALAR_STATES, Kind, Unit
+from csdp.aging import Adversary
+from csdp.chain import Model
+from csdp.errors import CsdpError
+from csdp.leakage.bounds import AgedPairs
+from csdp.segments import Cut
+
+Floats = npt.NDArray[np.float64]
+
+_STEPS = 20_000
+
+
+class SegmentUnit:
+    """One group: the scalar rule on the group's own chain, `b <- L(b) + charge` at every step, and its cost.
+
+    `whole` is the component that it was cut from: what bounds that as a whole bounds each group.
+    """
+
+    def __init__(self, cut: Cut, whole: Unit, *, ages: Sequence[int], alpha: float, adversary: Adversary) -> None:
+        self.model: Model = cut.chain
+        self.members = cut.members
+        self.ages = tuple(sorted(set(ages)))
+        self.adversary = adversary
+        self.alpha = whole.alpha  # group-level figures are those of the component
+        self.kind: Kind = "scalar"
+        self._own = alpha
+        self._cut = cut
+        self._whole = whole
+
+    @cached_property
+    def _backward(self) -> Backward | None:
+        """The group backwards in time; None where it is too large or its chain alone has no single long run."""
+        if self.model.size > SCALAR_STATES or not math.isfinite(self._cut.charge):
+            return None
+        try:
+            return Backward(self.model)
+        except CsdpError:
+            return None
+
+    @cached_property
+    def _quiet(self) -> float:
+        """What the path of the others alone tells: the state that a step does not change, from above."""
+        b = self._cut.charge
+        for _ in range(_STEPS):
+            following = self._step(b)
+            if following <= b * (1 + 1e-12):
+                break
+            b = following
+        for excess in (1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1):
+            above = b * (1 + excess)
+            if self._step(above) <= above:
+                return above
+        return math.inf
+
+    def _step(self, b: float) -> float:
+        if b <= 0:
+            return self._cut.charge
+        if self._backward is None:
+            return math.inf
+        return self._backward.profile_table(1).largest(b) + self._cut.charge
+
+    def nothing(self) -> Floats:
+        """The state before any release: the others' path counts as known from the start."""
+        return np.array([[self._quiet]])
+
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
+        """Add what a release costs, at the newest slice that it reads, whatever else it reads."""
+        return np.asarray(state + (self._own * share if age == self.ages[0] else 0.0))
+
+    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+        b = float(state.max())
+        for _ in range(steps):
+            following = self._step(b)
+            if following == b:
+                break
+            b = following
+        return np.array([[b]])
+
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        cap, why = self._whole.cap(steps)
+        if steps == 0:
+            value = float(state.max())
+        else:
+            value = self._last_step(float(self.forward_in_time(state, steps - 1).max()))
+        value += self._known_others
+        return (value, "segments") if value <= cap else (cap, why)
+
+    @cached_property
+    def _known_others(self) -> float:
+        """What the path of the others alone tells: the normalising constant of a present varies by no more."""
+        return self._last_step(self._quiet)
+
+    def _last_step(self, b: float) -> float:
+        """From the slice before the present to the present itself."""
+        own = self._cut.inward
+        if b <= 0 and not own.any():
+            return 0.0
+        if self._backward is None or math.isinf(b):
+            return math.inf
+        if self.adversary != "informed":
+            return self._backward.profile_table(1).largest(b) + float(own.sum())
+        # Only the sequence's own factor touches its present; those of the known ones touch the slice before.
+        return self._present.profile(b + float(own.sum())) * (1 + 1e-12) + float(own.max())
+
+    @cached_property
+    def _present(self) -> AgedPairs:
+        return AgedPairs(self.model, ages=[1] * self.model.sequences, adversary=self.adversary)
+
+    def peak(self, state: Floats, steps: int) -> float:
+        """The state falls towards the quiet one while nothing is published, so the present is the worst moment."""
+        return self.leakage(state, steps)[0]
+
+    def fading(self, state: Floats, steps: int) -> float:
+        """What a state tells; never grows with `steps`."""
+        return self.leakage(state, steps)[0]
+
+    def cap(self, steps: int) -> tuple[float, str]:
+        """What no number of releases can pass when all that was read is at least `steps` old."""
+        return self._whole.cap(steps)
+
+    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+        """What all releases tell of one record: that of the component as a whole."""
+        return self._whole.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap)

@@ -1,0 +1,125 @@
+"""The components of a model under some plans, each with its cost, or cut into the groups that a query names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.accountant.segmented import SegmentUnit
+from csdp.accountant.unit import SCALAR_STATES, Cost, Kind, Unit
+from csdp.chain import CoupledChain, Model
+from csdp.errors import InputError
+from csdp.leakage import Part, Setting
+from csdp.plan import Plan
+from csdp.queries import FoldQuery
+from csdp.segments import PerGroup, cuts
+
+Floats = npt.NDArray[np.float64]
+
+
+class AnyUnit(Protocol):
+    """What the accountant asks of a component, whole or cut."""
+
+    model: Model
+    ages: tuple[int, ...]
+    alpha: float
+    kind: Kind
+
+    def nothing(self) -> Floats:
+        """The state before any release."""
+
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
+        """Add what a release reads at one of its ages."""
+
+    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state."""
+
+    def peak(self, state: Floats, steps: int) -> float:
+        """The largest leakage of the present from now on if nothing more is published."""
+
+    def fading(self, state: Floats, steps: int) -> float:
+        """What the largest entry of a state tells; never grows with `steps`."""
+
+    def cap(self, steps: int) -> tuple[float, str]:
+        """What no number of releases can pass."""
+
+    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+        """What all releases tell of one record."""
+
+
+def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[AnyUnit]:
+    """The distinct components with their costs; components that are alike are counted once."""
+    if kind == "segmented" and not _grouped(plans[0], model):
+        raise InputError("state='segmented' needs a query per group (csdp.segment) of a CoupledChain")
+    settings = [
+        Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
+        for plan in plans
+    ]
+    labels = np.unique(np.column_stack([s.labels for s in settings]), axis=0, return_inverse=True)[1].ravel()
+    units: list[AnyUnit] = []
+    for members, _ in model.alike(labels):
+        parts = [Part(setting, members) for setting in settings]
+        ages = [plan.ages[i] for plan in plans for i in members]
+        costs = [_cost(part) for part in parts]
+        cut = kind == "segmented" or (kind == "auto" and parts[0].model.size > SCALAR_STATES)
+        whole_kind = "scalar" if kind == "segmented" else kind
+        whole = Unit(parts[0].model, ages=ages, costs=costs, adversary=plans[0].adversary, kind=whole_kind)
+        if cut and len(plans) == 1 and _grouped(plans[0], model):
+            units.extend(_groups(whole, parts[0], plans[0], members))
+        else:
+            units.append(whole)
+    return units
+
+
+def _grouped(plan: Plan, model: Model) -> bool:
+    return isinstance(plan.query, PerGroup) and isinstance(model, CoupledChain) and model.initial is None
+
+
+def _groups(whole: Unit, part: Part, plan: Plan, members: Sequence[int]) -> list[SegmentUnit]:
+    """The groups of one component; a group that is too large for a state is bounded as the component is."""
+    assert isinstance(plan.query, PerGroup)
+    assert isinstance(part.model, CoupledChain)
+    place = {member: i for i, member in enumerate(members)}
+    groups = tuple(
+        tuple(place[i] for i in group if i in place) for group in plan.query.groups if any(i in place for i in group)
+    )
+    units = []
+    table = plan.model.value_table
+    for cut in cuts(part.model, groups):
+        inside = [members[i] for i in cut.members]
+        ages: list[Any] = [plan.ages[i] for i in inside]
+        cost = plan.query.sensitivity(len(inside), table, members=inside) / plan.sensitivity * plan.epsilon_c
+        units.append(SegmentUnit(cut, whole, ages=ages, alpha=cost * (1 + 1e-14), adversary=plan.adversary))
+    return units
+
+
+def _cost(part: Part) -> Cost:
+    """The cost of one plan in one component: whole, and per age where the query is a sum."""
+    setting = part.setting
+    query, table = setting.query, setting.model.value_table
+    s, m = len(part.members), setting.model.states
+    ages = [setting.ages[i] for i in part.members]
+    if part.model.size > 1024:
+        return Cost(part.alpha, {}, 0.0)
+    states = np.array(np.unravel_index(np.arange(part.model.size), (m,) * s)).T
+    if not isinstance(query, FoldQuery):
+        if len(set(ages)) > 1:
+            return Cost(part.alpha, {}, 0.0)
+        return Cost(part.alpha, {ages[0]: tuple(part.custom_answers())}, setting.epsilon_c / setting.scale)
+    parts = query.parts(table, part.members)
+    chosen = parts[np.arange(s), states]  # (snapshots, s, d)
+    rate = setting.epsilon_c / (setting.scale * query.divisor(table))
+    if query.fold == "sum":
+        old = np.asarray(ages)
+        by_age: dict[int, tuple[Floats, ...]] = {a: (chosen[:, old == a].sum(axis=1),) for a in set(ages)}
+        return Cost(part.alpha, by_age, rate)
+    if len(set(ages)) > 1:
+        return Cost(part.alpha, {}, 0.0)
+    folded = chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1)
+    return Cost(part.alpha, {ages[0]: tuple(part.variants(folded))}, rate)

@@ -1,0 +1,206 @@
+"""Segments: sequences in weakly coupled groups, a query per group, and what crosses the cut.
+
+Seen from one group, the others are inputs. Written against a chain of the group alone, in which every input is replaced
+by its long-run average, the joint law of the group and of everything outside is that chain times factors, one per step,
+of the two slices that it connects. How far the logarithm of such a factor can vary is the charge of the cut: the whole
+outside path counts as if it were published, at that cost per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import CoupledChain
+from csdp.errors import InputError
+from csdp.queries import Count, Fold, Histogram, Sum
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Groups = tuple[tuple[int, ...], ...]
+
+#: Outputs that a query per group may have.
+MAX_OUTPUTS = 4096
+#: Entries of the table of parts.
+MAX_PARTS = 50_000_000
+
+
+@dataclass(frozen=True)
+class PerGroup:
+    """A sum, count or histogram of every group of sequences, all in one release; s_k as for the query over all.
+
+    >>> PerGroup(Sum(), ((0, 1), (2,))).evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
+    [1.0, 1.0]
+    """
+
+    query: Sum | Count | Histogram
+    groups: Groups
+    fold: ClassVar[Fold] = "sum"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.query, Sum | Count | Histogram):
+            raise InputError(
+                f"per group: {self.query.name} given; sum, count or histogram (a mean is the sum, divided afterwards)"
+            )
+        object.__setattr__(self, "groups", tuple(tuple(int(i) for i in group) for group in self.groups))
+        listed = sorted(i for group in self.groups for i in group)
+        if not listed or listed != list(range(len(listed))) or not all(self.groups):
+            raise InputError("per group: every sequence must be in exactly one group, and no group may be empty")
+
+    @property
+    def name(self) -> str:
+        """Short name, with the number of groups."""
+        return f"{self.query.name} of {len(self.groups)} groups"
+
+    @cached_property
+    def labels(self) -> Ints:
+        """The group of every sequence."""
+        labels = np.empty(sum(map(len, self.groups)), dtype=np.intp)
+        for number, group in enumerate(self.groups):
+            labels[list(group)] = number
+        return labels
+
+    def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
+        """The part of the query, in the coordinates of the sequence's own group; groups without a member left out."""
+        if values.shape[0] != self.labels.size:
+            raise InputError(f"per group: groups of {self.labels.size} sequences given for {values.shape[0]}")
+        chosen = np.arange(values.shape[0]) if members is None else np.asarray(members, dtype=np.intp)
+        inner = self.query.parts(values, members)
+        groups, place = np.unique(self.labels[chosen], return_inverse=True)
+        rows, m, d = inner.shape
+        if groups.size * d > MAX_OUTPUTS or rows * m * groups.size * d > MAX_PARTS:
+            raise InputError(f"per group: {groups.size * d:,} outputs of {rows:,} sequences; use larger groups")
+        out = np.zeros((rows, m, groups.size, d))
+        out[np.arange(rows), :, place] = inner
+        return out.reshape(rows, m, groups.size * d)
+
+    def divisor(self, values: Floats) -> float:
+        """Nothing is divided."""
+        return 1.0
+
+    def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
+        """Answers (..., groups x d) for snapshots (..., s) of state numbers."""
+        given = np.asarray(snapshots)
+        inner = self.query.parts(values)[np.arange(values.shape[0]), given]  # (..., s, d)
+        out = np.stack([inner[..., list(group), :].sum(axis=-2) for group in self.groups], axis=-2)
+        return np.asarray(out.reshape(*given.shape[:-1], -1))
+
+    def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
+        """s_k: the parts of different records add up without cancelling, in whatever groups they are."""
+        return self.query.sensitivity(k, values, members=members)
+
+    def output_names(self, names: Sequence[str], values: Floats) -> tuple[str, ...]:
+        """The outputs of the query for every group."""
+        inner = self.query.output_names(names, values)
+        return tuple(f"group {g + 1}: {name}" for g in range(len(self.groups)) for name in inner)
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """One group seen alone.
+
+    `chain`: the group with every input from outside replaced by its long-run average. `inward[k]`: how much the log of
+    sequence k's next-state law varies with what comes from outside; `outward`: how much the log of the outside's
+    next-state laws varies with the group. Infinite where a transition is possible only with the help of the outside.
+    """
+
+    members: tuple[int, ...]
+    chain: CoupledChain
+    inward: Floats
+    outward: float
+
+    @property
+    def charge(self) -> float:
+        """What one step of the whole outside path tells, at most, about the two slices of the group it connects."""
+        return float(self.inward.sum()) + self.outward
+
+
+def cuts(chain: CoupledChain, groups: Groups) -> list[Cut]:
+    """Every group with its own chain and the charge of its cut."""
+    table, which = chain.transition_table
+    blocks = chain.edge_weights[:, None, None] * table[which]  # (edges, from, to)
+    low, high = blocks.min(axis=1), blocks.max(axis=1)
+    targets, sources = chain.edge_targets, chain.edge_sources
+    average = np.einsum("eab,ea->eb", blocks, chain.marginals()[sources])
+    labels = np.empty(chain.sequences, dtype=np.intp)
+    for number, group in enumerate(groups):
+        labels[list(group)] = number
+    crossing = labels[targets] != labels[sources]
+
+    def per_target(values: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
+        total = np.zeros((chain.sequences, chain.states))
+        np.add.at(total, targets[chosen], values[chosen])
+        return total
+
+    own = per_target(low, ~crossing)
+    outside = [per_target(values, crossing) for values in (low, average, high)]
+    inward = _log_spread(own, *outside)
+    outward = _outward(chain.sequences, len(groups), targets, labels[sources], crossing, low, high)
+    out = []
+    for number, group in enumerate(groups):
+        alone = _alone(chain, group, outside[1], blocks, crossing)
+        out.append(Cut(tuple(group), alone, inward[list(group)], float(outward[number])))
+    return out
+
+
+def _log_spread(own: Floats, low: Floats, average: Floats, high: Floats) -> Floats:
+    """Range of ln (own + outside) / (own + average) over states and inputs; largest where the own part is least."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        up = np.log((own + high) / (own + average))
+        down = np.log((own + low) / (own + average))
+    # A state that cannot be reached at all says nothing; one that only some inputs reach tells without bound.
+    up, down = np.where(own + high > 0, up, 0.0), np.where(own + high > 0, down, 0.0)
+    return np.asarray((up.max(axis=1) - down.min(axis=1)) * (1 + 1e-12))
+
+
+def _outward(
+    sequences: int,
+    groups: int,
+    targets: Ints,
+    source_groups: Ints,
+    crossing: npt.NDArray[np.bool_],
+    low: Floats,
+    high: Floats,
+) -> Floats:
+    """For every group: how much the laws of the sequences outside that follow it vary with it."""
+    total = np.zeros((sequences, low.shape[1]))
+    np.add.at(total, targets, low)
+    pairs, place = np.unique(targets[crossing] * groups + source_groups[crossing], return_inverse=True)
+    least, most = np.zeros((pairs.size, low.shape[1])), np.zeros((pairs.size, low.shape[1]))
+    np.add.at(least, place, low[crossing])
+    np.add.at(most, place, high[crossing])
+    rest = np.maximum(total[pairs // groups] - least, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.where(most + rest > 0, np.log((most + rest) / (least + rest)), 0.0)
+    charge = np.zeros(groups)
+    np.add.at(charge, pairs % groups, spread.max(axis=1, initial=0.0) * (1 + 1e-12))
+    return charge
+
+
+def _alone(
+    chain: CoupledChain, group: Sequence[int], average: Floats, blocks: Floats, crossing: npt.NDArray[np.bool_]
+) -> CoupledChain:
+    """The chain of a group whose inputs are constant: their part of the law goes to the sequence's own edge."""
+    place = {member: i for i, member in enumerate(group)}
+    m = chain.states
+    merged: dict[tuple[int, int], Any] = {(i, i): np.tile(average[member], (m, 1)) for member, i in place.items()}
+    wanted = np.isin(chain.edge_targets, list(group)) & ~crossing
+    for e in np.flatnonzero(wanted):
+        edge = place[int(chain.edge_targets[e])], place[int(chain.edge_sources[e])]
+        merged[edge] = merged.get(edge, 0.0) + blocks[e]
+    coupling, transitions = {}, {}
+    for edge, block in merged.items():
+        weight = float(block[0].sum())
+        if weight > 0:
+            coupling[edge] = weight
+            transitions[edge] = block / block.sum(axis=1, keepdims=True)
+    sums = np.zeros(len(group))
+    for (i, _), weight in coupling.items():
+        sums[i] += weight
+    coupling = {edge: weight / sums[edge[0]] for edge, weight in coupling.items()}
+    return CoupledChain(coupling, transitions, values=chain.value_table[list(group)])
