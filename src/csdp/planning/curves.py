@@ -11,7 +11,7 @@ from csdp.accountant import Accountant
 from csdp.aging import Adversary
 from csdp.chain import Family, Model
 from csdp.errors import UnsoundError
-from csdp.leakage import UNSOUND, Leakage, Setting
+from csdp.leakage import UNSOUND, Leakage, Setting, round_up
 from csdp.plan import Plan
 from csdp.queries import Query
 from csdp.utility import Error, Moments, moments
@@ -33,6 +33,7 @@ class Curves:
         releases: Releases,
         bound: str,
         adversary: Adversary,
+        cap: float | None = None,
     ) -> None:
         if bound in UNSOUND:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
@@ -42,6 +43,7 @@ class Curves:
         self._releases: Releases = releases
         self._bound = bound
         self._adversary: Adversary = adversary
+        self._cap = cap
         self.evaluations = 0
 
     # ---- error: falls with epsilon_c -------------------------------------------------------------------------------
@@ -66,6 +68,23 @@ class Curves:
             Setting.make(member, self.query, ages=self.ages, epsilon_c=1.0, adversary=self._adversary)
             for member in self._members
         ]
+
+    def leaks(self, epsilon_c: float) -> float:
+        """The leakage alone, as a search needs it: of a giant system from what is known of its ages."""
+        if self._cap is None:
+            return self.leakage(epsilon_c).epsilon
+        if self._releases != 1:
+            return self._cap
+        return min(self._cap, round_up(self._group_level * epsilon_c))
+
+    def later(self, epsilon_c: float) -> float:
+        """The largest leakage of one release at any later moment; of a giant system it never grows."""
+        return Accountant(self.plan(epsilon_c)).ceiling(1) if self._cap is None else 0.0
+
+    @cached_property
+    def _group_level(self) -> float:
+        """Plain DP of all tied records at a noise level of 1."""
+        return max(part.alpha for setting in self._settings for part in setting.parts)
 
     def leakage(self, epsilon_c: float) -> Leakage:
         """The certified leakage of the present at a noise level: the largest over the models."""

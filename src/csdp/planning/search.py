@@ -9,22 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
-from csdp.accountant import Accountant
+import numpy as np
+import numpy.typing as npt
+
 from csdp.aging import Adversary
-from csdp.chain import Family, Model
+from csdp.chain import CoupledChain, Family, Model
 from csdp.errors import InfeasibleError, InputError
-from csdp.leakage import Leakage, shown
+from csdp.leakage import Leakage, age_curve, leakage, shown
 from csdp.plan import Plan
 from csdp.planning.curves import Curves, Releases
 from csdp.queries import Query
 from csdp.utility import Error
 from csdp.utility.error import Estimate
 
+Floats = npt.NDArray[np.float64]
+
 #: Plain epsilon-DP that one record may be exposed to where nothing else is said: old records must not be published
 #: almost without noise only because freshness alone certifies the present.
 EVENT_LIMIT = 10.0
+#: Sequences in a component above which a search asks first whether anything but lineage and slice is affordable.
+GIANT = 16
 #: Least noise level that is tried.
 SMALLEST_LEVEL = 1e-6
 _TOLERANCE = 1e-12
@@ -89,7 +96,29 @@ class Question:
             releases=self.releases,
             bound=self.bound,
             adversary=self.adversary,
+            cap=self._cap(ages),
         )
+
+    def _cap(self, ages: Sequence[int]) -> float | None:
+        """What no noise is needed for at these ages, where the system is too large for anything sharper."""
+        if self._caps is None or min(ages) < 1:
+            return None
+        return float(self._caps[min(ages) - 1])
+
+    @cached_property
+    def _caps(self) -> Floats | None:
+        """The bound of a giant system at every age, in one pass; None where something sharper is affordable."""
+        members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
+        if self.bound != "auto" or self.max_age < 1 or not all(isinstance(member, CoupledChain) for member in members):
+            return None
+        if max(len(part) for member in members for part in member.components()) <= GIANT:
+            return None
+        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary)
+        if newest.bound not in {"lineage", "slice", "group"}:
+            return None
+        kinds = ("lineage", "slice")
+        curves = [age_curve(self.chain, max_age=self.max_age, bound=k, adversary=self.adversary) for k in kinds]
+        return np.asarray(np.minimum(*curves))
 
     def solve(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
         """(objective, epsilon_c, other) at fixed ages, or None where it cannot beat `best`."""
@@ -100,16 +129,16 @@ class Question:
         level = least_level(lambda e: curves.error(e).safe, self.max_mse, self.event_limit)
         if level is None:
             return None
-        leakage = curves.leakage(level).epsilon
-        return (leakage, level, curves.error(level).safe) if leakage < best else None
+        told = curves.leaks(level)
+        return (told, level, curves.error(level).safe) if told < best else None
 
     def _least_error(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
         assert self.budget is not None
-        level = largest_level(lambda e: curves.leakage(e).epsilon, self.budget, self.event_limit)
+        level = largest_level(curves.leaks, self.budget, self.event_limit)
         if level is None:
             return None
         error = curves.error(level).safe
-        return (error, level, curves.leakage(level).epsilon) if error < best else None
+        return (error, level, curves.leaks(level)) if error < best else None
 
     def promise(self, curves: Curves) -> float:
         """The least error that these ages could reach: no budget could allow more than the event limit."""
@@ -277,8 +306,8 @@ def _neighbours(ages: tuple[int, ...], moves: list[tuple[int]], question: Questi
 def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Found:
     """Build the plan and check its numbers once more."""
     plan = found.curves.plan(found.epsilon_c)
-    leakage, error = found.curves.leakage(found.epsilon_c), found.curves.error(found.epsilon_c)
-    if question.budget is not None and not leakage.epsilon <= question.budget:
+    certified, error = found.curves.leakage(found.epsilon_c), found.curves.error(found.epsilon_c)
+    if question.budget is not None and not certified.epsilon <= question.budget:
         raise AssertionError("planning: the certified leakage passes the budget")
     if question.max_mse is not None and not error.safe <= question.max_mse:
         raise AssertionError("planning: the error passes the target")
@@ -286,12 +315,12 @@ def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Fou
     note = ""
     if target >= error.no_data:
         note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
-    if question.releases == 1 and question.budget is not None and Accountant(plan).ceiling(1) > question.budget:
+    if question.releases == 1 and question.budget is not None and found.curves.later(found.epsilon_c) > question.budget:
         note = "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
     evaluated = [curves for curves in tried if curves.evaluations]
     return Found(
         plan,
-        leakage=leakage,
+        leakage=certified,
         error=error,
         evaluations=sum(curves.evaluations for curves in evaluated),
         saved=len(tried) - len(evaluated),
@@ -301,7 +330,7 @@ def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Fou
 
 def _infeasible(question: Question, tried: list[Curves]) -> InfeasibleError:
     if question.budget is not None:
-        least = min(curves.leakage(SMALLEST_LEVEL).epsilon for curves in tried)
+        least = min(curves.leaks(SMALLEST_LEVEL) for curves in tried)
         return InfeasibleError(
             f"budget {question.budget:g} cannot be met: at ages up to {question.max_age} even epsilon_c "
             f"{SMALLEST_LEVEL:g} leaks {least:.3g}; raise the budget or max_age",

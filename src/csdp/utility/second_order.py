@@ -65,8 +65,9 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
     (0.1359, 0.02174)
     """
     if isinstance(query, FoldQuery) and query.fold == "sum" and isinstance(model, CoupledChain):
-        kinds = model.alike(_labels(model, query, ages))
-        if model.initial is None and max(len(part) for part, _ in kinds) * model.states <= PAIR_SIZE:
+        largest = max(map(len, model.components()))
+        if model.initial is None and largest * model.states <= PAIR_SIZE:
+            kinds = model.alike(_labels(model, query, ages))
             # Pair laws of a chain that hardly mixes may not settle; the joint law is then solved for.
             with suppress(CsdpError):
                 return _by_pairs(model, query, ages, kinds)
@@ -186,7 +187,7 @@ def _by_simulation(model: Model, query: Query, ages: Sequence[int]) -> Moments:
     if len(set(ages)) == 1:
         # One path serves all common ages of a search: an aged answer is an earlier answer.
         # (Queries are frozen records, which can be hashed; their protocol does not say so.)
-        answers = _answers_along_a_path(model, query, -(-ages[0] // 64) * 64)  # type: ignore[arg-type]
+        answers = _answers_along_a_path(model, query, max(64, -(-ages[0] // 64) * 64))  # type: ignore[arg-type]
         now, read = answers[ages[0] :], answers[: answers.shape[0] - ages[0]]
     else:
         oldest, table, lag = max(ages), model.value_table, np.asarray(ages)
