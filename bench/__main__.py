@@ -8,7 +8,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-SECTIONS = ("leakage", "noise", "fran", "ledger")
+SECTIONS = ("leakage", "certificates", "noise", "fran", "ledger", "fit", "tables")
 
 
 def main() -> None:

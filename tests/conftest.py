@@ -10,6 +10,7 @@ import postgres
 ALLOWED_SKIPS = (
     "this user may write everywhere",  # a read-only folder cannot be made for root
     "mounting a small file system needs root",  # a full disk is a small mounted one
+    "R with markovchain is not installed",  # the peer of method="ching"
 )
 
 

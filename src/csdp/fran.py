@@ -6,7 +6,7 @@ release is allowed: only the publisher calls it, after the ledger has been charg
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from csdp.errors import CsdpError, InputError
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
 from csdp.queries import Fold, FoldQuery
+from csdp.segments import PerGroup
 from csdp.utility import Moments, moments
 
 Floats = npt.NDArray[np.float64]
@@ -144,7 +145,7 @@ def _asker(plan: Plan) -> Callable[[Ints], Floats]:
     """The cheapest way to ask the plan's query; chosen once, because it runs at every tick."""
     query, model = plan.query, plan.model
     table, everyone = model.value_table, np.arange(model.sequences)
-    if not isinstance(query, FoldQuery):
+    if not isinstance(query, FoldQuery) or isinstance(query, PerGroup):
         return lambda aged: query.evaluate(aged.astype(np.intp), table)
     if query.name == "identity":
         return lambda aged: np.asarray(table[everyone, aged])
@@ -174,13 +175,18 @@ def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, eps
     """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
     level = plan if epsilon_c is None else plan.at(epsilon_c)
     steps = two_sided_geometric(level.scale, answer.shape, randomness)
-    raw = (answer + steps * level.step) / plan.divisor
-    estimator = _estimator(plan, level.epsilon_c)
+    return finished(plan, answer + steps * level.step, stale, epsilon_c=epsilon_c, unsafe=randomness.unsafe)
+
+
+def finished(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | None, unsafe: bool) -> Output:
+    """Divide and estimate: post-processing of an answer on the lattice that has its noise."""
+    raw = noised / plan.divisor
+    estimator = _estimator(plan, plan.epsilon_c if epsilon_c is None else epsilon_c)
     if estimator is None:
-        return Output(tuple(raw.tolist()), (), (), stale, randomness.unsafe)
+        return Output(tuple(raw.tolist()), (), (), stale, unsafe)
     offset, gain, error = estimator
     estimate = offset + gain @ raw
-    return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, randomness.unsafe)
+    return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, unsafe)
 
 
 @lru_cache(maxsize=256)
@@ -218,17 +224,24 @@ def batch(plan: Plan, states: Ints, randomness: Randomness) -> list[Output | Non
 def availability(plan: Plan, missing: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Staleness and the reason why not (or nothing) of every tick, from which readings are missing alone."""
     total = missing.shape[0]
+    if total <= plan.max_age or not missing.any():
+        return judged(plan, total, {})
+    last = _last_read(missing)
+    old = np.where(last >= 0, np.arange(total)[:, None] - last, NEVER)
+    return judged(
+        plan, total, {age: (old if members is None else old[:, members]).max(axis=1) for age, members in _by_age(plan)}
+    )
+
+
+def judged(
+    plan: Plan, total: int, old: Mapping[int, npt.NDArray[np.int64]]
+) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Staleness and the reason why not of every tick; old[age] (T,): the stalest reading of that age at each slice."""
     oldest = plan.max_age
     reasons = [f"{t + 1} of {oldest + 1} snapshots read so far" if t < oldest else "" for t in range(total)]
     worst = np.zeros(total, dtype=np.int64)
-    if total <= oldest or not missing.any():
-        return worst, reasons
-    last = _last_read(missing)
-    rows = np.arange(total)[:, None]
-    old = np.where(last >= 0, rows - last, NEVER)
-    for age, members in _by_age(plan):
-        chosen = old[oldest - age : total - age] if members is None else old[oldest - age : total - age, members]
-        worst[oldest:] = np.maximum(worst[oldest:], chosen.max(axis=1))
+    for age, stalest in old.items():
+        worst[oldest:] = np.maximum(worst[oldest:], stalest[oldest - age : total - age])
     for t in np.flatnonzero(worst > plan.stale_limit):
         what = "has not been read yet" if worst[t] >= NEVER - 1 else f"is {worst[t]} steps older than planned"
         reasons[t] = f"some reading {what}; at most {plan.stale_limit} allowed"

@@ -177,3 +177,13 @@ def test_the_help_names_every_bound(run):
     words = re.sub(r"\s+", " ", run("leakage", "--help").stdout)
     for bound in ("auto", *BOUNDS):
         assert bound in words
+
+
+def test_the_sequences_one_by_one(run, paper):
+    args = (paper, "--age", "2", "--epsilon-c", "1", "--per-sequence")
+    answer = asked(run, *args)
+    assert answer["quantiles"]["1"] == pytest.approx(leakage(PAPER, Mean(), ages=2, epsilon_c=1.0).epsilon, rel=1e-12)
+    assert (answer["sequences"], [row["sequence"] for row in answer["worst"]]) == (2, ["x1", "x2"])
+    words = run("leakage", *args, "--bound", "slice", "--workers", "2").stdout
+    assert "slice for 2" in words
+    assert "Protects" in words

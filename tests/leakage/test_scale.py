@@ -15,7 +15,7 @@ from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step, den
 from csdp.errors import TooLargeError
 from csdp.leakage import lineage
 
-exact, front = (importlib.import_module(f"csdp.leakage.{name}") for name in ("exact", "front"))
+exact, part = (importlib.import_module(f"csdp.leakage.{name}") for name in ("exact", "part"))
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 STAY = [[0.99, 0.01], [0.01, 0.99]]
@@ -117,9 +117,9 @@ def test_dense_coupling_of_11_binary_sequences_with_unequal_couplings():
 def both_ways(monkeypatch, chain, query, **question):
     """(by counts, by snapshots)"""
     ask = {"bound": "exact", "epsilon_c": 1.0} | question
-    monkeypatch.setattr(front, "lumped_applies", lambda *_: True)
+    monkeypatch.setattr(part, "lumped_applies", lambda *_: True)
     counts = csdp.leakage(chain, query, **ask)
-    monkeypatch.setattr(front, "lumped_applies", lambda *_: False)
+    monkeypatch.setattr(part, "lumped_applies", lambda *_: False)
     plain = csdp.leakage(chain, query, **ask)
     assert counts.reason == "counts of an exchangeable chain"
     assert plain.reason == ""
@@ -155,7 +155,7 @@ def test_values_other_than_0_and_1_and_no_self_coupling(monkeypatch):
 
 
 def test_lumping_is_used_when_it_should_be_and_only_then():
-    applies = front.lumped_applies
+    applies = part.lumped_applies
     chain = equal(12)
     assert applies(chain, csdp.Mean(), (2,) * 12, "informed")
     assert not applies(chain, csdp.Mean(), (2,) * 12, "any")
@@ -214,9 +214,9 @@ def test_lineage_with_a_matrix_per_edge():
     assert np.all(coarse < fine * 4)
 
 
-def test_auto_falls_back_to_lineage_or_group_and_says_why():
+def test_auto_falls_back_to_slice_or_group_and_says_why():
     chain = csdp.CoupledChain(sparse_giant(2000), FLIP)
-    for epsilon_c, bound in ((1.0, "lineage"), (1e-4, "group")):
+    for epsilon_c, bound in ((1.0, "slice"), (1e-4, "group")):
         answer = csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=epsilon_c)
         assert answer.bound == bound
         assert answer.sound

@@ -216,7 +216,7 @@ class Unit:
         return self._present[steps]
 
     def cap(self, steps: int) -> tuple[float, str]:
-        """What no number of releases passes when all that was read is `steps` old or older: freshness, lineage, slice."""
+        """What no number of releases passes when all that was read is `steps` old: freshness, lineage, slice."""
         if steps not in self._caps:
             self._caps[steps] = self._cap(steps)
         return self._caps[steps]

@@ -312,7 +312,7 @@ class CoupledChain(Model):
             seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
         seal.update(json.dumps(self._names).encode())
         seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
-        return seal.hexdigest()
+        return self._sealed(seal.hexdigest())
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data (schema csdp/coupled-chain/1)."""
@@ -328,6 +328,7 @@ class CoupledChain(Model):
             "values": self.values.tolist(),
             "names": None if self._names is None else list(self._names),
             "initial": None if self.initial is None else self.initial.tolist(),
+            **self._carried(),
         }
 
     @classmethod
@@ -336,10 +337,11 @@ class CoupledChain(Model):
         rest = {key: content.get(key) for key in ("values", "names", "initial")}
         try:
             if "coupling" in content:
-                return cls(content["coupling"], content["transitions"], **rest)
+                return cls(content["coupling"], content["transitions"], **rest)._carry(content)
             edges = content["edges"]
             coupling = {(int(j), int(k)): float(w) for j, k, w, _ in edges}
-            return cls(coupling, {(int(j), int(k)): content["transitions"][t] for j, k, _, t in edges}, **rest)
+            transitions = {(int(j), int(k)): content["transitions"][t] for j, k, _, t in edges}
+            return cls(coupling, transitions, **rest)._carry(content)
         except InputError:
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:

@@ -61,3 +61,23 @@ class Family:
         first = self._members[0]
         plural = "s" * (first.sequences > 1)
         return f"Family({len(self)} models of {first.sequences} sequence{plural}, {first.states} states)"
+
+
+def certified_model(model: Model | Family) -> Model | Family:
+    """What certificates of a model rest on: its family where a fit left several chains possible, else the model.
+
+    Model error is the first thing an attacker would use, so the leakage of a fitted chain is the largest over the
+    chains that its data leaves possible. `model.without_family()` is the point estimate, to be shown beside it.
+
+    >>> from csdp import CoupledChain
+    >>> chains = [CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.2, 0.3)]
+    >>> certified_model(chains[0].carrying(family=Family(chains)))
+    Family(2 models of 1 sequence, 2 states)
+    >>> certified_model(chains[0]) is chains[0]
+    True
+    """
+    if isinstance(model, Family):
+        if all(member.family is None for member in model):
+            return model
+        return Family(each for member in model for each in (member.family or (member,)))
+    return model if model.family is None else model.family

@@ -112,7 +112,7 @@ class JointChain(Model):
             seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
         seal.update(json.dumps(self._names).encode())
         seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
-        return seal.hexdigest()
+        return self._sealed(seal.hexdigest())
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data."""
@@ -124,6 +124,7 @@ class JointChain(Model):
             "values": self.values.tolist(),
             "names": None if self._names is None else list(self._names),
             "initial": None if self.initial is None else self.initial.tolist(),
+            **self._carried(),
         }
 
     @classmethod
@@ -137,7 +138,7 @@ class JointChain(Model):
                 values=content.get("values"),
                 names=content.get("names"),
                 initial=content.get("initial"),
-            )
+            )._carry(content)
         except InputError:
             raise
         except (KeyError, TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,8 @@ from csdp.chain.steps import MAX_STATES, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 
 if TYPE_CHECKING:
+    from csdp.chain.family import Family
+    from csdp.chain.fitted import FitRecord
     from csdp.chain.summary import Summary
 
 Floats = npt.NDArray[np.float64]
@@ -39,6 +42,10 @@ class Model(ABC):
     initial: Floats | None
     #: what a private fit cost, charged when a publisher opens a dataset with this chain
     fit_cost: dict[str, Any] | None = None
+    #: how it was fitted; None where it was given by hand. No part of the digest: it changes nothing that is certified
+    fitted: FitRecord | None = None
+    #: the chains that the data leaves possible, this one first; part of the digest, as plans certify over it
+    family: Family | None = None
     schema: ClassVar[str]
     #: next states are independent given the present snapshot, so `lineage` applies
     coupled: ClassVar[bool]
@@ -109,6 +116,73 @@ class Model(ABC):
 
     @abstractmethod
     def _advance(self, snapshot: States, uniform: Floats) -> States: ...
+
+    # ---- carried by a fitted model ----------------------------------------------------------------------------------
+
+    def carrying(
+        self,
+        *,
+        fitted: FitRecord | None = None,
+        family: Family | None = None,
+        fit_cost: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The same law, carrying the record of its fit, the family of plausible chains, and the cost of the fit.
+
+        Cost and family enter the digest, so that no chain passes for one that cost less or promises less.
+        """
+        copy = object.__new__(type(self))
+        copy.__dict__.update({key: value for key, value in self.__dict__.items() if key != "digest"})
+        copy._set(fitted=fitted, family=None, fit_cost=None if fit_cost is None else dict(fit_cost))
+        if family is None:
+            return copy
+        if copy != family.members[0]:
+            raise InputError("family: the chain itself, with the cost of its fit, must be its first member")
+        del copy.__dict__["digest"]  # found for the comparison, without the family
+        copy._set(family=family)
+        return copy
+
+    def without_family(self) -> Self:
+        """The point estimate alone, with the record and the cost of its fit."""
+        return self if self.family is None else self.carrying(fitted=self.fitted, fit_cost=self.fit_cost)
+
+    def _sealed(self, law: str) -> str:
+        """Digest of the law together with what a certificate rests on; the law's own where nothing is carried."""
+        if self.fit_cost is None and self.family is None:
+            return law
+        cost = json.dumps(self.fit_cost, sort_keys=True)
+        family = "" if self.family is None else self.family.digest
+        return hashlib.sha256(f"{law}|{cost}|{family}".encode()).hexdigest()
+
+    def _carried(self) -> dict[str, Any]:
+        """What is carried, as plain data; the members of the family without what all of them share."""
+        content: dict[str, Any] = {}
+        if self.fit_cost is not None:
+            content["fit_cost"] = self.fit_cost
+        if self.fitted is not None:
+            content["fitted"] = self.fitted.to_dict()
+        if self.family is not None:
+            shared = ("values", "names")
+            members = [member.to_dict() for member in self.family.members[1:]]
+            content["family"] = [{k: v for k, v in member.items() if k not in shared} for member in members]
+        return content
+
+    def _carry(self, content: Mapping[str, Any]) -> Self:
+        """Take up what `_carried` wrote."""
+        from csdp.chain.family import Family
+        from csdp.chain.fitted import FitRecord
+
+        if not {"fit_cost", "fitted", "family"} & set(content):
+            return self
+        cost, record = content.get("fit_cost"), content.get("fitted")
+        if (cost is not None and not isinstance(cost, Mapping)) or not isinstance(record, Mapping | None):
+            raise InputError("chain: fit_cost and fitted must be JSON objects")
+        fitted = None if record is None else FitRecord.from_dict(record)
+        point = self.carrying(fitted=fitted, fit_cost=cost)
+        if content.get("family") is None:
+            return point
+        shared = {"values": content.get("values"), "names": content.get("names")}
+        others = [type(self).from_dict({**member, **shared}) for member in content["family"]]
+        return self.carrying(fitted=fitted, fit_cost=cost, family=Family([point, *others]))
 
     # ---- shared --------------------------------------------------------------------------------------------------
 

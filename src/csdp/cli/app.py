@@ -10,13 +10,16 @@ import typer
 from typer.core import TyperGroup
 
 import csdp
+from csdp.cli.audit import audit
 from csdp.cli.chain import chain_app
+from csdp.cli.compare import compare
 from csdp.cli.demo import demo
 from csdp.cli.leakage import leakage
 from csdp.cli.ledger import ledger_app
 from csdp.cli.output import printable
 from csdp.cli.plan import plan
 from csdp.cli.release import release
+from csdp.cli.stream import init, stream
 from csdp.errors import BudgetExceeded, CsdpError
 
 #: Usage or bad input.
@@ -100,15 +103,20 @@ def csdp_command(
       csdp chain new --sequences 2 --self-coupling 0.75 --p 0.3 --q 0.3 -o chain.json
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
 
-    Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset.
+    Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset; 4 an audit
+    found a violation.
     """
 
 
 app.add_typer(chain_app, name="chain")
 app.command()(leakage)
 app.command()(plan)
+app.command()(compare)
 app.command()(release)
+app.command()(init)
+app.command()(stream)
 app.add_typer(ledger_app, name="ledger")
+app.command()(audit)
 app.command()(demo)
 
 

@@ -35,10 +35,15 @@ def leakage(
         str | None,
         typer.Option(
             help="auto (the sharpest proven bound that fits), exact, profile, two-point, loose, contraction, "
-            "freshness, lineage, group, or the unsound printed-loose and printed-tight.",
+            "freshness, lineage, slice, group, or the unsound printed-loose and printed-tight.",
             show_default="all of them, side by side",
         ),
     ] = None,
+    per_sequence: Annotated[
+        bool,
+        typer.Option("--per-sequence", help="How the leakage is distributed over the sequences, and the worst ones."),
+    ] = False,
+    workers: Annotated[int, typer.Option(help="Processes over which independent components are spread.")] = 1,
     form: Annotated[
         Format, typer.Option("--format", help='A table for people, or JSON, where infinity is the string "inf".')
     ] = "table",
@@ -50,6 +55,7 @@ def leakage(
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
       csdp leakage chain.json --query max --ages 1,3 --epsilon-c 0.5 --adversary any
       csdp leakage chain.json --age 5 --epsilon-c 1 --bound auto --format json
+      csdp leakage chain.json --age 5 --epsilon-c 1 --per-sequence --workers 2
 
     Rows marked UNSOUND are formulas that can be below the truth; they are shown for comparison only.
     """
@@ -68,25 +74,48 @@ def leakage(
             adversary=adversary,
             progress=progress,
         )
-        table = _compute(setting, bound)
+        if per_sequence:
+            return _show_sequences(setting, bound or "auto", workers, form)
+        table = _compute(setting, bound, workers)
     if form == "json":
         show_json(as_json(setting, table))
     else:
         show_table(setting, table)
+    return None
 
 
-def _compute(setting: Setting, bound: str | None) -> LeakageTable:
+def _options(setting: Setting, workers: int) -> dict[str, Any]:
+    return {
+        "ages": setting.ages if len(set(setting.ages)) > 1 else setting.ages[0],
+        "epsilon_c": setting.epsilon_c,
+        "adversary": setting.adversary,
+        "workers": workers,
+        "progress": setting.progress,
+    }
+
+
+def _show_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
+    """The leakage of each sequence: quantiles and the worst ones."""
+    from csdp.leakage import leakage_summary
+    from csdp.report.words import UNSOUND_WARNING, guarantee
+
+    found = leakage_summary(setting.model, setting.query, bound=bound, **_options(setting, workers))
+    words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
+    if form == "json":
+        protects = words.protects if found.sound else UNSOUND_WARNING
+        asked = {"chain": setting.model.digest, "query": setting.query.name, "ages": list(setting.ages)}
+        return show_json({**asked, **found.to_dict(), "protects": protects, "does_not_protect": words.exposes})
+    console().print(found)
+    return console().print(str(words) if found.sound else UNSOUND_WARNING, soft_wrap=True)
+
+
+def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
     from csdp.leakage import LeakageTable
     from csdp.leakage import leakage as one_bound
     from csdp.leakage import leakage_table as all_bounds
 
     _ = setting.scale  # a query that does not fit the model is an error, not a row
-    options: dict[str, Any] = {
-        "ages": setting.ages if len(set(setting.ages)) > 1 else setting.ages[0],
-        "epsilon_c": setting.epsilon_c,
-        "adversary": setting.adversary,
-        "progress": setting.progress,
-    }
+    options = _options(setting, workers)
     if bound is None:
         return all_bounds(setting.model, setting.query, **options)
     answer = one_bound(setting.model, setting.query, bound=bound, **options)

@@ -12,7 +12,7 @@ from csdp.cli.chain import ChainFile
 from csdp.cli.output import Format, console, show_json
 
 if TYPE_CHECKING:
-    from csdp.planning import Found
+    from csdp.planning import DynamicPlan, Found
 
 
 def plan(
@@ -27,6 +27,10 @@ def plan(
     min_age: Annotated[int, typer.Option(help="Youngest age that is tried.")] = 0,
     vector: Annotated[bool, typer.Option("--vector", help="Give every sequence an age of its own.")] = False,
     continual: Annotated[bool, typer.Option("--continual", help="Plan for a release at every tick, for ever.")] = False,
+    horizon: Annotated[
+        int | None, typer.Option(help="With --budget: a noise level of its own for each of this many ticks.")
+    ] = None,
+    start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
     estimate: Annotated[
         Literal["raw", "linear"], typer.Option(help="Error of the raw release, or of the best linear estimate from it.")
     ] = "raw",
@@ -49,6 +53,7 @@ def plan(
     Example:
       csdp plan chain.json --query mean --budget 0.2 --estimate linear -o plan.json
       csdp plan chain.json --max-mse 0.3 --max-age 20 --figure frontier.svg
+      csdp plan chain.json --budget 0.2 --min-age 1 --horizon 24 -o plan.json
 
     Carry a plan out with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT
     """
@@ -64,13 +69,15 @@ def plan(
         max_age=max_age,
         min_age=min_age,
         ages="vector" if vector else "common",
-        releases="continual" if continual else 1,
+        releases="continual" if continual else horizon or 1,
         estimate=estimate,
         adversary=adversary,
         event_limit=event_limit,
     )
+    changing = None if horizon is None else _changing(found, budget, horizon, start, estimate, continual)
     if output is not None:
-        output.write_text(found.to_json(indent=1) + "\n", encoding="utf-8")
+        made = found if changing is None else changing.plan
+        output.write_text(made.to_json(indent=1) + "\n", encoding="utf-8")
     if figure is not None:
         from csdp.planning import frontier
         from csdp.report.figures import frontier_figure, save_figure
@@ -79,9 +86,32 @@ def plan(
         line = frontier(model, asked, ages=shown, estimate=estimate, adversary=adversary)
         save_figure(frontier_figure(line, chosen=found), figure)
     if form == "json":
-        show_json(as_json(found))
+        show_json(as_json(found) if changing is None else {**changing.summary(), "schedule": changing.records()})
     else:
         _show(found, output)
+        if changing is not None:
+            _show_schedule(changing)
+
+
+def _changing(
+    found: Found, budget: float | None, horizon: int, start: int, estimate: Literal["raw", "linear"], continual: bool
+) -> DynamicPlan:
+    """The schedule at the ages that one level for the whole horizon would have."""
+    from csdp.errors import InputError
+    from csdp.planning import dynamic_plan
+
+    if budget is None or continual:
+        raise InputError("--horizon needs --budget, the ceiling that every tick has to keep, and no --continual")
+    return dynamic_plan(
+        found.chain,
+        found.query,
+        ages=found.ages,
+        budget=budget,
+        horizon=horizon,
+        start=start,
+        estimate=estimate,
+        adversary=found.adversary,
+    )
 
 
 def as_json(found: Found) -> dict[str, Any]:
@@ -118,3 +148,24 @@ def _show(found: Found, output: Path | None) -> None:
         out.print(f"Note: {found.note}", soft_wrap=True)
     if output is not None:
         out.print(f"Written to {output}", soft_wrap=True)
+
+
+def _show_schedule(found: DynamicPlan) -> None:
+    from rich.table import Table
+
+    from csdp.leakage import shown
+
+    table = Table(title="Schedule", title_justify="left")
+    for name in ("tick", "epsilon_c", "leakage of the present"):
+        table.add_column(name, justify="right")
+    records = found.records()
+    for record in records[:20]:
+        table.add_row(str(record["tick"]), f"{record['epsilon_c']:.4g}", shown(record["leakage"]))
+    out = console()
+    out.print(table)
+    if len(records) > 20:
+        out.print(f"... and {len(records) - 20} more ticks", soft_wrap=True)
+    out.print(
+        f"Error {found.mse:.6g}; with one level for all ticks ({found.constant_level:.4g}): {found.constant_mse:.6g}",
+        soft_wrap=True,
+    )

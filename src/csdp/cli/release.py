@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,14 +12,18 @@ import typer
 from csdp.cli import inputs
 from csdp.cli.output import console, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError
+from csdp.panel import Panel
 
 if TYPE_CHECKING:
     from csdp.ledger import Ledger
-    from csdp.panel import Panel
     from csdp.plan import Plan
     from csdp.publisher import Publisher, Release, Skipped
     from csdp.report.certificate import Certificate
     from csdp.report.series import Series
+    from csdp.tables import Engine, EngineSource
+
+#: Outputs above which an engine writes a long table, one row per tick and output.
+WIDE = 1000
 
 
 def release(
@@ -95,6 +101,17 @@ def release(
         Literal["raise", "skip"],
         typer.Option(help="Where a limit would be passed: stop (exit code 3), or leave out the tick and go on."),
     ] = "raise",
+    engine: Annotated[
+        Literal["memory", "duckdb", "spark"],
+        typer.Option(help="What reads the file: memory; duckdb, for more than fits; spark, for clusters."),
+    ] = "memory",
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark's master, such as local[2] or spark://host:7077.")
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="What DuckDB may hold in memory, such as 4GB; the rest is spilled."),
+    ] = None,
 ) -> None:
     """Publish a noisy, aged statistic of a file of readings, never above the limits of its dataset.
 
@@ -109,42 +126,79 @@ def release(
     published before is written.
     """
     from csdp.ledger import Ledger
-    from csdp.panel import read_panel
     from csdp.publisher import Publisher
     from csdp.report import files, series
 
     out = Path(output)
-    series.check_kind(out)
+    kind = series.check_kind(out)
     if out.resolve() == Path(data).resolve():
         raise InputError("output: this would overwrite the readings; give another name")
     certificate_path = out.with_name(out.name + ".certificate.json")
     chosen = _plan(plan, chain, query, age, ages, epsilon_c, adversary, stale_limit)
-    model = chosen.model
-    panel = read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
-    for path in (out, certificate_path):
-        files.ensure_writable(path)
-    with (
-        Ledger.open(ledger) as book,
-        Publisher(
-            chosen,
-            dataset=dataset,
-            ledger=book,
-            budget=budget,
-            event_limit=event_limit,
-            lifetime_limit=lifetime_limit,
-            time_step=panel.step,
-            on_refusal=on_refusal,
-        ) as publisher,
-    ):
-        before = book.summary(dataset).reserved
-        released, refusal = _publish(publisher, book, panel)
-        series.write_series(released, out)
-        certificate = _certified(publisher, book, released.skipped)
-        files.write_json(certificate_path, certificate.to_dict())
-        fresh = book.summary(dataset).reserved - before
-    _show(released, certificate, out, certificate_path, fresh=fresh, total=len(panel))
+    with _reading(data, chosen, engine, step, outside, master, memory_limit) as (readings, source):
+        wide = engine != "memory" and chosen.query.name == "identity" and chosen.model.sequences > WIDE
+        if wide and kind != ".parquet":
+            raise InputError(
+                f"output: {chosen.model.sequences:,} values at every tick; give a name that ends in .parquet"
+            )
+        for path in (out, certificate_path):
+            files.ensure_writable(path)
+        with (
+            Ledger.open(ledger) as book,
+            Publisher(
+                chosen,
+                dataset=dataset,
+                ledger=book,
+                budget=budget,
+                event_limit=event_limit,
+                lifetime_limit=lifetime_limit,
+                time_step=readings.step,
+                on_refusal=on_refusal,
+            ) as publisher,
+        ):
+            before = book.summary(dataset).reserved
+            released, refusal = _publish(publisher, book, source, readings, wide=wide)
+            count = _written(released, publisher, book, readings, out, wide=wide)
+            certificate = _certified(publisher, book, released.skipped)
+            files.write_json(certificate_path, certificate.to_dict())
+            fresh = book.summary(dataset).reserved - before
+        _show(count, certificate, out, certificate_path, fresh=fresh, total=len(readings.ticks))
     if refusal is not None:
         raise refusal
+
+
+@contextmanager
+def _reading(
+    data: str,
+    plan: Plan,
+    engine: Literal["memory", "duckdb", "spark"],
+    step: int | None,
+    outside: Literal["refuse", "clamp"],
+    master: str | None,
+    memory_limit: str | None,
+) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
+    """The readings as an engine has them, and as a source for the publisher."""
+    model = plan.model
+    if engine == "memory" and master is None and memory_limit is None:
+        from csdp.panel import read_panel
+
+        panel = read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
+        yield panel, panel
+        return
+    from csdp.tables import EngineSource, open_table
+
+    opened = open_table(
+        data,
+        names=model.names,
+        values=model.values,
+        engine=engine,
+        step=step,
+        outside=outside,
+        master=master,
+        memory_limit=memory_limit,
+    )
+    with opened as table:
+        yield table, EngineSource(table, plan)
 
 
 def _plan(
@@ -191,9 +245,12 @@ def _plan(
     )
 
 
-def _publish(publisher: Publisher, book: Ledger, panel: Panel) -> tuple[Series, BudgetExceeded | None]:
-    """Publish the panel; where a limit ends it, what the ledger has published of it so far."""
-    from csdp.publisher import Release
+def _publish(
+    publisher: Publisher, book: Ledger, source: Panel | EngineSource, readings: Panel | Engine, *, wide: bool
+) -> tuple[Series, BudgetExceeded | None]:
+    """Publish the readings; where a limit ends it, what the ledger has published of them so far. Wide outputs are not
+    kept: they are in the ledger.
+    """
     from csdp.report.series import Series
 
     refusal: BudgetExceeded | None = None
@@ -202,14 +259,43 @@ def _publish(publisher: Publisher, book: Ledger, panel: Panel) -> tuple[Series, 
     with progress_bar() as tell:
         progress = None if tell is None else lambda done, total: tell("releasing", done, total)
         try:
-            batch = publisher.publish(panel, progress=progress)
+            batch = publisher.publish(source, progress=progress, each=(lambda _: None) if wide else None)
             releases, skipped = batch.releases, batch.skipped
         except BudgetExceeded as error:
             refusal = error
-            ticks, name = set(panel.ticks.tolist()), publisher.plan.query.name
-            found = (p for p in book.published(publisher.dataset) if p.tick in ticks and p.query == name)
-            releases = tuple(sorted(map(Release.of, found), key=lambda r: r.tick))
-    return Series.of(publisher.plan, panel, releases, skipped), refusal
+            releases = () if wide else tuple(sorted(_of_these(publisher, book, readings), key=lambda r: r.tick))
+    return Series.of(publisher.plan, readings, releases, skipped), refusal
+
+
+def _of_these(publisher: Publisher, book: Ledger, readings: Panel | Engine) -> Iterator[Release]:
+    """What the ledger has published of these ticks, in order."""
+    from csdp.publisher import Release
+
+    ticks, name = set(readings.ticks.tolist()), publisher.plan.query.name
+    for published in book.published(publisher.dataset):
+        if published.tick in ticks and published.query == name:
+            yield Release.of(published)
+
+
+def _written(
+    released: Series, publisher: Publisher, book: Ledger, readings: Panel | Engine, out: Path, *, wide: bool
+) -> int:
+    """Write the series: tick by tick in long form where it is wide. The number of ticks that it has."""
+    from csdp.report import series
+
+    if not wide or isinstance(readings, Panel):
+        series.write_series(released, out)
+        return len(released.releases)
+    count = 0
+
+    def counted() -> Iterator[Release]:
+        nonlocal count
+        for release in _of_these(publisher, book, readings):
+            count += 1
+            yield release
+
+    readings.write(counted(), out, names=released.names)
+    return count
 
 
 def _certified(publisher: Publisher, book: Ledger, skipped: tuple[Skipped, ...]) -> Certificate:
@@ -218,10 +304,9 @@ def _certified(publisher: Publisher, book: Ledger, skipped: tuple[Skipped, ...])
     return certify(publisher, book, skipped=skipped)
 
 
-def _show(released: Series, certificate: Certificate, out: Path, beside: Path, *, fresh: int, total: int) -> None:
+def _show(count: int, certificate: Certificate, out: Path, beside: Path, *, fresh: int, total: int) -> None:
     """For people: what was written, the guarantees side by side, and what is not promised."""
     screen = console()
-    count = len(released.releases)
     screen.print(
         f"{out}: {count:,} of {total:,} ticks of {printable(certificate.dataset)} published, {fresh:,} of them charged "
         "now",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,20 +42,32 @@ class Worst:
     output: tuple[float, ...] = ()
 
 
+class _Known(NamedTuple):
+    """Sequences whose present an adversary compares, and the places among them of those that may differ."""
+
+    known: tuple[int, ...]
+    axes: tuple[int, ...]
+
+
 def worst_output(
     aged: AgedLaw,
     answers: Floats,
     *,
     rate: float,
     adversary: Adversary,
+    secret: int | None = None,
     progress: Progress | None = None,
 ) -> Worst:
-    """Exact leakage of one component.
+    """Exact leakage of one component, or of one sequence (`secret`) of it.
 
     `answers` (C, d) are the query's values for the classes of `aged`, `rate` = epsilon_c / Delta_f in their units.
     """
     outputs = output_grid(answers)
-    subsets = known_subsets(adversary, aged.model.sequences)
+    subsets = [
+        _Known(known, tuple(range(len(known))) if secret is None else (known.index(secret),))
+        for known in known_subsets(adversary, aged.model.sequences)
+        if secret is None or secret in known
+    ]
     # Where the joint law is large a second pass would buy digits that nobody asked for.
     tolerance = _SLACK if aged.model.size <= LARGE_STATES else _LARGE_SLACK
     nominal, best = _by_deviation(aged, answers, outputs, rate, subsets, progress, tolerance=tolerance)
@@ -95,7 +108,7 @@ def _by_deviation(
     answers: Floats,
     outputs: Floats,
     rate: float,
-    subsets: Sequence[tuple[int, ...]],
+    subsets: Sequence[_Known],
     progress: Progress | None,
     *,
     tolerance: float,
@@ -103,7 +116,7 @@ def _by_deviation(
     """Log ratios from differences to independence; the value includes the bound on rounding errors."""
     model, form = aged.model, aged.deviation
     nominal, best = 0.0, Worst(0.0)
-    for number, known in enumerate(subsets):
+    for number, (known, axes) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
             shift = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
@@ -115,7 +128,7 @@ def _by_deviation(
             tilt, level, slack = tilted(logs, form.base, log_base, form.error)
             spread = tilt @ shift.T
             for row in range(block.shape[0]):
-                for axis in range(len(known)):
+                for axis in axes:
                     line = _Line(spread[row], (model.states,) * len(known), axis, holes=holes)
                     plain, upper, at = line.widest(float(level[row]), float(slack[row]), form.exponent, tolerance)
                     nominal = max(nominal, plain)
@@ -212,7 +225,7 @@ def _by_mass(
     answers: Floats,
     outputs: Floats,
     rate: float,
-    subsets: Sequence[tuple[int, ...]],
+    subsets: Sequence[_Known],
     progress: Progress | None,
     *,
     logs: bool,
@@ -220,7 +233,7 @@ def _by_mass(
     """Log ratios from non-negative numbers only: every one is accurate, however rare the reading."""
     model, form = aged.model, aged.mass
     best = Worst(0.0)
-    for number, known in enumerate(subsets):
+    for number, (known, axes) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
             given = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
@@ -229,7 +242,7 @@ def _by_mass(
             with np.errstate(divide="ignore"):
                 density = _log_mix(given, weights) if logs else np.log(given @ np.exp(weights).T)
             tensor = density.reshape((model.states,) * len(known) + (block.shape[0],))
-            for axis in range(len(known)):
+            for axis in axes:
                 high, low = _extent(tensor, axis)
                 best = _better(best, high - low + 2.0 * form.relative, tensor, axis, known, block)
         _tell(progress, number, len(subsets))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ EXACT_SIZE = 256
 #: Ranges below this come from differences between pasts, larger ones from the laws themselves.
 _TINY_RANGE = 1e-4
 _UNIT = float(np.finfo(np.float64).eps) / 2
+_Ints = npt.NDArray[np.intp]
+_Found = tuple[Floats, _Ints]  # ranges and pairs of one age
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,17 @@ class Lineage:
     """Log-odds range of every sequence's present, and how it was found."""
 
     ranges: Floats  # (s,)
-    pairs: npt.NDArray[np.intp]  # (s, 2) the two states that are told apart best
+    pairs: _Ints  # (s, 2) the two states that are told apart best
     form: str  # "exact" or "interval"
+    curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, where asked for
 
 
-def lineage(chain: CoupledChain, age: int, *, form: str = "auto", progress: Progress | None = None) -> Lineage:
+def lineage(
+    chain: CoupledChain, age: int, *, form: str = "auto", curve: bool = False, progress: Progress | None = None
+) -> Lineage:
     """The range over all pasts of the log odds of each sequence's present, `age` steps later.
+
+    `curve`: keep the largest value of every age on the way; the interval form does so at hardly any cost.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> float(lineage(chain, 2).ranges.max().round(9))
@@ -49,14 +57,17 @@ def lineage(chain: CoupledChain, age: int, *, form: str = "auto", progress: Prog
     """
     if age == 0:
         pairs = np.broadcast_to(np.array([0, 1]), (chain.sequences, 2))
-        return Lineage(np.full(chain.sequences, math.inf), pairs, "exact")
+        return Lineage(np.full(chain.sequences, math.inf), pairs, "exact", np.zeros(0) if curve else None)
     if form == "auto":
         form = "exact" if chain.sequences * chain.states <= EXACT_SIZE else "interval"
-    ranges, pairs = _exact(chain, age) if form == "exact" else _interval(chain, age, progress)
-    return Lineage(ranges, pairs, form)
+    steps = _exact(chain, age, every=curve) if form == "exact" else _interval(chain, age, every=curve, tell=progress)
+    largest, found = [], (np.zeros(0), np.zeros((0, 2), dtype=np.intp))
+    for found in steps:
+        largest.append(float(found[0].max()))
+    return Lineage(*found, form, np.array(largest) if curve else None)
 
 
-def _exact(chain: CoupledChain, age: int) -> tuple[Floats, npt.NDArray[np.intp]]:
+def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_Found]:
     s, m = chain.sequences, chain.states
     local = chain.local
     # whole[i, k, c, a] = Q^A[(i, a), (k, c)], never negative, so every entry is accurate however rare;
@@ -67,7 +78,7 @@ def _exact(chain: CoupledChain, age: int) -> tuple[Floats, npt.NDArray[np.intp]]
     law = np.zeros((s, m))
     law[:, 0] = 1.0
     exponent = 0
-    for _ in range(age):
+    for n in range(1, age + 1):
         fresh, fresh_law, fresh_whole = np.zeros_like(change), np.zeros_like(law), np.zeros_like(whole)
         for i in range(s):
             for source, matrix in zip(local.sources[i], local.matrices[i], strict=True):
@@ -78,9 +89,11 @@ def _exact(chain: CoupledChain, age: int) -> tuple[Floats, npt.NDArray[np.intp]]
         change = fresh - fresh.sum(axis=3, keepdims=True) * law[:, None, None, :]
         if 0 < np.abs(change).max() < 2.0**-400:
             change, exponent = np.ldexp(change, 600), exponent - 600
-    rounding = 8.0 * _UNIT * (age * (m + int(np.max(np.diff(chain._indptr)))) + s)
-    found = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
-    return np.array([value for value, *_ in found]) * (1.0 + rounding), np.array([pair for _, *pair in found])
+        if every or n == age:
+            rounding = 8.0 * _UNIT * (n * (m + int(np.max(np.diff(chain._indptr)))) + s)
+            found = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
+            ranges = np.array([value for value, *_ in found]) * (1.0 + rounding)
+            yield ranges, np.array([pair for _, *pair in found])
 
 
 def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding: float) -> tuple[float, int, int]:
@@ -152,7 +165,7 @@ def _extreme(law: Floats, change: Floats, exponent: int, a: int, b: int) -> Floa
     return picked
 
 
-def _interval(chain: CoupledChain, age: int, progress: Progress | None) -> tuple[Floats, npt.NDArray[np.intp]]:
+def _interval(chain: CoupledChain, age: int, *, every: bool, tell: Progress | None) -> Iterator[_Found]:
     """Boxes around the law of every sequence that hold whatever the past was; O(age * edges * m^2)."""
     s, m = chain.sequences, chain.states
     centre = np.full((s, m), 1.0 / m)
@@ -160,14 +173,35 @@ def _interval(chain: CoupledChain, age: int, progress: Progress | None) -> tuple
     exponent = 0
     degree = int(np.max(np.diff(chain._indptr)))
     outward = 1.0 + 4.0 * _UNIT * (degree + 2 * m + 4)
-    for n in range(age):
+    for n in range(1, age + 1):
         above, below = _box_step(chain, above, below, outward)
-        centre = chain.evolve(centre, 1)
-        centre /= centre.sum(axis=1, keepdims=True)
+        centre = _evolved(chain, centre)
         if 0 < above.max() < 2.0**-400:
             above, below, exponent = np.ldexp(above, 600), np.ldexp(below, 600), exponent - 600
-        if progress is not None:
-            progress("lineage", n + 1, age)
+        if tell is not None:
+            tell("lineage", n, age)
+        if every or n == age:
+            ranges, pairs = _box_ranges(centre, above, below, exponent)
+            yield ranges * (1.0 + 8.0 * _UNIT * n * (degree + m)), pairs
+
+
+def _evolved(chain: CoupledChain, centre: Floats) -> Floats:
+    """The law of every sequence one step later."""
+    table = chain.transition_table[0]
+    if table.shape[0] > 1:
+        centre = chain.evolve(centre, 1)
+    else:
+        # Column by column: products with a small matrix are slow for a million rows.
+        mixed = [sum(centre[:, c] * table[0, c, a] for c in range(chain.states)) for a in range(chain.states)]
+        centre = np.column_stack([chain._coupling @ column for column in mixed])
+    total = centre[:, 0].copy()
+    for a in range(1, chain.states):
+        total += centre[:, a]
+    return np.asarray(centre / total[:, None])
+
+
+def _box_ranges(centre: Floats, above: Floats, below: Floats, exponent: int) -> tuple[Floats, _Ints]:
+    """The log-odds range of every box, and the two states that are told apart best."""
     with np.errstate(divide="ignore", invalid="ignore"):
         up, down = above / centre, below / centre
         real_up, real_down = np.ldexp(up, exponent), np.ldexp(down, exponent)
@@ -176,9 +210,10 @@ def _interval(chain: CoupledChain, age: int, progress: Progress | None) -> tuple
             tiny = np.maximum(real_up, real_down) < 1e-12
             cost = np.where(tiny, np.ldexp(up + down * (1 + 1e-12), exponent), cost)
     cost = np.where(centre + above <= 0, 0.0, cost)  # a state that cannot occur is no secret
+    if cost.shape[1] == 2:
+        return cost[:, 0] + cost[:, 1], np.where((cost[:, 0] > cost[:, 1])[:, None], [1, 0], [0, 1])
     pairs = np.argsort(cost, axis=1)[:, -2:]
-    ranges = np.take_along_axis(cost, pairs, axis=1).sum(axis=1)
-    return ranges * (1.0 + 8.0 * _UNIT * age * (degree + m)), pairs
+    return np.take_along_axis(cost, pairs, axis=1).sum(axis=1), pairs
 
 
 def _box_step(chain: CoupledChain, above: Floats, below: Floats, outward: float) -> tuple[Floats, Floats]:

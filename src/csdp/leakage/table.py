@@ -57,9 +57,12 @@ def leakage_table(
     ages: Any,
     epsilon_c: float,
     adversary: Adversary = "informed",
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> LeakageTable:
     """Every bound for one release, sharpest first, then the paper's printed formulas, marked unsound.
+
+    `workers`: processes over which components are spread.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -73,7 +76,7 @@ def leakage_table(
         if adversary != "informed" and bound.startswith("printed"):
             continue
         try:
-            rows.append(setting.answer(bound))
+            rows.append(setting.answer(bound, workers=workers))
         except CsdpError as error:
             missing[bound] = str(error)
     shown = str(setting.ages[0]) if len(set(setting.ages)) == 1 else ",".join(map(str, setting.ages[:12]))

@@ -270,9 +270,9 @@ class Ledger:
         """The log in order, from the entry after number `after`; holds no lock while you look."""
         return reading.paged_entries(self._database, name, after=after, kind=kind)
 
-    def published(self, name: str) -> Iterator[Published]:
-        """Every published output, in the order of publication."""
-        return map(self._published, self.entries(name, kind="commit"))
+    def published(self, name: str, *, after: int = 0) -> Iterator[Published]:
+        """Every published output, in the order of publication, from the entry after number `after`."""
+        return map(self._published, self.entries(name, after=after, kind="commit"))
 
     def summary(self, name: str) -> Summary:
         """Counts, the newest charged tick, the state to resume from, and the head of the hash chain."""

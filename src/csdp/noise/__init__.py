@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from csdp.errors import InputError
 from csdp.noise.bitslice import draw
+from csdp.noise.indexed import indexed_noise
 from csdp.noise.randomness import Randomness
 
-__all__ = ["Randomness", "lattice_step", "two_sided_geometric", "variance"]
+__all__ = ["Randomness", "indexed_noise", "lattice_step", "two_sided_geometric", "variance"]
 
 Scale = float | Fraction
 """A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""

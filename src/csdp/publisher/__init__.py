@@ -2,6 +2,6 @@
 
 from csdp.publisher.gate import Publisher
 from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.sources import AgedSource, PanelSource
+from csdp.publisher.sources import AgedSource, DrawingSource, PanelSource
 
-__all__ = ["AgedSource", "Batch", "PanelSource", "Publisher", "Release", "Skipped"]
+__all__ = ["AgedSource", "Batch", "DrawingSource", "PanelSource", "Publisher", "Release", "Skipped"]

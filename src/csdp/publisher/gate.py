@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -27,6 +26,7 @@ from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.change import Carried, carried
+from csdp.publisher.drawing import chunk_size, drawn
 from csdp.publisher.exposure import RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
 from csdp.publisher.refusal import LIMITED, explained
@@ -36,8 +36,6 @@ from csdp.publisher.terms import checked_limits, guarantee
 Floats = npt.NDArray[np.float64]
 OnRefusal = Literal["raise", "skip"]
 
-#: Ticks that are reserved, released and committed together in a batch.
-CHUNK = 100
 
 
 class Publisher:
@@ -49,7 +47,8 @@ class Publisher:
         budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
         event_limit: limit for the plain epsilon-DP of one record. lifetime_limit: for what all releases tell of one.
         time_step: time from one tick to the next, where times are not ticks; recorded, so that a later run with
-            another one, which would misjudge how fast the past fades, is refused.
+            another one, which would misjudge how fast the past fades, is refused. time_origin: where tick 0 begins;
+            recorded likewise.
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 
@@ -74,6 +73,7 @@ class Publisher:
         event_limit: float | None = None,
         lifetime_limit: float | None = None,
         time_step: int | None = None,
+        time_origin: int = 0,
         on_refusal: OnRefusal = "raise",
         unsafe_seed: int | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class Publisher:
         self.accountant = Accountant(plan)
         self._records = RecordCosts(self.accountant, self.limits["lifetime_limit"])
         self._on_refusal = on_refusal
-        self._time_step = time_step
+        self.grid = (time_step, time_origin)
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns = not isinstance(ledger, Ledger)
         self._ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
@@ -109,8 +109,10 @@ class Publisher:
         self._observed: int | None = None
 
     def _recorded_limits(self, limits: dict[str, float | None]) -> dict[str, Any]:
-        """The limits as the ledger keeps them: a dataset has one step of time, as it has one budget."""
-        return limits if self._time_step is None else {**limits, "time_step": self._time_step}
+        """The limits as the ledger keeps them: a dataset has one grid of ticks, as it has one budget."""
+        step, origin = self.grid
+        grid = {"time_step": step} if step is not None else {}
+        return {**limits, **grid, **({"time_origin": origin} if origin else {})}
 
     # ---- context ---------------------------------------------------------------------------------------------------
 
@@ -169,10 +171,13 @@ class Publisher:
                 state = fran.observe(state, absent)
         return fran.observe(state, snapshot)
 
-    def publish(self, source: Panel | AgedSource, *, progress: Any = None) -> Batch:
+    def publish(
+        self, source: Panel | AgedSource, *, progress: Any = None, each: Callable[[Release], None] | None = None
+    ) -> Batch:
         """Publish every tick of a panel (or another aged source) that the limits allow.
 
-        `progress(done, total)` is called as ticks are finished.
+        `progress(done, total)` is called as ticks are finished. With `each` every release is handed over as it comes,
+        in order, and none is kept, so that memory does not grow with the number of ticks.
         """
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
         ready: list[tuple[int, int]] = []
@@ -184,11 +189,18 @@ class Publisher:
             else:
                 ready.append((tick, stale))
         releases: list[Release] = []
-        for start in range(0, len(ready), CHUNK):
-            chunk = ready[start : start + CHUNK]
-            self._publish_chunk(aged, chunk, releases, skipped)
+        together = chunk_size(self.plan)
+        for start in range(0, len(ready), together):
+            chunk = ready[start : start + together]
+            try:
+                self._publish_chunk(aged, chunk, releases, skipped)
+            finally:
+                if each is not None:
+                    for release in sorted(releases, key=lambda r: r.tick):
+                        each(release)
+                    releases.clear()
             if progress is not None:
-                progress(min(start + CHUNK, len(ready)), len(ready))
+                progress(min(start + together, len(ready)), len(ready))
         return Batch(tuple(sorted(releases, key=lambda r: r.tick)), tuple(sorted(skipped, key=lambda r: r.tick)))
 
     def _publish_chunk(
@@ -207,12 +219,8 @@ class Publisher:
         releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
         skipped.extend(answer for answer in answers if isinstance(answer, Skipped))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
-        exact = source.answers(self.plan, [reserved.tick for reserved in granted]) if granted else ()
-        outputs = []
-        for reserved, answer in zip(granted, exact, strict=True):
-            level = self._level(reserved.tick)
-            output = fran.noisy(self.plan, answer, stale[reserved.tick], self._randomness, epsilon_c=level)
-            outputs.append((reserved, self._output(reserved, output)))
+        found = drawn(self.plan, source, {r.tick: stale[r.tick] for r in granted}, self._randomness)
+        outputs = [(r, self._output(r, output)) for r, output in zip(granted, found, strict=True)]
         releases.extend(Release.of(done) for done in self._ledger.commit_many(outputs))
         if refusal is not None:
             raise refusal
@@ -226,9 +234,9 @@ class Publisher:
         return "" if self._level(tick) != 0.0 else "the plan's schedule publishes nothing at this tick"
 
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
-        ages = self.plan.ages
-        content = asdict(output)
-        content["ages"] = ages[0] if len(set(ages)) == 1 else list(ages)
+        plan = self.plan
+        content = dict(vars(output))  # asdict would copy every value of a wide output one by one
+        content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
         content["epsilon_s"] = reserved.charge["present"]
         return content
 
@@ -406,7 +414,8 @@ class Publisher:
             budget=limits["budget"],
             event_limit=limits["event_limit"],
             lifetime_limit=limits["lifetime_limit"],
-            time_step=self._time_step,
+            time_step=self.grid[0],
+            time_origin=self.grid[1],
             on_refusal=self._on_refusal,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,6 +30,21 @@ class AgedSource(Protocol):
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice (ticks, d)."""
+
+
+@runtime_checkable
+class DrawingSource(AgedSource, Protocol):
+    """A source that adds the noise of wide answers where its rows are, from keys that the gate makes after the charge.
+
+    The noise of sequence i is `csdp.noise.indexed_noise` of the tick's key and i, so that a task that is run again
+    draws the same; the source neither keeps nor writes a key.
+    """
+
+    def draws(self, plan: Plan) -> bool:
+        """Whether this source draws the noise of the plan's answers."""
+
+    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+        """Answers of the ticks with their noise, on the plan's lattice (ticks, d), from one key per tick."""
 
 
 class PanelSource:

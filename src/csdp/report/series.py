@@ -7,10 +7,12 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Release, Skipped
 from csdp.report.files import json_text, written_whole
@@ -18,6 +20,18 @@ from csdp.report.files import json_text, written_whole
 KINDS = (".csv", ".parquet", ".json")
 #: Sequences up to which unequal ages are written out in every row.
 _AGES_SHOWN = 100
+
+
+class Timed(Protocol):
+    """Readings on a grid: a panel, or a table behind an engine."""
+
+    @property
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """Consecutive ticks."""
+
+    @property
+    def times(self) -> npt.NDArray[Any]:
+        """Their times, as they were read."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,7 @@ class Series:
     skipped: tuple[Skipped, ...] = ()
 
     @classmethod
-    def of(cls, plan: Plan, panel: Panel, releases: tuple[Release, ...], skipped: tuple[Skipped, ...] = ()) -> Series:
+    def of(cls, plan: Plan, panel: Timed, releases: tuple[Release, ...], skipped: tuple[Skipped, ...] = ()) -> Series:
         """The releases that came of a panel."""
         names = plan.query.output_names(plan.model.names, plan.model.value_table)
         stamps = panel.times.tolist() if panel.times.dtype.kind != "M" else panel.times.astype(str).tolist()

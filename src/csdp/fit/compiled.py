@@ -1,0 +1,209 @@
+"""The loops of fitting that numba compiles; import it where it is used, since numba takes a moment to load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_jit = njit(cache=True, nogil=True)
+
+
+def _ones_in(word: Any) -> Any:
+    """Number of ones in a 64-bit word (Warren, Hacker's Delight, 5-1); LLVM turns it into one instruction."""
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+_ones = _jit(_ones_in)
+
+
+def _pair_counts(present: Any, following: Any, targets: Any, sources: Any, out: Any) -> None:
+    """out[e, a, b] = ticks at which source e is in a and target e next in b; planes (sequence, state, words)."""
+    states, words = present.shape[1], present.shape[2]
+    for e in range(targets.size):
+        for a in range(states):
+            left = present[sources[e], a]
+            for b in range(states):
+                right = following[targets[e], b]
+                total = np.uint64(0)
+                for w in range(words):
+                    total += _ones(left[w] & right[w])
+                out[e, a, b] = total
+
+
+def _information(present: Any, following: Any, targets: Any, logs: Any, out: Any) -> None:
+    """out[i, k] = lag-1 mutual information of source k and target i in nats; logs[n] = n ln n."""
+    sequences, states, words = present.shape
+    counts = np.empty((states, states), np.int64)
+    for i in range(targets.size):
+        for k in range(sequences):
+            for a in range(states):
+                left = present[k, a]
+                for b in range(states):
+                    right = following[targets[i], b]
+                    total = np.uint64(0)
+                    for w in range(words):
+                        total += _ones(left[w] & right[w])
+                    counts[a, b] = total
+            whole, value = 0, 0.0
+            for a in range(states):
+                row, column = 0, 0
+                for b in range(states):
+                    row += counts[a, b]
+                    column += counts[b, a]
+                    value += logs[counts[a, b]]
+                value -= logs[row] + logs[column]
+                whole += row
+            out[i, k] = (value + logs[whole]) / whole if whole else 0.0
+
+
+def _expect_in(
+    rows: Any, following: Any, weights: Any, pseudo: float, share: Any, moves: Any, expected: Any, fixed: bool
+) -> float:
+    """Fill `expected` with the transitions laid to each source; return the objective."""
+    n, d = rows.shape
+    m = moves.shape[1]
+    mix = np.empty((d, m, m))
+    part = np.empty(d)
+    objective = 0.0
+    for k in range(d):
+        for a in range(m):
+            for b in range(m):
+                mix[k, a, b] = share[k] * moves[k, a, b]
+                expected[k, a, b] = pseudo
+                if pseudo > 0.0:
+                    objective += pseudo * np.log(share[k] if fixed else mix[k, a, b])
+    for t in range(n):
+        b = following[t]
+        total = 0.0
+        for k in range(d):
+            part[k] = mix[k, rows[t, k], b]
+            total += part[k]
+        objective += weights[t] * np.log(total)
+        scale = weights[t] / total
+        for k in range(d):
+            expected[k, rows[t, k], b] += part[k] * scale
+    return objective
+
+
+def _maximise_in(expected: Any, share: Any, moves: Any, fixed: bool) -> None:
+    """The shares and moves that the expected transitions speak for; a row without any stays as it is."""
+    d, m = moves.shape[0], moves.shape[1]
+    mass = expected.sum()
+    for k in range(d):
+        mine = 0.0
+        for a in range(m):
+            row = 0.0
+            for b in range(m):
+                row += expected[k, a, b]
+            mine += row
+            if row > 0.0 and not fixed:
+                for b in range(m):
+                    moves[k, a, b] = expected[k, a, b] / row
+        share[k] = mine / mass
+
+
+def _leap_in(first: Any, second: Any, third: Any, length: float, out: Any) -> bool:
+    """Extrapolate three points of EM into `out`; False where that would leave the positive numbers."""
+    for i in range(first.size):
+        step = second[i] - first[i]
+        bend = third[i] - second[i] - step
+        out[i] = first[i] + 2.0 * length * step + length * length * bend
+        if out[i] <= 0.0 and (third[i] > 0.0 or out[i] < 0.0):
+            return False
+    return True
+
+
+_expect, _maximise, _leap = _jit(_expect_in), _jit(_maximise_in), _jit(_leap_in)
+
+
+def _stride_in(first: Any, second: Any, third: Any) -> float:
+    """How far to extrapolate: the ratio of the step to its change; 1 is where EM itself has come."""
+    step, bend = 0.0, 0.0
+    for i in range(first.size):
+        step += (second[i] - first[i]) ** 2
+        bend += (third[i] - 2.0 * second[i] + first[i]) ** 2
+    return min(max(1.0, np.sqrt(step / bend)), 1e4) if bend > 0.0 else 1.0
+
+
+def _scale_in(share: Any, moves: Any) -> None:
+    """Make sums 1 again: a long leap multiplies what rounding has left of them."""
+    d, m = moves.shape[0], moves.shape[1]
+    whole = share.sum()
+    for k in range(d):
+        share[k] /= whole
+        for a in range(m):
+            row = moves[k, a].sum()
+            for b in range(m):
+                moves[k, a, b] /= row
+
+
+_stride, _scale = _jit(_stride_in), _jit(_scale_in)
+
+
+def _expectation_maximisation(
+    rows: Any,
+    following: Any,
+    weights: Any,
+    pseudo: float,
+    point: Any,
+    expected: Any,
+    fixed: bool,
+    limit: int,
+    gain: float,
+) -> Any:
+    """EM for one target: who was followed at each transition is what is not seen.
+
+    rows (n, d): present states of those it may follow; following (n,): its next state; weights (n,): how often.
+    point (d + d m m,): shares and moves, the start, which becomes the estimate; expected (d, m, m): the transitions
+    that it lays to each matrix, smoothing included. Every cell of every matrix gets `pseudo` transitions. With `fixed`
+    only the shares move. Every two steps are followed by a leap along their curve (Varadhan and Roland 2008), which
+    is taken back where the objective does not rise. Stops when a step gains less than `gain`.
+    Returns (objective after each accepted iteration, whether it stopped by itself).
+    """
+    d, m = expected.shape[0], expected.shape[1]
+    share, moves = point[:d], point[d:].reshape(d, m, m)
+    first, second, third, trial = point.copy(), point.copy(), point.copy(), point.copy()
+    path = np.empty(limit + 1)
+    kept, phase, leapt = 0, 0, False
+    for iteration in range(limit + 1):
+        objective = _expect(rows, following, weights, pseudo, share, moves, expected, fixed)
+        if leapt and not objective >= path[kept - 1]:
+            point[:] = second if iteration == limit else third
+            leapt, phase = False, 0
+            continue
+        path[kept] = objective
+        kept += 1
+        if not leapt and kept > 1 and objective - path[kept - 2] <= gain:
+            return path[:kept], True
+        if iteration == limit:
+            break
+        leapt = False
+        if phase == 0:
+            first[:] = point
+            phase = 1
+            _maximise(expected, share, moves, fixed)
+            continue
+        second[:] = point
+        phase = 0
+        _maximise(expected, share, moves, fixed)
+        third[:] = point
+        length = _stride(first, second, third)
+        while length > 1.01 and not leapt:
+            leapt = _leap(first, second, third, length, trial)
+            length = 0.5 * (length + 1.0)
+        if leapt:
+            point[:] = trial
+            _scale(share, moves)
+    return path[:kept], False
+
+
+pair_counts, information, expectation_maximisation = (
+    _jit(_pair_counts),
+    _jit(_information),
+    _jit(_expectation_maximisation),
+)

@@ -1,0 +1,146 @@
+"""What a chain is fitted on: states of named sequences, checked; every message says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError
+from csdp.panel import Panel
+from csdp.panel import Readings as PanelReadings
+
+Floats = npt.NDArray[np.float64]
+States = npt.NDArray[np.int16]
+
+#: States that a fit can tell apart.
+MAX_STATES = 1024
+_DISCRETISE = "a fit needs whole-number states; discretise first and pass the Panel"
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """States (T, s), -1 where missing, of sequences with `m` states each."""
+
+    states: States
+    m: int
+    names: tuple[str, ...] | None
+    values: Floats | None
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences."""
+        return int(self.states.shape[1])
+
+    @property
+    def transitions(self) -> int:
+        """Number of steps from one tick to the next."""
+        return int(self.states.shape[0]) - 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the sequences, x1, x2, ... where none are given."""
+        return self.names or tuple(f"x{i + 1}" for i in range(self.sequences))
+
+    @cached_property
+    def gaps(self) -> bool:
+        """Whether readings are missing."""
+        return bool((self.states < 0).any())
+
+    def part(self, start: int, stop: int) -> Sample:
+        """The readings of some ticks."""
+        return Sample(self.states[start:stop], self.m, self.names, self.values)
+
+
+def read(data: Any, *, states: int | None, private: bool = False) -> Sample:
+    """Sample from a Panel, a (T, s) array of whole numbers, or a dataframe of whole numbers.
+
+    With `private` the number of states must be declared: the largest state seen would already tell something.
+    """
+    names: tuple[str, ...] | None = None
+    values: Any = None
+    if isinstance(data, Panel):
+        table, names, values = np.asarray(data.states), tuple(data.names), getattr(data, "values", None)
+    elif isinstance(data, np.ndarray | list | tuple):
+        table = _array(data)
+    else:
+        table, names = _frame(data)
+    if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
+        raise InputError(f"data: {table.dtype} of shape {table.shape} given; whole numbers (ticks, sequences) expected")
+    ticks, sequences = table.shape
+    if sequences < 1:
+        raise InputError("data: no sequences given; at least one column is needed")
+    if ticks < 2:
+        raise InputError(f"data: {ticks} tick{'s' * (ticks != 1)} given; a transition needs at least 2")
+    if (table < -1).any():
+        raise InputError("data: states below -1; states count from 0, and -1 marks a missing reading")
+    m = _states(table, states, values, private)
+    return Sample(np.ascontiguousarray(table, dtype=np.int16), m, names, values)
+
+
+def _states(table: npt.NDArray[Any], states: int | None, values: Any, private: bool) -> int:
+    if states is not None and (isinstance(states, bool) or not isinstance(states, int | np.integer) or states < 2):
+        raise InputError(f"states: {states!r} given; a whole number of at least 2")
+    declared = None if values is None else int(np.shape(values)[-1])
+    if declared is not None and states is not None and declared != states:
+        raise InputError(f"states: {states} given, but the panel declares {declared} values for each sequence")
+    m = states if states is not None else declared
+    if m is None and private:
+        raise InputError("states: with epsilon the number of states must be given; reading it from the data is a leak")
+    largest = int(table.max())
+    if largest < 0:
+        raise InputError("data: every reading is missing (-1); there is nothing to fit")
+    if m is None:
+        m = max(largest + 1, 2)
+    elif largest >= m:
+        raise InputError(f"data: states beyond the declared {m} (0 to {m - 1}); declare more, or discretise again")
+    if m > MAX_STATES:
+        raise InputError(f"data: {m} states; at most {MAX_STATES:,}. {_DISCRETISE}")
+    return int(m)
+
+
+def _array(data: Any) -> npt.NDArray[Any]:
+    try:
+        table = np.asarray(data)
+    except ValueError:
+        raise InputError("data: rows of different lengths; a (ticks, sequences) table expected") from None
+    if table.dtype == np.bool_:
+        table = table.astype(np.int16)
+    if table.ndim == 1 and np.issubdtype(table.dtype, np.integer):
+        raise InputError(f"data: shape {table.shape} given; for one sequence pass it as a column, x.reshape(-1, 1)")
+    if not np.issubdtype(table.dtype, np.integer):
+        raise InputError(f"data: {table.dtype} of shape {table.shape} given; {_DISCRETISE}")
+    return table
+
+
+def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """A dataframe of any library that narwhals knows; nulls are missing readings."""
+    import narwhals as nw
+
+    if isinstance(data, PanelReadings):
+        raise InputError(f"data: readings that are numbers, not states; {_DISCRETISE}")
+    try:
+        frame = nw.from_native(data, eager_only=True)
+    except TypeError:
+        raise InputError(
+            f"data: {type(data).__name__} given; a Panel, a (ticks, sequences) integer array or a dataframe expected"
+        ) from None
+    columns = []
+    for name in frame.columns:
+        if str(name).lower() == "time":
+            raise InputError(f"data: column {name!r} is no sequence; drop it, or read the file as a Panel")
+        column = frame[name]
+        if column.dtype == nw.Boolean:
+            column = column.cast(nw.Int16)
+        if not column.dtype.is_integer():
+            raise InputError(f"data: column {name!r} holds {column.dtype}; {_DISCRETISE}")
+        columns.append(column.cast(nw.Int64).fill_null(-1).to_numpy())
+    if not columns:
+        raise InputError("data: a dataframe without columns given")
+    names = tuple(str(name) for name in frame.columns)
+    if len(set(names)) != len(names):
+        raise InputError("data: two columns have the same name; names must be distinct")
+    return np.stack(columns, axis=1), names

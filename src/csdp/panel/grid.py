@@ -1,0 +1,200 @@
+"""Readings with their times, put on a regular grid of ticks: order, repetition, resampling, gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError, TooLargeError
+from csdp.panel.readings import Readings
+from csdp.panel.times import Clock, seconds
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Duplicates = Literal["refuse", "first", "last", "mean"]
+Resample = Literal["first", "last", "mean"]
+
+#: Ticks that gaps may add to what was read.
+MAX_GAP = 1_000_000
+#: Cells that a grid may have: 8 GB.
+MAX_CELLS = 1_000_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Readings one by one, in the order of the file: row, sequence, number. `wide`: all of one row together."""
+
+    label: str
+    clock: Clock  # one time per row
+    rows: Ints
+    sequences: Ints
+    numbers: Floats
+    names: tuple[str, ...]
+    wide: Floats | None = None
+
+    @classmethod
+    def of_rows(cls, label: str, clock: Clock, readings: Floats, names: tuple[str, ...]) -> Cells:
+        """A wide table: one row per time; its cells are only taken apart where rows must be put together."""
+        none = np.empty(0, dtype=np.int64)
+        return cls(label, clock, none, none, np.empty(0), names, readings)
+
+    def apart(self) -> Cells:
+        """One by one, also where they came in rows; missing readings are left out."""
+        if self.wide is None:
+            return self
+        rows, sequences = np.nonzero(~np.isnan(self.wide))
+        return replace(self, rows=rows, sequences=sequences, numbers=self.wide[rows, sequences], wide=None)
+
+
+def on_grid(
+    cells: Cells, *, step: int | str | None, duplicates: Duplicates, sort: bool, resample: Resample | None, fill: int
+) -> Readings:
+    """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
+    _check_choices(duplicates, resample, fill)
+    clock = cells.clock
+    _check_infinite(cells)
+    _check_order(cells, sort)
+    repeated = _check_repetition(cells, duplicates)
+    distinct = np.unique(clock.numbers)
+    every = _step(cells.label, clock, distinct, seconds(step, stamps=clock.stamps), resample)
+    unit = every * clock.per_second
+    first, last = int(distinct[0] // unit), int(distinct[-1] // unit)
+    _check_size(cells.label, distinct.size, last - first + 1, len(cells.names))
+    out = np.full((last - first + 1, len(cells.names)), np.nan)
+    if cells.wide is not None and not repeated and resample is None:
+        out[clock.numbers // unit - first] = cells.wide
+    else:
+        _put(out, cells.apart(), unit, first, duplicates, resample)
+    ticks = np.arange(first, last + 1, dtype=np.int64)
+    # Without resampling all times share what is left over by the step; with it, ticks begin at multiples of the step.
+    times = ticks * every + (0 if resample is not None else int(distinct[0] % unit) // clock.per_second)
+    kept = times.astype("datetime64[s]") if clock.stamps else times
+    return Readings(cells.names, ticks, kept, _carried(out, fill), every)
+
+
+def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
+    if duplicates not in {"refuse", "first", "last", "mean"}:
+        raise InputError(f"duplicates: {duplicates!r} given; 'refuse', 'first', 'last' or 'mean'")
+    if resample not in {None, "first", "last", "mean"}:
+        raise InputError(f"resample: {resample!r} given; None, 'first', 'last' or 'mean'")
+    if isinstance(fill, bool) or not isinstance(fill, int | np.integer) or fill < 0:
+        raise InputError(f"fill: {fill!r} given; the number of ticks over which a reading may be carried, 0 or more")
+
+
+def _check_infinite(cells: Cells) -> None:
+    if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
+        raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
+
+
+def _check_order(cells: Cells, sort: bool) -> None:
+    """Rows of a wide table, and the rows of each sequence of a long one, go forward in time."""
+    if sort:
+        return
+    times = cells.clock.numbers
+    if cells.wide is not None:
+        back = np.diff(times) < 0
+        row = int(np.argmax(back)) + 2 if back.any() else 0
+    else:
+        order = np.argsort(cells.sequences, kind="stable")
+        back = (np.diff(times[cells.rows[order]]) < 0) & (np.diff(cells.sequences[order]) == 0)
+        row = int(cells.rows[order][int(np.argmax(back)) + 1]) + 1 if back.any() else 0
+    if back.any():
+        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
+
+
+def _check_repetition(cells: Cells, duplicates: str) -> bool:
+    """Whether a time (of a sequence) comes twice."""
+    if cells.wide is not None:
+        keys = cells.clock.numbers
+        found, counts = np.unique(keys, return_counts=True)
+        if (counts > 1).any() and duplicates == "refuse":
+            time = cells.clock.show(int(found[int(np.argmax(counts > 1))]))
+            raise InputError(f"{cells.label}: time {time} appears twice; keep one row per time, or choose duplicates=")
+        return bool((counts > 1).any())
+    order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
+    same = (np.diff(cells.clock.numbers[cells.rows[order]]) == 0) & (np.diff(cells.sequences[order]) == 0)
+    if same.any() and duplicates == "refuse":
+        at = order[int(np.argmax(same))]
+        raise InputError(
+            f"{cells.label}: two readings of {cells.names[int(cells.sequences[at])]!r} at time "
+            f"{cells.clock.show(int(cells.clock.numbers[cells.rows[at]]))}; keep one, or choose duplicates="
+        )
+    return bool(same.any())
+
+
+def _step(label: str, clock: Clock, distinct: Ints, step: int | None, resample: str | None) -> int:
+    gaps = np.diff(distinct)
+    if step is not None and step < 1:
+        raise InputError(f"{label}: times do not lie on a grid of {step}; the step is at least 1")
+    if resample is not None:
+        if step is None:
+            raise InputError(f"{label}: resampling needs the step, such as step='5min'")
+        return step
+    if clock.per_second > 1 and (distinct % clock.per_second != distinct[0] % clock.per_second).any():
+        raise InputError(
+            f"{label}: times have fractions of a second; ticks are whole seconds. Give a step and resample='last'"
+        )
+    if step is None and not gaps.size:
+        raise InputError(f"{label}: a single time does not show how far apart ticks are; give the step")
+    every = step if step is not None else int(np.gcd.reduce(gaps)) // clock.per_second
+    if (gaps % (every * clock.per_second)).any():
+        raise InputError(
+            f"{label}: times do not lie on a grid of {every}; give the right step, or resample= and a step"
+        )
+    return every
+
+
+def _check_size(label: str, given: int, span: int, sequences: int) -> None:
+    if span - given > MAX_GAP:
+        raise InputError(f"{label}: gaps of {span - given:,} ticks; at most {MAX_GAP:,}. Split the file, or resample")
+    if span * sequences > MAX_CELLS:
+        raise TooLargeError(
+            f"{label}: {span:,} ticks of {sequences:,} sequences are more than {MAX_CELLS:,} cells; read fewer "
+            "sequences, a longer step, or use a table engine",
+            needed=span * sequences,
+            limit=MAX_CELLS,
+        )
+
+
+def _put(out: Floats, cells: Cells, unit: int, first: int, duplicates: str, resample: str | None) -> None:
+    """Readings of one time put together, then those of one tick."""
+    there = ~np.isnan(cells.numbers)
+    times = cells.clock.numbers[cells.rows[there]]
+    sequences, numbers = cells.sequences[there], cells.numbers[there]
+    order = np.lexsort((times, sequences))  # stable: those of one time stay in the order of the file
+    times, sequences, numbers = times[order], sequences[order], numbers[order]
+    if duplicates != "refuse":
+        times, sequences, numbers = _joined(times, sequences, numbers, duplicates)
+    ticks = times // unit - first
+    if resample is not None:
+        ticks, sequences, numbers = _joined(ticks, sequences, numbers, resample)
+    out[ticks, sequences] = numbers
+
+
+def _joined(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[Ints, Ints, Floats]:
+    """One number for each run of equal (sequence, time)."""
+    if not times.size:
+        return times, sequences, numbers
+    new = np.concatenate([[True], (np.diff(times) != 0) | (np.diff(sequences) != 0)])
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], times.size)
+    if how == "mean":
+        merged = np.add.reduceat(numbers, starts) / (ends - starts)
+    else:
+        merged = numbers[starts] if how == "first" else numbers[ends - 1]
+    return times[starts], sequences[starts], merged
+
+
+def _carried(readings: Floats, fill: int) -> Floats:
+    """Missing readings replaced by the last one, at most `fill` ticks old."""
+    if fill == 0:
+        return readings
+    at = np.where(np.isnan(readings), -1, np.arange(readings.shape[0])[:, None])
+    newest = np.maximum.accumulate(at, axis=0)
+    old = np.arange(readings.shape[0])[:, None] - newest
+    usable = (newest >= 0) & (old <= fill)
+    carried = np.take_along_axis(readings, np.maximum(newest, 0), axis=0)
+    return np.where(usable, carried, readings)

@@ -1,0 +1,228 @@
+"""The two records: Readings (numbers) and Panel (states), both of named sequences on a regular grid of ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """States of s sequences at T ticks, -1 where a reading is missing.
+
+    `states` (T, s): state numbers; `ticks` (T,): consecutive whole numbers; `times` (T,): as read; `step`: time from
+    one tick to the next (seconds for timestamps); `values` (s, m): the number that each state carries, where known.
+
+    >>> Panel.from_states([[0, 1], [1, -1]], values=[0.0, 0.5, 1.0]).state_count
+    3
+    """
+
+    names: tuple[str, ...]
+    ticks: npt.NDArray[np.int64]
+    times: npt.NDArray[Any]
+    states: npt.NDArray[Any]
+    step: int = 1
+    values: Floats | None = None
+
+    def __post_init__(self) -> None:
+        _check_grid("panel: states", self.names, self.ticks, self.states)
+        if self.values is None:
+            return
+        if self.values.ndim != 2 or self.values.shape[0] != len(self.names) or not self.values.shape[1]:
+            raise InputError(f"panel: values of shape {self.values.shape} given; (sequences, states) expected")
+        if self.states.size and (self.states.max() >= self.values.shape[1] or self.states.min() < -1):
+            raise InputError(
+                f"panel: unknown state; states are 0 to {self.values.shape[1] - 1}, and -1 where a reading is missing"
+            )
+
+    def __len__(self) -> int:
+        return int(self.ticks.size)
+
+    def __repr__(self) -> str:
+        return f"Panel({len(self.names)} sequences, {len(self):,} ticks, step {self.step})"  # none of the readings
+
+    @property
+    def state_count(self) -> int:
+        """m: as many states as there are values; without values the largest state and one."""
+        if self.values is not None:
+            return int(self.values.shape[1])
+        return int(self.states.max(initial=-1)) + 1
+
+    @classmethod
+    def from_states(
+        cls,
+        states: npt.ArrayLike,
+        *,
+        names: Sequence[str] | None = None,
+        values: npt.ArrayLike | None = None,
+        first_tick: int = 0,
+    ) -> Panel:
+        """A panel from state numbers (T, s), -1 where missing; `values` (m,) or (s, m) that the states carry.
+
+        >>> Panel.from_states([[0, 1], [1, -1]]).states.tolist()
+        [[0, 1], [1, -1]]
+        """
+        array = np.asarray(states)
+        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+            raise InputError(f"panel: {array.dtype} of shape {array.shape} given; whole numbers (ticks, sequences)")
+        labels = default_names(names, array.shape[1])
+        ticks = first_tick + np.arange(array.shape[0], dtype=np.int64)
+        table = None if values is None else value_rows(values, array.shape[1])
+        return cls(labels, ticks, ticks, array, 1, table)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        names: Sequence[str] | None = None,
+        values: npt.ArrayLike | None = None,
+        time: str = "time",
+        step: int | str | None = None,
+    ) -> Panel:
+        """A panel from a data frame (pandas, polars, pyarrow) of readings that are values, or of state numbers.
+
+        The same as `read_panel`, which has more settings.
+
+        >>> import pyarrow
+        >>> Panel.from_frame(pyarrow.table({"time": [0, 1, 3], "a": [0, 1, 1]})).states.tolist()
+        [[0], [1], [-1], [1]]
+        """
+        from csdp.panel.read import read_panel
+
+        return read_panel(frame, names=names, values=values, time=time, step=step)
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """Numbers of s sequences at T ticks, NaN where a reading is missing: what a file holds, before it becomes states.
+
+    `readings` (T, s); `ticks`, `times`, `step` as in a `Panel`. They are private unless you know them to be public.
+
+    >>> Readings.from_array([[1.5, 2.0], [float("nan"), 2.5]], names=("a", "b")).readings.shape
+    (2, 2)
+    """
+
+    names: tuple[str, ...]
+    ticks: npt.NDArray[np.int64]
+    times: npt.NDArray[Any]
+    readings: Floats
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        _check_grid("readings", self.names, self.ticks, self.readings)
+        if np.isinf(self.readings).any():
+            raise InputError("readings: infinite values; write missing readings as empty cells")
+
+    def __len__(self) -> int:
+        return int(self.ticks.size)
+
+    def __repr__(self) -> str:
+        return f"Readings({len(self.names)} sequences, {len(self):,} ticks, step {self.step})"  # none of the readings
+
+    @classmethod
+    def from_array(
+        cls, readings: npt.ArrayLike, *, names: Sequence[str] | None = None, step: int = 1, first_tick: int = 0
+    ) -> Readings:
+        """Readings from numbers (T, s), NaN (or masked) where missing; the rows are consecutive ticks.
+
+        >>> Readings.from_array([[1.0], [2.0]], step=60).times.tolist()
+        [0, 60]
+        """
+        try:
+            array = np.ma.filled(np.ma.asarray(readings).astype(np.float64), np.nan)
+        except (TypeError, ValueError):
+            raise InputError("readings: an array of numbers (ticks, sequences) expected; NaN where missing") from None
+        if array.ndim != 2:
+            raise InputError(f"readings: an array of shape {array.shape} given; (ticks, sequences) expected")
+        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
+            raise InputError(f"step: {step!r} given for an array; a whole number of at least 1")
+        ticks = first_tick + np.arange(array.shape[0], dtype=np.int64)
+        return cls(default_names(names, array.shape[1]), ticks, ticks * step, array, step)
+
+    def select(self, names: Sequence[str]) -> Readings:
+        """Some of the sequences, in the order given.
+
+        >>> Readings.from_array([[1.0, 2.0]], names=("a", "b")).select(["b"]).names
+        ('b',)
+        """
+        place = {name: i for i, name in enumerate(self.names)}
+        unknown = [name for name in names if name not in place]
+        if unknown:
+            raise InputError(f"sequence {unknown[0]!r}: unknown; there are {', '.join(self.names[:8])}")
+        columns = self.readings[:, [place[name] for name in names]]
+        return Readings(tuple(names), self.ticks, self.times, columns, self.step)
+
+    def split(self, at: str | int) -> tuple[Readings, Readings]:
+        """The ticks before a time, and those from it on: the public past, and the rest.
+
+        `at` is a timestamp where times are timestamps ("2016-11-15"), otherwise a whole number.
+
+        >>> past, rest = Readings.from_array([[1.0], [2.0], [3.0]]).split(2)
+        >>> (len(past), rest.ticks.tolist())
+        (2, [2])
+        """
+        try:
+            when: Any = np.datetime64(str(at)) if self.times.dtype.kind == "M" else int(at)
+            cut = int(np.searchsorted(self.times, when))
+        except (TypeError, ValueError):
+            raise InputError(f"split: {at!r} is no time of the kind that these readings have") from None
+        return self._rows(slice(None, cut)), self._rows(slice(cut, None))
+
+    def without_gaps(self) -> Readings:
+        """Only the ticks at which something was read, numbered anew from 0; `times` stay as they were.
+
+        A step across a gap then looks like any other, which it is not: for methods that cannot take gaps, and for
+        looking. Publish from readings with their gaps.
+
+        >>> Readings.from_array([[1.0], [float("nan")], [3.0]]).without_gaps().times.tolist()
+        [0, 2]
+        """
+        there = ~np.isnan(self.readings).all(axis=1)
+        ticks = np.arange(int(there.sum()), dtype=np.int64)
+        return Readings(self.names, ticks, self.times[there], self.readings[there], self.step)
+
+    def _rows(self, rows: slice) -> Readings:
+        return Readings(self.names, self.ticks[rows], self.times[rows], self.readings[rows], self.step)
+
+
+def _check_grid(what: str, names: tuple[str, ...], ticks: npt.NDArray[np.int64], cells: npt.NDArray[Any]) -> None:
+    if cells.ndim != 2 or cells.shape != (ticks.size, len(names)):
+        raise InputError(f"{what} of shape {cells.shape} given for {ticks.size} ticks, {len(names)} names")
+    if ticks.size and (np.diff(ticks) != 1).any():
+        raise InputError(f"{what.partition(':')[0]}: ticks must be consecutive; mark missing readings as missing")
+
+
+def default_names(names: Sequence[str] | None, sequences: int) -> tuple[str, ...]:
+    """The names given, one each and distinct, or x1, x2, ...; the same as those of a chain without names."""
+    if names is None:
+        return tuple(f"x{i + 1}" for i in range(sequences))
+    labels = tuple(str(name) for name in names)
+    if len(labels) != sequences:
+        raise InputError(f"names: {len(labels)} given for {sequences} sequences; give one each")
+    if len(set(labels)) != sequences:
+        raise InputError("names: one appears twice; names must be distinct")
+    return labels
+
+
+def value_rows(values: npt.ArrayLike, sequences: int) -> Floats:
+    """Values (m,) or (s, m) as one row per sequence."""
+    try:
+        table = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("values: numbers expected, one per state, or one row per sequence") from None
+    if table.ndim not in {1, 2} or not table.size or (table.ndim == 2 and table.shape[0] != sequences):
+        raise InputError(
+            f"values: shape {table.shape} given; one value per state, or one row for each of {sequences} sequences"
+        )
+    if not np.isfinite(table).all():
+        raise InputError("values: NaN or infinite entries are not allowed")
+    return np.broadcast_to(table, (sequences, table.shape[-1])).copy()

@@ -1,0 +1,436 @@
+"""One table of all methods at equal secret, adversary and age: leakage of the present, lifetime leakage, error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from csdp.accountant import Accountant
+from csdp.aging import Progress
+from csdp.chain import Model
+from csdp.errors import CsdpError, InputError
+from csdp.planning import EVENT_LIMIT, find_plan
+from csdp.planning.curves import Curves
+from csdp.planning.search import SMALLEST_LEVEL, largest_level, least_level
+from csdp.queries import Query
+from csdp.rivals import dependent, fourier, fresh, pegasus, pufferfish, temporal, window
+from csdp.rivals.protocol import Mechanism, Quantity, Rival, checked, positive, whole
+from csdp.utility import mse
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Verdict = Literal["ours", "same release", "equal", "worse", "BETTER", "misses target", "not comparable"]
+
+#: Relative difference below which two methods count as equal.
+TIE = 1e-6
+#: Paths up to which the Fourier rival's window is chosen, so that its leakage is exact.
+_WINDOW_PATHS = 4096
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method: what it promises by its own theory, what it leaks exactly, and how far it is from the truth."""
+
+    method: str
+    name: str
+    label: str  #: the kind of its guarantee
+    guarantee: str
+    age: int | None
+    nominal: float | None  #: epsilon of its own guarantee; None where it has none or could not be run
+    scale: float | None
+    leakage: Quantity  #: of the present, one release, informed adversary
+    lifetime: Quantity  #: of a record, all releases
+    mse_raw: float | None
+    mse: float | None  #: of the best linear estimate
+    verdict: Verdict
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All methods at one budget (errors are compared) or one error target (leakages are compared)."""
+
+    rows: tuple[Row, ...]
+    target: Literal["budget", "max_mse"]
+    value: float
+    query: str
+    length: int
+    no_data: float
+    chain_digest: str
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
+
+    @property
+    def better(self) -> tuple[Row, ...]:
+        """Rows that do better than our plan."""
+        return tuple(row for row in self.rows if row.verdict == "BETTER")
+
+    @property
+    def unknown(self) -> tuple[Row, ...]:
+        """Rows with less error than our plan whose leakage of the present is not known."""
+        mine = self["ours"].mse
+        return tuple(
+            row
+            for row in self.rows
+            if row.leakage.value is None and row.mse is not None and mine is not None and row.mse < mine
+        )
+
+    @property
+    def headline(self) -> str:
+        """Where our plan stands, in one sentence."""
+        what = "error" if self.target == "budget" else "leakage"
+        if self.better:
+            first = f"Our plan is NOT the best here: less {what} by {', '.join(row.method for row in self.better)}."
+        else:
+            first = f"No method that can be compared has less {what} than our plan."
+        if not self.unknown:
+            return first
+        return f"{first} Less error, but nobody knows what it leaks: {', '.join(row.method for row in self.unknown)}."
+
+    @property
+    def lifetime_headline(self) -> str:
+        """Who keeps a record better over its whole life; our plans let records out once they are old."""
+        mine = self["ours"].lifetime.value
+        lower = [
+            row.method
+            for row in self.rows[1:]
+            if row.name != "no-data"
+            and mine is not None
+            and row.lifetime.value is not None
+            and row.verdict in {"equal", "worse", "BETTER"}
+            and row.lifetime.value < mine * (1 - TIE)
+        ]
+        if not lower:
+            return "No method that can be compared has a lower lifetime leakage of a record."
+        return f"Over the lifetime of a record our plan tells more than: {', '.join(lower)}."
+
+    def records(self) -> list[dict[str, Any]]:
+        """One plain record per row."""
+        return [row.to_dict() for row in self.rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        return {
+            "target": self.target,
+            "value": self.value,
+            "query": self.query,
+            "length": self.length,
+            "no_data": self.no_data,
+            "chain_digest": self.chain_digest,
+            "headline": self.headline,
+            "lifetime_headline": self.lifetime_headline,
+            "rows": self.records(),
+        }
+
+    def __rich__(self) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        goal = "leakage of the present at most" if self.target == "budget" else "error (linear estimate) at most"
+        title = (
+            f"{self.query}: every method at {goal} {self.value:g}; informed adversary, one release; lifetime over "
+            f"{self.length} releases; publish nothing: error {self.no_data:.4g}"
+        )
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("method and kind of guarantee")
+        table.add_column("age", justify="right")
+        for name in ("own\nepsilon", "leakage\n(exact)", "lifetime", "error\nraw", "error\nlinear"):
+            table.add_column(name, justify="right")
+        table.add_column("against\nours")
+        for row in self.rows:
+            table.add_row(
+                f"{row.method}\n  {row.label}",
+                "-" if row.age is None else str(row.age),
+                _number(row.nominal),
+                _quantity(row.leakage),
+                _quantity(row.lifetime),
+                _number(row.mse_raw),
+                _number(row.mse),
+                {"same release": "same", "not comparable": "-", "misses target": "misses"}.get(
+                    row.verdict, row.verdict
+                ),
+                style={"ours": "bold", "BETTER": "bold red", "not comparable": "dim"}.get(row.verdict),
+            )
+        return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _quantity(found: Quantity) -> str:
+    return "not\ncomputed" if found.value is None else f"{found.value:.4g}"
+
+
+def compare(
+    chain: Model,
+    query: Query,
+    *,
+    max_mse: float | None = None,
+    budget: float | None = None,
+    max_age: int = 50,
+    length: int = 100,
+    event_limit: float = EVENT_LIMIT,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Our plan beside every rival, at equal secret, adversary ("informed") and age.
+
+    With `budget` every method adds just enough noise that its exact CSDP leakage of the present is within it, and
+    errors are compared; with `max_mse` every method meets the error of the linear estimate, and leakages are compared.
+    Nobody's noise level passes `event_limit`. Methods whose leakage is not known run at their own epsilon = budget, and
+    say so. `length`: releases behind the lifetime leakage.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> table = compare(chain, Mean(), budget=0.2, max_age=5, length=20)
+    >>> table.headline
+    'No method that can be compared has less error than our plan.'
+    """
+    if (max_mse is None) == (budget is None):
+        which = "neither" if budget is None else "both"
+        raise InputError(f"compare: {which} of max_mse and budget given; give exactly one target")
+    question = _Question(
+        chain=chain,
+        query=checked(chain, query),
+        target="budget" if budget is not None else "max_mse",
+        value=positive("max_mse", max_mse) if budget is None else positive("budget", budget),
+        max_age=whole("max_age", max_age, 0),
+        length=whole("length", length),
+        event_limit=positive("event_limit", event_limit),
+    )
+    return question.answer(progress)
+
+
+@dataclass(frozen=True)
+class _Question:
+    chain: Model
+    query: Query
+    target: Literal["budget", "max_mse"]
+    value: float
+    max_age: int
+    length: int
+    event_limit: float
+
+    def answer(self, progress: Progress | None) -> Comparison:
+        ours, age = self._ours()
+        rows = [ours]
+        asked = self._rivals(age)
+        for done, rival in enumerate(asked):
+            if progress is not None:
+                progress("comparing", done, len(asked))
+            rows.append(self._row(rival, ours, age))
+        no_data = mse(self.chain, self.query, ages=0, epsilon_c=1.0).no_data
+        rows.append(self._judged(_nothing(no_data), ours))
+        digest = self.chain.digest
+        return Comparison(tuple(rows), self.target, self.value, self.query.name, self.length, no_data, digest)
+
+    def _ours(self) -> tuple[Row, int]:
+        """Our plan: common age, exact certificate, error of the linear estimate."""
+        target: dict[str, Any] = {self.target: self.value}
+        found = find_plan(
+            self.chain,
+            self.query,
+            max_age=self.max_age,
+            estimate="linear",
+            bound="exact",
+            event_limit=self.event_limit,
+            **target,
+        )
+        age = found.ages[0]
+        try:
+            lifetime = Quantity(Accountant(found).lifetime(self.length), f"over {self.length} releases")
+        except CsdpError as error:
+            lifetime = Quantity(None, f"not computed: {error}")
+        raw = mse(self.chain, self.query, ages=age, epsilon_c=found.epsilon_c)
+        row = Row(
+            method=f"our plan (FRAN, age {age})",
+            name="ours",
+            label="CSDP of the present",
+            guarantee="CSDP: the present, under the model, against an adversary who knows all other presents",
+            age=age,
+            nominal=found.leakage.epsilon,
+            scale=found.sensitivity / found.epsilon_c,
+            leakage=Quantity(found.leakage.epsilon, "exact"),
+            lifetime=lifetime,
+            mse_raw=raw.safe,
+            mse=found.error.safe,
+            verdict="ours",
+            note=found.note,
+        )
+        return row, age
+
+    def _rivals(self, age: int) -> list[Rival]:
+        """Every rival as its authors run it; those that may read aged data also at the age of our plan."""
+        length = self.length
+        found: list[Rival] = [fresh.LaplaceDP(), fresh.GroupDP(), fresh.AgeDP(age=age), dependent.DependentDP()]
+        found += [dependent.ExactDependentDP(), dependent.CorrelatedDP(), dependent.BayesianDP()]
+        found += [dependent.InferentialPrivacy(), pufferfish.Wasserstein(), pufferfish.MarkovQuilt(length=length)]
+        found += [pufferfish.ApproximateMarkovQuilt(length=length)]
+        found += [temporal.TemporalBudgets(length=length, allocation="uniform"), self._fourier()]
+        w = min(10, length)
+        found += [window.WindowDistribution(window=w), window.WindowAbsorption(window=w), pegasus.Pegasus()]
+        if age:
+            found += [fresh.LaplaceDP(age=age), dependent.ExactDependentDP(age=age)]
+            found += [dependent.BayesianDP(age=age), pufferfish.Wasserstein(age=age)]
+        return found
+
+    def _fourier(self) -> Rival:
+        size = self.chain.size
+        longest = max((w for w in range(1, 5) if float(size) ** w <= _WINDOW_PATHS), default=4)
+        long = min(longest, self.length)
+        return fourier.Fourier(window=long, coefficients=min(2, long))
+
+    def _row(self, rival: Rival, ours: Row, age: int) -> Row:
+        own = getattr(rival, "age", None)
+        name = rival.name if own in {None, 0} or isinstance(rival, fresh.AgeDP) else f"{rival.name}@{own}"
+        method = rival.title.split(" (")[0]
+        if own not in {None, 0}:
+            method += f", age {own}"
+        if isinstance(rival, fourier.Fourier):
+            method += f", window {rival.window}"
+        try:
+            mechanism, note = self._calibrated(rival)
+        except CsdpError as error:
+            return self._left_out(rival, method, name, own, str(error))
+        errors = mechanism.errors()
+        same = own == age and isinstance(rival, fresh.Fresh)
+        if same and age:
+            note = "at this age and leakage it is the same release as ours; only its own statement differs"
+        row = Row(
+            method=method,
+            name=name,
+            label=rival.label,
+            guarantee=rival.guarantee,
+            age=own,
+            nominal=mechanism.epsilon,
+            scale=min(mechanism.scales),
+            leakage=mechanism.leakage(),
+            lifetime=mechanism.lifetime(self.length),
+            mse_raw=errors.raw,
+            mse=errors.linear,
+            verdict="same release" if same else "equal",
+            note=note,
+        )
+        return self._judged(row, ours)
+
+    def _left_out(self, rival: Rival, method: str, name: str, own: int | None, why: str) -> Row:
+        none = Quantity(None, f"not computed: {why}")
+        return Row(
+            method, name, rival.label, rival.guarantee, own, None, None, none, none, None, None, "not comparable", why
+        )
+
+    def _judged(self, row: Row, ours: Row) -> Row:
+        """Compare what is left free by the target, among rows that are known to meet it."""
+        if row.verdict == "same release":
+            return row
+        mine, theirs = (ours.mse, row.mse) if self.target == "budget" else (ours.leakage.value, row.leakage.value)
+        verdict: Verdict = "not comparable"
+        if row.leakage.value is not None and row.mse is not None and mine is not None and theirs is not None:
+            if self.target == "max_mse" and row.mse > self.value * (1 + 1e-9):
+                verdict = "misses target"
+            elif abs(theirs - mine) <= TIE * max(abs(mine), abs(theirs)):
+                verdict = "equal"
+            else:
+                verdict = "BETTER" if theirs < mine else "worse"
+        return replace(row, verdict=verdict)
+
+    def _calibrated(self, rival: Rival) -> tuple[Mechanism, str]:
+        """The rival with just enough noise for the target, and what had to be done instead."""
+        if isinstance(rival, fresh.Fresh):
+            level = _level(self, rival.age)
+            width = self.query.sensitivity(1, self.chain.value_table)
+            return rival.calibrate(self.chain, self.query, scale=width / level), ""
+        return self._stream(rival)
+
+    def _stream(self, rival: Rival) -> tuple[Mechanism, str]:
+        def made(epsilon: float) -> Mechanism:
+            return rival.calibrate(self.chain, self.query, epsilon=epsilon)
+
+        if self.target == "max_mse":
+            level = least_epsilon(lambda e: made(e).errors().linear, self.value, self.event_limit)
+            if level is None:
+                raise InputError(f"error {self.value:g} is out of reach with its epsilon up to {self.event_limit:g}")
+            return made(level), ""
+        if made(self.value).leakage().value is None:
+            return made(min(self.value, self.event_limit)), "leakage not known, so it runs at its own epsilon = budget"
+
+        def leak(epsilon: float) -> float:
+            value = made(epsilon).leakage().value
+            return float("inf") if value is None else value
+
+        level = largest_level(leak, self.value, self.event_limit)
+        if level is None:
+            raise InputError(f"budget {self.value:g} is out of reach even with its epsilon at {SMALLEST_LEVEL:g}")
+        return made(level), ""
+
+
+@lru_cache(maxsize=64)
+def _level(question: _Question, age: int) -> float:
+    """The noise level at one age that meets the target: all Laplace releases of that age share it."""
+    curves = Curves(
+        question.chain,
+        question.query,
+        [age] * question.chain.sequences,
+        estimate="linear",
+        releases=1,
+        bound="exact",
+        adversary="informed",
+    )
+    if question.target == "budget":
+        level = largest_level(lambda e: curves.leakage(e).epsilon, question.value, question.event_limit)
+    else:
+        level = least_level(lambda e: curves.error(e).safe, question.value, question.event_limit)
+    if level is None:
+        what = "leakage" if question.target == "budget" else "error"
+        raise InputError(
+            f"at age {age} no noise level up to {question.event_limit:g} reaches {what} {question.value:g}"
+        )
+    return level
+
+
+def least_epsilon(
+    error: Callable[[float], float], target: float, limit: float, *, tolerance: float = 0.02
+) -> float | None:
+    """The smallest epsilon with error <= target, to a fiftieth: simulated errors deserve no more digits."""
+    if error(limit) > target:
+        return None
+    low, high = 1e-3, limit
+    if error(low) <= target:
+        return low
+    while high > low * (1 + tolerance):
+        middle = (low * high) ** 0.5
+        if error(middle) <= target:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _nothing(no_data: float) -> Row:
+    """Publish the long-run expectation and read no data at all."""
+    zero = Quantity(0.0, "no data is read")
+    return Row(
+        method="publish nothing",
+        name="no-data",
+        label="perfect: nothing is read",
+        guarantee="the long-run expectation is published and no data is read, so nothing is told",
+        age=None,
+        nominal=0.0,
+        scale=None,
+        leakage=zero,
+        lifetime=zero,
+        mse_raw=no_data,
+        mse=no_data,
+        verdict="equal",
+    )

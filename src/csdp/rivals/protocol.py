@@ -1,0 +1,169 @@
+"""What every rival offers: calibrate to its own guarantee, release, and say what it leaks in our sense."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.aging import Adversary
+from csdp.chain import Model
+from csdp.errors import InputError
+from csdp.noise import Randomness
+from csdp.plan import LatticeQuery
+from csdp.queries import Custom, Query
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with how it was found; `value` is None where it was not computed, and `how` says why. Never a guess."""
+
+    value: float | None
+    how: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data."""
+        return {"value": self.value, "how": self.how}
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean squared error against the present answer: of the raw release, and of the best linear estimate from it."""
+
+    raw: float
+    linear: float
+    no_data: float
+    how: str
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A release with its inside, for study only: `noisy - exact` is noise of scale `scales`, `values` what goes out."""
+
+    values: Floats  # (ticks, d)
+    noisy: Floats
+    exact: Floats
+    scales: Floats
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """A calibrated rival. Its outputs are for study: nothing here reserves, charges or publishes."""
+
+    @property
+    def rival(self) -> str:
+        """Short name of the rival."""
+
+    @property
+    def guarantee(self) -> str:
+        """What it promises, in words."""
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon of its own guarantee."""
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Scales of its noise: one, or one per tick or per part."""
+
+    def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
+        """Run it on snapshots (T, s), with its inside shown."""
+
+    def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
+        """Run it on snapshots (T, s): outputs (ticks, d)."""
+
+    def leakage(self, adversary: Adversary = "informed") -> Quantity:
+        """The exact CSDP leakage of the present of one release under the chain, or why it is not known."""
+
+    def lifetime(self, releases: int) -> Quantity:
+        """What this many releases, before and after it, tell of one record, or why it is not known."""
+
+    def errors(self) -> Errors:
+        """How far the outputs are from the present answer."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+
+
+@runtime_checkable
+class Rival(Protocol):
+    """Another method behind the one interface."""
+
+    name: ClassVar[str]
+    #: the kind of its guarantee, in a few words
+    label: ClassVar[str]
+    title: ClassVar[str]
+    guarantee: ClassVar[str]
+    #: whether it promises anything about what correlations give away
+    inferential: ClassVar[bool]
+
+    def calibrate(
+        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+    ) -> Mechanism:
+        """The mechanism that has its own guarantee at `epsilon`, or the guarantee that noise of `scale` gives."""
+
+
+def checked(chain: Model, query: Query) -> Query:
+    """Refuse what no rival can work with; a custom query comes back rounded to a lattice."""
+    if not isinstance(chain, Model):
+        raise InputError(
+            f"chain: {type(chain).__name__} given; one CoupledChain or JointChain expected (of a Family, one member)"
+        )
+    if chain.initial is not None:
+        raise InputError(
+            "chain: it has an initial law; rivals are calibrated to the stationary law. Leave out initial="
+        )
+    if isinstance(query, type) or not isinstance(query, Query):
+        raise InputError(f"query: {query!r} given; expected an instance such as Mean() or Max()")
+    try:
+        hash(query)
+    except TypeError:
+        raise InputError(
+            "query: it does not hash, so nothing about it can be kept; make it a frozen dataclass"
+        ) from None
+    if isinstance(query, Custom) and not isinstance(query, LatticeQuery):
+        query = LatticeQuery.around(query, chain)
+    if not query.sensitivity(1, chain.value_table) > 0:
+        raise InputError(f"query: {query.name} never changes with one record; there is nothing to protect")
+    return query
+
+
+def positive(name: str, value: Any) -> float:
+    """A positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise InputError(f"{name}: {value!r} given; a positive number expected")
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{name}: {value!r} given; it must be positive and finite")
+    return float(value)
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name}: {value!r} given; a whole number, {least} or more")
+    return int(value)
+
+
+def one_target(epsilon: float | None, scale: float | None) -> None:
+    """Exactly one of the two."""
+    if (epsilon is None) == (scale is None):
+        which = "neither" if epsilon is None else "both"
+        raise InputError(f"calibrate: {which} of epsilon and scale given; give exactly one")
+
+
+def snapshots(states: npt.ArrayLike, model: Model) -> Ints:
+    """Snapshots (T, s) of state numbers, none missing: rivals have no rule for gaps."""
+    given = np.asarray(states)
+    if given.ndim != 2 or given.shape[1] != model.sequences or not given.shape[0]:
+        raise InputError(f"states: shape {given.shape} given; snapshots (ticks, {model.sequences}) expected")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise InputError(f"states: {given.dtype} given; whole numbers 0..{model.states - 1}")
+    if given.min() < 0 or given.max() >= model.states:
+        raise InputError(f"states: unknown or missing state; rivals take whole numbers 0..{model.states - 1}, no gaps")
+    return given.astype(np.intp)

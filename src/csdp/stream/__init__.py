@@ -1,0 +1,32 @@
+"""Streams: readings arrive, ticks close, the publisher publishes each of them once, outputs leave."""
+
+from csdp.stream.clock import Advance, Clock, Mark
+from csdp.stream.live import run, stopping
+from csdp.stream.messages import Bad, Reading, Snapshot
+from csdp.stream.runner import Alarm, Drift, Runner, Status
+from csdp.stream.sinks import FileSink, LineSink, Sink
+from csdp.stream.sources import FileSource, Source, StreamSource
+from csdp.stream.states import Nearest, ToStates
+
+__all__ = [
+    "Advance",
+    "Alarm",
+    "Bad",
+    "Clock",
+    "Drift",
+    "FileSink",
+    "FileSource",
+    "LineSink",
+    "Mark",
+    "Nearest",
+    "Reading",
+    "Runner",
+    "Sink",
+    "Snapshot",
+    "Source",
+    "Status",
+    "StreamSource",
+    "ToStates",
+    "run",
+    "stopping",
+]

@@ -1,0 +1,132 @@
+"""What arrives: readings and snapshots, from JSON. Whatever cannot be read becomes `Bad`, without its content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError
+from csdp.stream.clock import Time, parsed_time
+
+#: Bytes of one message; longer ones are counted as bad and never parsed.
+MAX_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One value of one sequence. `value` is kept as it came: a bad one still moves the clock, like any other."""
+
+    sequence: str
+    time: Time
+    value: object = None
+
+    def __repr__(self) -> str:
+        return f"Reading({self.sequence!r}, time {self.time})"  # readings are private: they stay out of logs
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Values of many sequences at one time: by name, or in the order of the dataset's sequences."""
+
+    time: Time
+    values: Mapping[str, object] | Sequence[object]
+
+    def __repr__(self) -> str:
+        return f"Snapshot(time {self.time}, {len(self.values)} values)"
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Something that could not be read. `why` names the rule that it broke, never what it held."""
+
+    why: str
+
+
+Message = Reading | Snapshot | Bad
+
+
+def decoded(payload: bytes, *, sequence: str | None = None) -> Message:
+    """A message from JSON: `{"time", "sequence", "value"}` or `{"time", "values"}`.
+
+    `sequence` is the name where the payload does not carry it, as on an MQTT topic.
+
+    >>> decoded(b'{"time": 3, "sequence": "a", "value": 1}')
+    Reading('a', time 3)
+    >>> decoded(b'{"time": 3, "value": 1}', sequence="a") == decoded(b'{"time": 3, "sequence": "a", "value": 1}')
+    True
+    >>> decoded(b'{"time": 3, "values": {"a": 1, "b": null}}')
+    Snapshot(time 3, 2 values)
+    >>> decoded(b'{"time": 3')
+    Bad(why='not JSON')
+    """
+    if len(payload) > MAX_BYTES:
+        return Bad(f"longer than {MAX_BYTES:,} bytes")
+    try:
+        content = json.loads(payload)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        return Bad("not JSON")
+    if not isinstance(content, dict):
+        return Bad("not a JSON object")
+    try:
+        time = parsed_time(content.get("time"))
+    except InputError:
+        return Bad("no time, or one that cannot be read")
+    return _snapshot(time, content["values"]) if "values" in content else _reading(time, content, sequence)
+
+
+def _reading(time: Time, content: dict[str, Any], sequence: str | None) -> Message:
+    name = content.get("sequence", sequence)
+    if not isinstance(name, str):
+        return Bad("no sequence")
+    if sequence is not None and name != sequence:
+        return Bad("one sequence in the topic, another in the payload")
+    if "value" not in content:
+        return Bad("no value")
+    return Reading(name, time, content["value"])
+
+
+def _snapshot(time: Time, values: object) -> Message:
+    return Snapshot(time, values) if isinstance(values, dict | list) else Bad("values: neither an object nor a list")
+
+
+def number(value: object, labels: Sequence[str] | None = None) -> float | None:
+    """A value as a number; NaN for an announced gap (null); None where it is not a finite number.
+
+    `labels`: words that readings may be; such a reading is the place of its label.
+
+    >>> number(2), number("2"), number(True), number(float("inf")), number("on", ["off", "on"])
+    (2.0, None, None, None, 1.0)
+    """
+    if value is None:
+        return float("nan")
+    if isinstance(value, str) and labels is not None:
+        return float(labels.index(value.strip())) if value.strip() in labels else None
+    if isinstance(value, bool) or not isinstance(value, Real):  # numbers of numpy are Real too
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if -float("inf") < found < float("inf") else None
+
+
+def numbers(values: Sequence[object], labels: Sequence[str] | None = None) -> tuple[npt.NDArray[np.float64], int]:
+    """Many values as numbers, NaN where there is none, and how many of them are bad (announced gaps are not).
+
+    >>> numbers([1, None, "x", float("inf")])
+    (array([ 1., nan, nan, nan]), 2)
+    """
+    if set(map(type, values)) <= {int, float, type(None)}:  # nearly always, and then much faster
+        with suppress(OverflowError):
+            found = np.array(values, dtype=np.float64)
+            found[np.isinf(found)] = np.nan
+            return found, int(np.isnan(found).sum()) - sum(value is None for value in values)
+    each = [number(value, labels) for value in values]
+    return np.array([np.nan if value is None else value for value in each]), sum(value is None for value in each)

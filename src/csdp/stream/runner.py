@@ -1,0 +1,383 @@
+"""The runner: drives a publisher tick by tick as event time passes.
+
+Readings are placed into open ticks; when the watermark closes a tick, its snapshot goes to the publisher, exactly once,
+and what comes out goes to the sink. Whether a tick has an output depends on times and on which readings are missing,
+never on a value. Readings stay in memory, unless a state file is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time as wall
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError
+from csdp.ledger import Ledger
+from csdp.publisher import Publisher, Release, Skipped
+from csdp.stream import state as states_on_disk
+from csdp.stream.buffer import OpenTicks
+from csdp.stream.clock import Clock, Mark, Time, checked_time
+from csdp.stream.delivery import Delivery
+from csdp.stream.messages import Bad, Message, Reading, Snapshot, number, numbers
+from csdp.stream.sinks import Sink
+from csdp.stream.states import Nearest, ToStates
+
+log = logging.getLogger("csdp.stream")
+
+#: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all;
+#: "duplicate": the tick has a reading of this sequence that is as new; the others are about time and name.
+Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "unknown", "bad"]
+#: Outcomes that are kept for whoever looks.
+RECENT = 100
+
+
+class Alarm(Protocol):
+    """What a drift check says after one snapshot."""
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the readings no longer follow the model."""
+
+
+class Drift(Protocol):
+    """A check of whether readings still follow the model, such as `csdp.fit.DriftCheck`.
+
+    It sees private data: its alarms are for the operator only.
+    """
+
+    def update(self, snapshot: npt.NDArray[np.int16]) -> Alarm:
+        """Take in one snapshot (states, -1 where missing)."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a stream is doing: times and counts, nothing private."""
+
+    dataset: str
+    newest_time: Time | None
+    closed: int | None  #: the last tick that is closed
+    open_ticks: int
+    published: int  #: outputs by this runner
+    skipped: int  #: ticks without output
+    past: int  #: ticks that were charged before this runner began; their readings only fill the ages
+    fates: Mapping[Fate, int] = field(default_factory=dict)
+    last: Release | None = None
+    reason: str = ""  #: why the last tick without output had none
+
+
+class Runner:
+    """Ingests readings, publishes each tick once when it closes. Safe to call from several threads.
+
+    Args:
+        publisher: the gate, made with on_refusal="skip", and with the clock's step and origin as time_step and
+            time_origin: ticks that are counted differently would misjudge how fast the past fades.
+        ledger: the ledger that the publisher writes, from which outputs are delivered again after a crash.
+        clock: the grid of ticks and its lateness.
+        names: of the sequences in messages, in the order of the chain; by default the chain's own.
+        states: turns readings into states; by default the state whose declared value is nearest.
+        sink: where outputs go; None where they are read from the ledger.
+        state_file: keep the readings that the ages need on disk (mode 0600), to go on at once after a restart.
+        drift, on_drift: a check that sees every snapshot, and who is told when it begins to give an alarm.
+        on_outcome: told of every release and every tick without output, in order.
+        present: the present, for times too far ahead of it.
+
+    >>> import tempfile
+    >>> from csdp import CoupledChain, Mean, Plan
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], names=["hall"]), Mean(), ages=1, epsilon_c=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(f"{folder}/ledger.db") as ledger:
+    ...     publisher = Publisher(plan, dataset="ward-7", ledger=ledger, on_refusal="skip", time_step=60)
+    ...     runner = Runner(publisher, ledger=ledger, clock=Clock(step=60, lateness=10))
+    ...     fates = [runner.ingest("hall", time=time, value=1) for time in (0, 60, 120, 131, 59)]
+    ...     fates, runner.status().published, runner.status().last.tick
+    (['accepted', 'accepted', 'accepted', 'accepted', 'late'], 1, 1)
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        *,
+        ledger: Ledger,
+        clock: Clock,
+        names: Sequence[str] | None = None,
+        states: ToStates | None = None,
+        sink: Sink | None = None,
+        state_file: str | Path | None = None,
+        drift: Drift | None = None,
+        on_drift: Callable[[Alarm], None] | None = None,
+        on_outcome: Callable[[Release | Skipped], None] | None = None,
+        present: Callable[[], float] = wall.time,
+    ) -> None:
+        plan = publisher.plan
+        if publisher.grid != (clock.step, clock.origin):
+            raise InputError(
+                f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) "
+                f"{publisher.grid}; give it time_step and time_origin of the clock, so that the ledger records them"
+            )
+        self.publisher = publisher
+        self.clock = clock
+        self.names: tuple[str, ...] = tuple(plan.model.names if names is None else names)
+        if len(set(self.names)) != plan.model.sequences:
+            raise InputError(f"names: {len(set(self.names))} given; the chain has {plan.model.sequences} sequences")
+        self.stop = threading.Event()  #: set it to make a delivery that waits give up
+        self.recent: deque[Release | Skipped] = deque(maxlen=RECENT)
+        self._index = {name: i for i, name in enumerate(self.names)}
+        self._states: ToStates = states if states is not None else Nearest(plan.model.value_table)
+        self._delivery = Delivery(sink, ledger, publisher.dataset, plan.query.name, clock)
+        self._drift, self._on_drift, self._on_outcome = drift, on_drift, on_outcome
+        self._alarmed = False
+        self._present = present
+        self._lock = threading.RLock()
+        self._mark: Mark | None = None
+        self._done = 0
+        self._open = OpenTicks(len(self.names))
+        # Nothing older than what the ledger has charged can be published, whatever arrives again.
+        self._charged = ledger.summary(publisher.dataset).newest_tick
+        self._last_data: int | None = None
+        self._reach = plan.max_age + plan.stale_limit
+        self._fates: Counter[Fate] = Counter()
+        self._published = self._skipped = self._past = 0
+        self._last: Release | None = None
+        self._reason = ""
+        self.stuck = False  #: a delivery gave up because `stop` was set; the ledger has its output
+        self._history: deque[tuple[int, npt.NDArray[np.int16]]] = deque(maxlen=self._reach + 1)
+        self._file = None if state_file is None else Path(state_file)
+        if self._file is not None:
+            self._restore(self._file)
+
+    # ---- taking in -------------------------------------------------------------------------------------------------
+
+    def ingest(self, sequence: str, *, time: Time, value: object) -> Fate:
+        """Take in one reading, and publish the ticks that it closes."""
+        fate = self.accept(Reading(sequence, checked_time(time), value))
+        self.settle()
+        return fate
+
+    def ingest_snapshot(self, values: Mapping[str, object] | Sequence[object], *, time: Time) -> Fate:
+        """Take in readings of many sequences at one time, and publish the ticks that it closes."""
+        fate = self.accept(Snapshot(checked_time(time), values))
+        self.settle()
+        return fate
+
+    def accept(self, message: Message) -> Fate:
+        """Take in a message without publishing anything; call `settle` next. Never raises for what a message holds."""
+        with self._lock:
+            fate = self._placed(message)
+            self._fates[fate] += 1
+            return fate
+
+    def _placed(self, message: Message) -> Fate:
+        if isinstance(message, Bad):
+            return "bad"
+        nobody = self._nobody(message)
+        if nobody is not None:
+            return nobody
+        # The clock moves before the value is looked at: when a tick closes must not depend on what a reading holds.
+        moved = self.clock.observe(self._mark, message.time, now=self._present())
+        if moved.verdict == "ahead":
+            return "ahead"
+        self._moved(moved.mark)
+        if moved.verdict == "late":
+            return "late"
+        tick = self.clock.tick(message.time)
+        return self._put(tick, message) if isinstance(message, Reading) else self._put_many(tick, message)
+
+    def _nobody(self, message: Reading | Snapshot) -> Fate | None:
+        """Why a message is about none of our sequences; judged by names and counts alone."""
+        if isinstance(message, Reading):
+            return None if message.sequence in self._index else "unknown"
+        if isinstance(message.values, Mapping):
+            return None if any(name in self._index for name in message.values) else "unknown"
+        return None if len(message.values) == len(self.names) else "bad"
+
+    def _moved(self, mark: Mark | None) -> None:
+        assert mark is not None
+        if self._mark is None:
+            self._done = mark.closed
+        self._mark = mark
+
+    def _put(self, tick: int, reading: Reading) -> Fate:
+        value = number(reading.value, self._states.categories)
+        if value is None:
+            return "bad"
+        if np.isnan(value):
+            return "missing"
+        kept = self._open.put(tick, self._index[reading.sequence], reading.time, value)
+        return "accepted" if kept else "duplicate"
+
+    def _put_many(self, tick: int, snapshot: Snapshot) -> Fate:
+        """Single values that are bad or of unknown sequences are counted beside the message; the rest is taken."""
+        given = snapshot.values
+        if isinstance(given, Mapping):
+            known = [name for name in given if name in self._index]
+            self._fates["unknown"] += len(given) - len(known)
+            indices = np.array([self._index[name] for name in known], dtype=np.intp)
+            readings, bad = numbers([given[name] for name in known], self._states.categories)
+        else:
+            indices = np.arange(len(self.names))
+            readings, bad = numbers(given, self._states.categories)
+        self._fates["bad"] += bad
+        usable = ~np.isnan(readings)
+        if not usable.any():
+            return "missing"
+        kept = self._open.put_many(tick, indices[usable], snapshot.time, readings[usable])
+        return "accepted" if kept else "duplicate"
+
+    def advance(self, time: Time) -> None:
+        """Let time pass without a reading, so that ticks close although everybody is silent."""
+        with self._lock:
+            self._moved(self.clock.advance(self._mark, time).mark)
+            self.settle()
+
+    # ---- publishing ------------------------------------------------------------------------------------------------
+
+    def settle(self) -> list[Release | Skipped]:
+        """Publish every closed tick that was not yet dealt with, in order, and deliver it.
+
+        After an error (a busy ledger, a sink that failed) call it again: it goes on where it stopped, and a tick that
+        was published is delivered from the ledger.
+        """
+        with self._lock:
+            if self._mark is None or not self.recover():
+                return []
+            outcomes: list[Release | Skipped] = []
+            before = self._done
+            while self._done < self._mark.closed:
+                if self._jumped():
+                    continue
+                tick = self._done + 1
+                snapshot = self._snapshot(tick)
+                outcome = self._stepped(tick, snapshot)
+                if isinstance(outcome, Release) and not self._delivery.deliver(outcome, self.stop):
+                    self.stuck = True
+                    break
+                self._finished(tick, snapshot, outcome)
+                if outcome is not None:
+                    outcomes.append(outcome)
+            if self._done > before:
+                self._save()
+            return outcomes
+
+    def recover(self) -> bool:
+        """Deliver what was published before this runner began and may not have arrived; False where stopped."""
+        with self._lock:
+            done = self._delivery.recovered(self.stop)
+            self.stuck = self.stuck or not done
+            return done
+
+    def _jumped(self) -> bool:
+        """Pass over ticks so long after the last reading that none of them can have an output."""
+        assert self._mark is not None
+        tick = self._done + 1
+        if self._last_data is not None and tick <= self._last_data + self._reach:
+            return False
+        first = self._open.first()
+        to = self._mark.closed if first is None else min(self._mark.closed, first - 1)
+        if to <= self._done:
+            return False
+        if self._last_data is not None:  # before the first reading of all there was nothing to publish
+            self._skipped += to - self._done
+            self._reason = "no reading for too long"
+            self._checked_drift(np.full(len(self.names), -1, dtype=np.int16))  # a gap is no step of the chain
+        self._done = to
+        return True
+
+    def _snapshot(self, tick: int) -> npt.NDArray[np.int16]:
+        """The states of a tick, -1 where missing."""
+        readings = self._open.readings(tick)
+        if readings is None:
+            return np.full(len(self.names), -1, dtype=np.int16)
+        return np.asarray(self._states.states_of(readings), dtype=np.int16)
+
+    def _stepped(self, tick: int, snapshot: npt.NDArray[np.int16]) -> Release | Skipped | None:
+        if self._charged is not None and tick <= self._charged:
+            self.publisher.observe(snapshot, time=tick)
+            return None
+        return self.publisher.push(snapshot, time=tick)
+
+    def _finished(self, tick: int, snapshot: npt.NDArray[np.int16], outcome: Release | Skipped | None) -> None:
+        self._open.drop(tick)
+        self._done = tick
+        if (snapshot >= 0).any():
+            self._last_data = tick
+            if self._file is not None:
+                self._history.append((tick, snapshot))
+        if isinstance(outcome, Release):
+            self._published += 1
+            self._last = outcome
+        elif outcome is None:
+            self._past += 1
+        else:
+            self._skipped += 1
+            self._reason = outcome.reason
+        if outcome is not None:
+            self.recent.append(outcome)
+            if self._on_outcome is not None:
+                self._on_outcome(outcome)
+        self._checked_drift(snapshot)
+
+    def _checked_drift(self, snapshot: npt.NDArray[np.int16]) -> None:
+        if self._drift is None:
+            return
+        try:
+            said = self._drift.update(snapshot)
+        except Exception as error:  # a check for the operator must not stop what is published
+            log.warning("the drift check failed (%s) and is switched off", type(error).__name__)
+            self._drift = None
+            return
+        if said.alarm and not self._alarmed and self._on_drift is not None:
+            self._on_drift(said)
+        self._alarmed = said.alarm
+
+    # ---- state file and end ----------------------------------------------------------------------------------------
+
+    @property
+    def _identity(self) -> str:
+        plan, clock = self.publisher.plan, self.clock
+        what = (self.publisher.dataset, plan.digest, clock.step, clock.origin, self.names)
+        return hashlib.sha256(repr(what).encode()).hexdigest()
+
+    def _restore(self, file: Path) -> None:
+        saved = states_on_disk.load(file, identity=self._identity)
+        if saved is None:
+            return
+        for tick, row in saved.history:
+            self.publisher.observe(row, time=tick)
+            self._history.append((tick, row))
+            self._last_data = tick
+        self._open.restore(saved.open_ticks)
+        self._mark, self._done = saved.mark, saved.done
+
+    def _save(self) -> None:
+        if self._file is not None and self._mark is not None:
+            saved = states_on_disk.Saved(self._mark, self._done, tuple(self._history), self._open.to_arrays())
+            states_on_disk.save(self._file, saved, identity=self._identity)
+
+    def close(self) -> None:
+        """Write the state file where one was asked for. Ticks that are still open stay open: nothing is published."""
+        with self._lock:
+            self._save()
+
+    def status(self) -> Status:
+        """How it is doing; does not wait for a publication that is under way."""
+        mark = self._mark
+        return Status(
+            dataset=self.publisher.dataset,
+            newest_time=None if mark is None else mark.newest,
+            closed=None if mark is None else mark.closed,
+            open_ticks=len(self._open),
+            published=self._published,
+            skipped=self._skipped,
+            past=self._past,
+            fates={fate: count for fate, count in dict(self._fates).items() if count},
+            last=self._last,
+            reason=self._reason,
+        )

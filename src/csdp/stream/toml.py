@@ -1,0 +1,244 @@
+"""A TOML file with the line of every key, and errors that name it: FILE:LINE: what was given, what is allowed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from csdp.errors import CsdpError, InputError
+
+Kind = TypeVar("Kind")
+Keys = tuple[str, ...]
+_MISSING: Any = object()
+
+
+class Document:
+    """A parsed file; `fail` raises an error at the line of a key."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise InputError(f"{self.path}: no such file; `csdp init DATA` writes a first one") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{self.path}: not a text file in UTF-8") from None
+        try:
+            self.content: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(self._syntax(str(error), text)) from None
+        self._lines = key_lines(text)
+
+    def _syntax(self, message: str, text: str) -> str:
+        words, _, place = message.rpartition(" (at ")
+        if place.startswith("line "):
+            return f"{self.path}:{place.removeprefix('line ').split(',')[0]}: not TOML: {words}"
+        return f"{self.path}:{text.count(chr(10)) + 1}: not TOML: {message}"
+
+    def line(self, keys: Keys) -> int:
+        """The line of a key, or of the nearest table around it."""
+        while keys and keys not in self._lines:
+            keys = keys[:-1]
+        return self._lines.get(keys, 1)
+
+    def error(self, keys: Keys, message: str) -> InputError:
+        """An error at a key."""
+        name = ".".join(keys)
+        return InputError(f"{self.path}:{self.line(keys)}: {name + ': ' if name else ''}{message}")
+
+    def section(self, *keys: str) -> Section:
+        """A table, empty where it is not there."""
+        found: Any = self.content
+        for key in keys:
+            found = found.get(key, {})
+        if not isinstance(found, dict):
+            raise self.error(keys, f"a {_name(found)} given; a table such as [{'.'.join(keys)}] expected")
+        return Section(self, keys, found)
+
+
+class Section:
+    """One table, whose keys are taken one by one; what is left over at the end is an error."""
+
+    def __init__(self, document: Document, keys: Keys, content: dict[str, Any]) -> None:
+        self._document = document
+        self._keys = keys
+        self._content = content
+        self._known: list[str] = []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._content
+
+    def error(self, key: str, message: str) -> InputError:
+        """An error at one of the keys."""
+        return self._document.error((*self._keys, key), message)
+
+    def take(self, key: str, kind: Callable[[object], Kind], default: Kind = _MISSING) -> Kind:
+        """The value of a key, checked by `kind`, which raises InputError with what is allowed."""
+        self._known.append(key)
+        if key not in self._content:
+            if default is _MISSING:
+                where = f" in [{'.'.join(self._keys)}]" if self._keys else ""
+                raise self._document.error(self._keys, f"no {key!r}{where}; it is needed")
+            return default
+        try:
+            return kind(self._content[key])
+        except CsdpError as error:
+            raise self.error(key, str(error)) from None
+
+    def passed(self, *keys: str) -> None:
+        """Keys that somebody else reads."""
+        self._known += keys
+
+    def finish(self) -> None:
+        """Refuse keys that nobody took."""
+        for key in self._content:
+            if key not in self._known:
+                close = _closest(key, self._known)
+                raise self.error(key, f"unknown key{close}; allowed: {', '.join(self._known)}")
+
+
+def _closest(key: str, known: Sequence[str]) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(key, known, n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+# ---- kinds of values -------------------------------------------------------------------------------------------------
+
+
+def text(value: object) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{_shown(value)} given; a text expected")
+    return value
+
+
+def yes_or_no(value: object) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise InputError(f"{_shown(value)} given; true or false")
+    return value
+
+
+def whole(low: int, high: int = 2**53) -> Callable[[object], int]:
+    """A whole number between two others."""
+
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise InputError(f"{_shown(value)} given; a whole number from {low:,} to {high:,}")
+        return value
+
+    return check
+
+
+def positive(value: object) -> float:
+    """A positive number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise InputError(f"{_shown(value)} given; a positive number")
+    return float(value)
+
+
+def one_of(*allowed: str) -> Callable[[object], str]:
+    """One of some words."""
+
+    def check(value: object) -> str:
+        if value not in allowed:
+            raise InputError(f"{_shown(value)} given; one of {', '.join(map(repr, allowed))}")
+        return str(value)
+
+    return check
+
+
+def texts(value: object) -> tuple[str, ...]:
+    """A list of different texts."""
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+        raise InputError(f"{_shown(value)} given; a list of texts")
+    if len(set(value)) != len(value):
+        raise InputError("the same text twice; each one once")
+    return tuple(value)
+
+
+def wholes(value: object) -> tuple[int, ...]:
+    """A list of whole numbers, 0 or more."""
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{_shown(value)} given; a list of whole numbers")
+    return tuple(whole(0)(item) for item in value)
+
+
+def _name(value: object) -> str:
+    return {dict: "table", list: "list", str: "text", bool: "true/false"}.get(type(value), "number")
+
+
+def _shown(value: object) -> str:
+    return repr(value) if isinstance(value, str | int | float) else f"a {_name(value)}"
+
+
+# ---- lines -----------------------------------------------------------------------------------------------------------
+
+
+def key_lines(source: str) -> dict[Keys, int]:
+    """The line of every key and table of a valid TOML text.
+
+    >>> key_lines("a = 1\\n[clock] # grid\\nstep = 'b = [2'\\n'late ness' = [\\n 1]\\nx.y = 3")
+    {('a',): 1, ('clock',): 2, ('clock', 'step'): 3, ('clock', 'late ness'): 4, ('clock', 'x', 'y'): 6}
+    """
+    found: dict[Keys, int] = {}
+    table: Keys = ()
+    open_text, depth = "", 0
+    for number, line in enumerate(source.splitlines(), start=1):
+        if not open_text and not depth:
+            start = line.strip()
+            if start.startswith("["):
+                table = _keys(start.lstrip("[").strip(), end="]")
+                found.setdefault(table, number)
+                continue
+            if start and not start.startswith("#"):
+                found.setdefault((*table, *_keys(start, end="=")), number)
+        open_text, depth = _after(line, open_text, depth)
+    return found
+
+
+def _keys(source: str, *, end: str) -> Keys:
+    """A dotted key, up to the character that ends it."""
+    keys: list[str] = []
+    part, quote = "", ""
+    for character in source:
+        if quote:
+            quote = "" if character == quote else quote
+            part += "" if not quote else character
+        elif character in "\"'":
+            quote = character
+        elif character in f".{end}":
+            keys.append(part)
+            part = ""
+            if character == end:
+                break
+        elif not character.isspace():
+            part += character
+    return tuple(keys)
+
+
+def _after(line: str, open_text: str, depth: int) -> tuple[str, int]:
+    """Which text is still open after a line, and how many brackets are."""
+    i = 0
+    while i < len(line):
+        rest = line[i:]
+        if open_text:
+            if rest.startswith(open_text):
+                i += len(open_text)
+                open_text = ""
+                continue
+            i += 2 if open_text[0] == '"' and rest[0] == "\\" else 1
+            continue
+        quote = next((q for q in ('"""', "'''", '"', "'") if rest.startswith(q)), "")
+        if quote:
+            open_text = quote
+        elif rest[0] == "#":
+            break
+        else:
+            depth += (rest[0] in "[{") - (rest[0] in "]}")
+        i += max(1, len(quote))
+    return (open_text if len(open_text) == 3 else ""), depth

@@ -1,0 +1,6 @@
+"""Panels too large for memory: one small protocol over memory, DuckDB and Spark, with equal answers to the last bit."""
+
+from csdp.tables.doors import ENGINES, open_table, pair_counts
+from csdp.tables.engine import Engine, EngineSource
+
+__all__ = ["ENGINES", "Engine", "EngineSource", "open_table", "pair_counts"]

@@ -1,0 +1,233 @@
+"""DuckDB, the embedded default: Parquet and CSV larger than memory, spilling into a private folder that is removed."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError, TooLargeError
+from csdp.publisher import Release
+from csdp.tables.draws import RowNoise
+from csdp.tables.layout import Found, cell_values, look
+from csdp.tables.relational import RelationalEngine
+from csdp.tables.sql import Domain, Layout
+from csdp.tables.writing import write_long
+
+if TYPE_CHECKING:
+    import duckdb
+
+Cells = Literal["small", "numbers", "text"]
+
+_WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")}
+_SMALL = {"TINYINT", "SMALLINT", "UTINYINT", "USMALLINT", "BOOLEAN"}
+
+
+class DuckDBEngine(RelationalEngine):
+    """A file, or a folder of Parquet files, read by DuckDB.
+
+    Args:
+        path: long (time, sequence, and value or state) or wide (time and one column per sequence).
+        names, values: the sequences and the values of their states, as in a chain.
+        step, outside: as for `csdp.panel.read_panel`; rows may come in any order.
+        memory_limit: such as "4GB"; what does not fit is spilled. threads: default one per core.
+        folder: where to make the private folder (mode 0700) for spilling; default the system's.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        names: Sequence[str],
+        values: npt.NDArray[np.float64],
+        step: int | None = None,
+        outside: Literal["refuse", "clamp"] = "refuse",
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        found = look(path, names)
+        self._backend: _DuckDB = _DuckDB(memory_limit, threads, folder)
+        try:
+            self._backend.layout = self._backend.lay_out(Path(path), found, names)
+        except BaseException:
+            self._backend.close()
+            raise
+        domain = Domain(tuple(names), cell_values(found, values), outside == "clamp")
+        super().__init__(self._backend, domain, step=step)
+
+    def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
+        """Write releases as a long Parquet table, one row per tick and output."""
+        write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
+
+    def close(self) -> None:
+        """Close the database and remove its folder."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _DuckDB:
+    """A database in memory with one connection."""
+
+    layout: Layout
+    unnest = "unnest(range({a}, {b} + 1))"
+    distributed = False
+
+    def __init__(self, memory_limit: str | None, threads: int | None, folder: str | Path | None) -> None:
+        import duckdb
+
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="csdp-", dir=folder))  # mode 0700
+        except OSError as error:
+            raise InputError(f"folder: {folder} cannot be written ({error.strerror}); give another one") from None
+        # Also where nobody closes: readings must not stay on a disk.
+        self._remove = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
+        # Nothing is fetched from elsewhere.
+        config: dict[str, Any] = {
+            "temp_directory": str(self._folder / "spill"),
+            "preserve_insertion_order": False,
+            "autoinstall_known_extensions": False,
+        }
+        if memory_limit is not None:
+            config["memory_limit"] = memory_limit
+        if threads is not None:
+            config["threads"] = threads
+        try:
+            self._connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:", config=config)
+        except duckdb.Error:
+            self._remove()
+            raise InputError(
+                f"duckdb: memory_limit {memory_limit!r}, threads {threads!r} given; such as '4GB' and 2"
+            ) from None
+
+    def close(self) -> None:
+        """Close, and remove the folder."""
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.close()
+        self._remove()
+
+    @contextmanager
+    def _told(self, label: str) -> Iterator[None]:
+        """Errors in our words: those of the database may quote readings."""
+        import duckdb
+
+        try:
+            yield
+        except duckdb.OutOfMemoryException:
+            raise TooLargeError(
+                f"{label}: the memory limit of DuckDB is not enough, even with spilling; raise memory_limit or lower "
+                "threads",
+                needed=float("nan"),
+                limit=float("nan"),
+            ) from None
+        except duckdb.ConnectionException:
+            raise InputError(f"{label}: the engine was closed; open the table again") from None
+        except duckdb.Error as error:
+            kind = type(error).__name__
+            raise InputError(f"{label}: DuckDB cannot read it as a table of readings ({kind})") from None
+
+    def run(self, query: str) -> Any:
+        """The result as an Arrow table."""
+        with self._told(self.layout.label):
+            return self._connection.sql(query).to_arrow_table()
+
+    def put(self, name: str, table: Any) -> None:
+        """Make a small Arrow table known under a name."""
+        with self._told(name):
+            self._connection.register("given", table)
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM given")
+            self._connection.unregister("given")
+
+    def noised(self, rows: str, unit: float, levels: Mapping[int, tuple[Any, float]], keys: Mapping[int, bytes]) -> Any:
+        """Rows with their noise, batch by batch."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(RowNoise(unit, levels, keys)(iter(self.run(rows).to_batches()))))
+
+    def lay_out(self, path: Path, found: Found, names: Sequence[str]) -> Layout:
+        """The table as a relation (time, sequence, value); CSV and wide tables are written out once as long Parquet."""
+        source = _from_csv(path, found) if found.csv else f"read_parquet({_text(_pattern(path))})"
+        if found.csv or found.value is None:
+            copied = self._folder / "readings.parquet"
+            with self._told(found.label):
+                self._connection.execute(
+                    f"COPY ({self._long(source, found, names)}) TO {_text(copied)} (FORMAT parquet)"
+                )
+            source = f"read_parquet({_text(copied)})"
+            columns = ("time", "sequence", "value")
+        else:
+            columns = (found.time, str(found.sequence), found.value)
+        time, sequence, value = map(_quoted, columns)
+        kinds = self._kinds(
+            found.label, f"SELECT {time} AS time, {sequence} AS sequence, {value} AS value FROM {source}"
+        )
+        name = "{}" if kinds["sequence"] in {*_WHOLE, "VARCHAR"} else "CAST({} AS VARCHAR)"
+        relation = f"SELECT {time} AS time, {name.format(sequence)} AS sequence, {value} AS value FROM {source}"
+        return Layout(found.label, relation, kinds["sequence"] in _WHOLE, _cells(found.label, kinds["value"]))
+
+    def _long(self, source: str, found: Found, names: Sequence[str]) -> str:
+        time = _quoted(found.time)
+        when = f"trim({time})" if found.csv else time
+        if found.value is not None:
+            return (
+                f"SELECT {when} AS time, trim({_quoted(str(found.sequence))}) AS sequence, "
+                f"{_quoted(found.value)} AS value FROM {source}"
+            )
+        kinds = {} if found.csv else self._kinds(found.label, f"SELECT * FROM {source}")
+        text = found.csv or any(_cells(found.label, kinds[name.strip()]) == "text" for name in names)
+        kind = "VARCHAR" if text else "DOUBLE"
+        columns = ", ".join(f"CAST({_quoted(name.strip())} AS {kind}) AS {_quoted(name.strip())}" for name in names)
+        listed = ", ".join(_quoted(name.strip()) for name in names)
+        whole = f'SELECT {when} AS "time of row", {columns} FROM {source}'
+        unpivoted = f"({whole}) UNPIVOT INCLUDE NULLS (value FOR sequence IN ({listed}))"
+        return f'SELECT "time of row" AS time, sequence, value FROM {unpivoted}'
+
+    def _kinds(self, label: str, query: str) -> dict[str, str]:
+        with self._told(label):
+            return {str(row[0]): str(row[1]) for row in self._connection.sql(f"DESCRIBE {query}").fetchall()}
+
+
+def _cells(label: str, kind: str) -> Cells:
+    if kind in _SMALL:
+        return "small"
+    if kind in _WHOLE or kind in {"FLOAT", "DOUBLE"} or kind.startswith("DECIMAL"):
+        return "numbers"
+    if kind == "VARCHAR":
+        return "text"
+    raise InputError(f"{label}: the readings hold {kind}, not numbers")
+
+
+def _from_csv(path: Path, found: Found) -> str:
+    columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in found.header)
+    return (
+        f"read_csv({_text(path)}, header=true, auto_detect=false, delim=',', quote='\"', escape='\"', "
+        f"columns={{{columns}}})"
+    )
+
+
+def _pattern(path: Path) -> str:
+    return str(path / "*.parquet") if path.is_dir() else str(path)
+
+
+def _text(value: object) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

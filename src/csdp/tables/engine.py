@@ -1,0 +1,128 @@
+"""What the pipeline asks of an engine, and an engine as a source of aged answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError, TooLargeError
+from csdp.plan import Plan
+from csdp.publisher import Release
+from csdp.queries import FoldQuery
+from csdp.tables.sql import weighted
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+#: Answers are whole numbers of units of the plan's lattice; sums of floats are exact below this many of them.
+EXACT_UNITS = 2**53
+
+
+class Engine(Protocol):
+    """One table of readings, and what the pipeline needs of it; answers of all engines are equal to the last bit.
+
+    A table holds a chain's readings: known sequences, declared values, one reading each at a time on a regular grid.
+    What is not so is refused by `check`, before anything is charged. No message quotes a reading.
+    """
+
+    @property
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """Consecutive ticks, from the first to the last that has a reading."""
+
+    @property
+    def times(self) -> npt.NDArray[Any]:
+        """The times of the ticks, as they were read."""
+
+    @property
+    def step(self) -> int:
+        """Time from one tick to the next."""
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a table that is not one of the plan's chain."""
+
+    def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
+        """(tick, staleness, reason why not, or empty) in order of ticks, from which readings are missing alone."""
+
+    def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
+        """The query on the aged snapshots of some ticks (ticks, d), exact, on the plan's lattice."""
+
+    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+        """Answers of an identity query with noise drawn where the rows are, from the key of each tick (ticks, s)."""
+
+    def pair_counts(self, edges: npt.ArrayLike) -> Counts:
+        """Counts (edges, m, m) for pairs (target, source): ticks with the source in a and the target next in b."""
+
+    def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
+        """Write releases as a long Parquet table, one row per tick and output."""
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class EngineSource:
+    """An engine as a source of aged answers (`csdp.publisher.AgedSource`).
+
+    Whether the table is one of the plan's chain is checked here, before anything is charged. Aggregates are small and
+    get their noise at the gate. For an identity query the gate hands over a key for each granted tick, and noise is
+    drawn where the rows are.
+    """
+
+    def __init__(self, engine: Engine, plan: Plan) -> None:
+        check_exact(plan)
+        engine.check(plan)
+        self._engine = engine
+
+    def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
+        """Which ticks could be released, from which readings are missing alone."""
+        yield from self._engine.availability(plan)
+
+    def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
+        """The query on the aged snapshots of some ticks."""
+        return self._engine.answers(plan, ticks)
+
+    def draws(self, plan: Plan) -> bool:
+        """Whether noise is drawn where the rows are."""
+        return plan.query.name == "identity"
+
+    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+        """Noisy answers on the lattice, from one key per tick."""
+        return self._engine.noised(plan, keys)
+
+
+def check_exact(plan: Plan) -> None:
+    """Refuse a query whose sum could pass what a float holds exactly: its noise would no longer be on its lattice."""
+    query = plan.query
+    if not isinstance(query, FoldQuery) or query.fold != "sum" or query.name in {"identity", "histogram"}:
+        return
+    if weighted(plan):
+        units = np.abs(query.parts(plan.model.value_table)).max(axis=(1, 2)).sum() / plan.unit
+    else:
+        units = np.abs(query.parts(plan.model.value_table[:1])).max() * plan.model.sequences / plan.unit
+    if units >= EXACT_UNITS:
+        raise TooLargeError(
+            f"query {query.name}: sums of {units:.3g} lattice units are not exact; give values and weights with fewer "
+            "binary digits (such as multiples of 1/8)",
+            needed=float(units),
+            limit=float(EXACT_UNITS),
+        )
+
+
+def checked_edges(edges: npt.ArrayLike, sequences: int) -> npt.NDArray[np.int64]:
+    """Pairs (target, source) of sequence numbers."""
+    pairs = np.asarray(edges)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
+        raise InputError("edges: pairs (target, source) of sequence numbers expected")
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= sequences):
+        raise InputError(f"edges: sequence numbers lie between 0 and {sequences - 1}")
+    return pairs.astype(np.int64)

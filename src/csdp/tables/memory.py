@@ -1,0 +1,109 @@
+"""The panel in memory behind the protocol of the engines: the measure for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.noise.indexed import indexed_noise
+from csdp.panel import Panel
+from csdp.plan import Plan
+from csdp.publisher import PanelSource, Release
+from csdp.tables.engine import checked_edges
+from csdp.tables.writing import write_long
+
+Floats = npt.NDArray[np.float64]
+
+
+class MemoryEngine:
+    """A panel as an engine.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0)
+    >>> engine = MemoryEngine(Panel.from_states([[0], [1], [1]]), states=2)
+    >>> engine.answers(plan, [1, 2]).tolist(), engine.pair_counts([(0, 0)]).tolist()
+    ([[0.0], [1.0]], [[[0, 1], [0, 1]]])
+    """
+
+    def __init__(self, panel: Panel, *, states: int) -> None:
+        self._panel = panel
+        self._states = states
+        self._source: tuple[str, PanelSource] | None = None
+
+    @property
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """Consecutive ticks."""
+        return self._panel.ticks
+
+    @property
+    def times(self) -> npt.NDArray[Any]:
+        """The times of the ticks, as they were read."""
+        return self._panel.times
+
+    @property
+    def step(self) -> int:
+        """Time from one tick to the next."""
+        return self._panel.step
+
+    def _of(self, plan: Plan) -> PanelSource:
+        if self._source is None or self._source[0] != plan.digest:
+            self._source = (plan.digest, PanelSource(self._panel, plan))
+        return self._source[1]
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a panel that is not one of the plan's chain."""
+        self._of(plan)
+
+    def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
+        """Which ticks could be released, from which readings are missing alone."""
+        return self._of(plan).availability(plan)
+
+    def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
+        """The query on the aged snapshots of some ticks."""
+        return self._of(plan).answers(plan, ticks)
+
+    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+        """Answers of an identity query with noise from one key per tick."""
+        exact = self.answers(plan, list(keys))
+        everyone = np.arange(exact.shape[1])
+        for row, (tick, key) in enumerate(keys.items()):
+            level = plan.at(plan.level(tick))
+            exact[row] += indexed_noise(level.scale, everyone, key) * level.step
+        return exact
+
+    def pair_counts(self, edges: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Counts (edges, m, m) of lag-1 pairs."""
+        pairs = checked_edges(edges, len(self._panel.names))
+        return counted(self._panel.states, pairs, self._states)
+
+    def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
+        """Write releases as a long Parquet table."""
+        write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def counted(states: npt.NDArray[Any], pairs: npt.NDArray[np.int64], m: int) -> npt.NDArray[np.int64]:
+    """Lag-1 pair counts (edges, m, m) of a block (T, s); -1 where a reading is missing, which no pair counts."""
+    from csdp.fit import compiled
+    from csdp.fit.counting import planes
+
+    out = np.zeros((pairs.shape[0], m, m), dtype=np.int64)
+    if len(states) > 1 and len(pairs):
+        targets, sources = (np.ascontiguousarray(pairs[:, k]) for k in (0, 1))
+        compiled.pair_counts(planes(states[:-1], m), planes(states[1:], m), targets, sources, out)
+    return out

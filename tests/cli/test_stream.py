@@ -1,0 +1,117 @@
+"""`csdp init` and `csdp stream` inside this process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from csdp.chain.files import load_model
+from csdp.cli.stream import _status_line, summary
+from csdp.ledger import Ledger
+from csdp.stream import Status
+
+
+@pytest.fixture
+def started(run, paper, tmp_path):
+    """A chain, a file of readings and a first specification; the path of the specification."""
+    run("chain", "simulate", paper, "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
+    shown = run("init", tmp_path / "readings.csv", "-o", tmp_path / "stream.toml").stdout
+    assert "csdp stream --spec" in shown
+    assert "not there yet" not in shown
+    spec = tmp_path / "stream.toml"
+    spec.write_text(spec.read_text().replace("max_age = 10", "max_age = 2"))
+    return spec
+
+
+def messages(chain, steps=20):
+    states = load_model(chain).simulate(steps, seed=2)
+    lines = [{"time": t, "values": row.tolist()} for t, row in enumerate(states)]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def test_from_a_file_to_a_stream(run, paper, started, tmp_path):
+    done = run("stream", "--spec", started, stdin=messages(paper) + "garbage\n")
+    outputs = [json.loads(line) for line in done.stdout.splitlines()]
+    age = outputs[0]["ages"]
+    assert [output["tick"] for output in outputs] == list(range(age, 18))
+    assert "20 accepted, 1 bad" in done.stderr
+    again = run("stream", "--spec", started, stdin=messages(paper))
+    assert [json.loads(line) for line in again.stdout.splitlines()] == outputs[-1:]
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        assert ledger.verify() == []
+        assert ledger.summary("readings").committed == len(outputs)
+
+
+def test_check(run, started, tmp_path):
+    shown = run("stream", "--spec", started, "--check").stdout
+    assert "dataset readings, 2 sequences, Plan(mean" in shown
+    assert "limits budget 0.5" in shown
+    assert not (tmp_path / "ledger.db").exists()
+
+
+def test_init_does_not_overwrite(run, fails, started, tmp_path):
+    before = started.read_text()
+    assert "exists already" in fails("init", tmp_path / "readings.csv", "-o", started)
+    assert started.read_text() == before
+    run("init", tmp_path / "readings.csv", "-o", started, "--force", "--dataset", "ward 7", "--chain", "other.json")
+    assert 'dataset = "ward 7"' in started.read_text()
+
+
+def test_init_says_how_to_get_a_chain(run, tmp_path):
+    (tmp_path / "data.csv").write_text("time,a\n0,1\n1,0\n")
+    shown = run("init", tmp_path / "data.csv", "-o", tmp_path / "new.toml", "--chain", "model.json").stdout
+    assert "model.json: not there yet" in shown
+    assert "csdp fit" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("dataset = 5", "stream.toml:1: dataset: 5 given"), ("[", "not TOML"), ("", "no 'dataset'")],
+)
+def test_mistakes_are_one_line(fails, tmp_path, content, words):
+    (tmp_path / "stream.toml").write_text(content)
+    assert words in fails("stream", "--spec", tmp_path / "stream.toml")
+
+
+def test_bad_data_for_init(fails, tmp_path):
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    assert "no column 'time'" in fails("init", tmp_path / "data.csv", "-o", tmp_path / "new.toml")
+    assert not (tmp_path / "new.toml").exists()
+
+
+def test_another_plan_for_the_same_dataset_is_refused(run, fails, paper, started):
+    run("stream", "--spec", started, stdin=messages(paper, 5))
+    started.write_text(started.read_text().replace("budget = 0.5", "budget = 0.4"))
+    assert "published under other terms" in fails("stream", "--spec", started, stdin="")
+
+
+def test_the_status_line_is_for_terminals(monkeypatch, capsys):
+    status = Status("ward", 5, 3, 1, 2, 0, 0, {"accepted": 3})
+    with _status_line() as tell:
+        assert tell is None
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with _status_line() as tell:
+        tell(status, "connecting")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "ward: 2 published; messages: 3 accepted; connecting" in shown.err
+
+
+def test_drift_is_told_to_the_operator_only(run, paper, started):
+    """Readings that alternate are not what the chain says; nothing is old enough to be published here."""
+    head, _, rest = started.read_text().partition("[target]")
+    rest = rest[rest.index("[clock]") :]
+    started.write_text(f"drift = true\n{head}[plan]\nage = 500\nepsilon_c = 1.0\n{rest}")
+    lines = "".join(json.dumps({"time": t, "values": [t % 2, t % 2]}) + "\n" for t in range(300))
+    done = run("stream", "--spec", started, stdin=lines)
+    assert done.stderr.count("csdp: drift: the readings no longer follow the chain") == 1
+    assert done.stdout == ""
+
+
+def test_summary():
+    status = Status("ward", 5, 3, 1, 0, 2, 0, {"late": 1, "accepted": 3}, None, "no reading for too long")
+    assert summary(status) == (
+        "ward: 0 published, 2 ticks without output (no reading for too long); messages: 3 accepted, 1 late"
+    )

@@ -1,0 +1,339 @@
+"""One suite over memory, DuckDB and Spark: answers equal to the last bit, the same noise from the same key."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from csdp import (
+    Count,
+    CoupledChain,
+    Custom,
+    Histogram,
+    Identity,
+    Ledger,
+    Linear,
+    Max,
+    Mean,
+    Min,
+    Plan,
+    Publisher,
+    Sum,
+    fran,
+)
+from csdp.errors import CsdpError, InputError, TooLargeError
+from csdp.publisher import AgedSource, DrawingSource
+from csdp.tables import EngineSource, open_table
+from csdp.tables.engine import check_exact
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tables"))
+from tables import ALIKE, NAMES, OWN, TICKS, chain, rows, states, write  # isort: skip
+
+QUERIES = [
+    Mean(),
+    Sum(),
+    Max(),
+    Min(),
+    Count(1),
+    Histogram(),
+    Linear([0.3, -1.7, 2.0, 0.001, 5.0, -0.2, 1.0]),
+    Identity(),
+    Custom(lambda v: v.max() - v.min(), sensitivity=40.0),
+]
+AGES = {"common": 2, "unequal": (1, 2, 4, 1, 2, 4, 1)}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    from csdp.tables.spark import spark_session
+
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.adaptive.enabled": "false",  # for tables of a few hundred rows these only cost
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    with spark_session("local[2]", more=settings) as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "duckdb", "spark"])
+def opened(request):
+    """Opens a table with the engine under test; closes it in the end."""
+    tables = []
+
+    def door(path, *, names=NAMES, values=ALIKE, **settings):
+        if request.param == "spark":
+            from csdp.tables.spark import SparkEngine
+
+            running = request.getfixturevalue("session")
+            values = np.asarray(values, dtype=np.float64)
+            tables.append(SparkEngine(path, names=names, values=values, session=running, **settings))
+        else:
+            tables.append(open_table(path, names=names, values=values, engine=request.param, **settings))
+        return tables[-1]
+
+    door.engine = request.param
+    yield door
+    for table in tables:
+        table.close()
+
+
+def expected(plan, found):
+    """From the panel in memory, by the mechanism itself: availability, ticks, exact answers."""
+    stale, reasons = fran.availability(plan, found < 0)
+    available = [(t, int(stale[t]), reasons[t]) for t in range(len(found))]
+    ticks = [t for t, _, reason in available if not reason]
+    return available, ticks, fran.answers(plan, fran.fill(found), np.array(ticks)) if ticks else None
+
+
+def cases(engine, gaps, own):
+    """Query, ages, limit; on Spark, where each takes seconds, one of each kind of SQL."""
+    if engine == "spark":
+        chosen = {
+            (False, False): [(Mean(), "common", 0), (Histogram(), "unequal", 0)],
+            (False, True): [(Max(), "unequal", 0)],
+            (True, False): [(Count(1), "unequal", 3), (QUERIES[-1], "common", 3)],
+            (True, True): [(QUERIES[6], "unequal", 3), (Identity(), "common", 0)],
+        }[gaps, own]
+        return [(query, AGES[ages], limit) for query, ages, limit in chosen]
+    limits = (0, 3) if gaps else (0,)
+    return [(query, ages, limit) for query in QUERIES for ages in AGES.values() for limit in limits]
+
+
+@pytest.mark.parametrize("values", [ALIKE, OWN], ids=["alike", "own values"])
+@pytest.mark.parametrize("gaps", [False, True], ids=["whole", "gaps"])
+def test_every_query_equal_to_the_last_bit(opened, tmp_path, values, gaps):
+    found = states(gaps=gaps)
+    table = opened(write(tmp_path / "long.parquet", rows(found, values)), values=values)
+    for query, ages, limit in cases(opened.engine, gaps, values is OWN):
+        plan = Plan(chain(values), query, ages, 1.0, stale_limit=limit, bound="group")
+        source = EngineSource(table, plan)
+        available, ticks, answers = expected(plan, found)
+        assert list(source.availability(plan)) == available
+        assert ticks, "a case without ticks shows nothing"
+        got = source.answers(plan, ticks)
+        assert got.dtype == np.float64
+        assert np.array_equal(got, answers), (query.name, ages, limit)
+        some = ticks[5:2:-1]  # any order, any part
+        assert np.array_equal(source.answers(plan, some), answers[[ticks.index(t) for t in some]])
+
+
+def test_ticks_times_and_step(opened, tmp_path):
+    table = opened(write(tmp_path / "long.parquet", rows(states(gaps=True), ALIKE)))
+    assert table.ticks.tolist() == list(range(TICKS))
+    assert table.times.tolist() == [60 * t for t in range(TICKS)]
+    assert table.step == 60
+
+
+def test_a_wrong_age_is_seen(opened, tmp_path):
+    """The suite can fail: answers of another age differ."""
+    found = states(gaps=False)
+    table = opened(write(tmp_path / "long.parquet", rows(found, ALIKE)))
+    plans = [Plan(chain(), Sum(), age, 1.0, bound="group") for age in (2, 3)]
+    one, other = (EngineSource(table, plan).answers(plan, [10, 11, 12]) for plan in plans)
+    assert not np.array_equal(one, other)
+
+
+class TestLayouts:
+    @pytest.mark.parametrize("layout", ["long.csv", "states.parquet", "wide.csv", "wide.parquet", "folder", "integers"])
+    def test_all_layouts_hold_the_same(self, opened, tmp_path, layout):
+        found, names = states(gaps=True), NAMES
+        given = rows(found, ALIKE)
+        if layout == "states.parquet":
+            path = write(tmp_path / layout, rows(found, np.arange(3.0)), value="state", kind=pa.int8())
+        elif layout == "long.csv":
+            path = write(tmp_path / layout, given)
+        elif layout == "integers":
+            names = tuple(str(10 + i) for i in range(7))
+            whole = [(t, int(name), value) for t, name, value in rows(found, ALIKE, names=names)]
+            path = write(tmp_path / "integers.parquet", whole)
+        elif layout == "folder":
+            path = tmp_path / "folder"
+            path.mkdir()
+            write(path / "a.parquet", given[:50])
+            write(path / "b.parquet", given[50:])
+        else:
+            path = tmp_path / layout
+            cells = [[None if a < 0 else ALIKE[a] for a in column] for column in found.T]
+            table = {"time": [60 * t for t in range(TICKS)], **dict(zip(NAMES, cells, strict=True))}
+            if path.suffix == ".parquet":
+                pq.write_table(pa.table(table), path)
+            else:
+                text = [",".join("" if c is None else str(c) for c in row) for row in zip(*table.values(), strict=True)]
+                path.write_text("\n".join([",".join(table), *text]) + "\n")
+        plan = Plan(chain(names=names), Histogram(), 2, 1.0, stale_limit=3, bound="group")
+        source = EngineSource(opened(path, names=names), plan)
+        available, ticks, answers = expected(plan, found)
+        assert list(source.availability(plan)) == available
+        assert np.array_equal(source.answers(plan, ticks), answers)
+
+    def test_timestamps(self, opened, tmp_path):
+        found = states(gaps=False)
+        stamped = [(np.datetime64("2025-03-01T00:00:00") + t, name, v) for t, name, v in rows(found, ALIKE)]
+        table = opened(write(tmp_path / "long.parquet", [(t.item(), n, v) for t, n, v in stamped]))
+        assert table.step == 60
+        assert str(table.times[1]) == "2025-03-01T00:01:00"
+
+    def test_clamping(self, opened, tmp_path):
+        given = [(t, name, v + 0.2) for t, name, v in rows(states(gaps=False), ALIKE)]
+        plan = Plan(chain(), Sum(), 2, 1.0, bound="group")
+        path = write(tmp_path / "long.parquet", given)
+        table = opened(path, outside="clamp")
+        _, ticks, answers = expected(plan, states(gaps=False))
+        assert np.array_equal(EngineSource(table, plan).answers(plan, ticks), answers)
+        with pytest.raises(InputError, match="declared values"):
+            EngineSource(opened(path), plan)
+
+
+class TestNoise:
+    def test_the_same_key_gives_the_same_noise_everywhere(self, opened, tmp_path):
+        found = states(gaps=True)
+        plan = Plan(chain(OWN), Identity(), AGES["unequal"], 0.7, stale_limit=3, bound="group")
+        source = EngineSource(opened(write(tmp_path / "long.parquet", rows(found, OWN)), values=OWN), plan)
+        assert isinstance(source, AgedSource)
+        assert isinstance(source, DrawingSource)
+        assert source.draws(plan)
+        _, ticks, answers = expected(plan, found)
+        keys = {tick: bytes([tick]) * 32 for tick in ticks[:6]}
+        noised = source.noised(plan, keys)
+        from csdp.noise import indexed_noise
+
+        for row, (tick, key) in enumerate(keys.items()):
+            noise = indexed_noise(plan.scale, np.arange(7), key) * plan.step
+            assert np.array_equal(noised[row], answers[ticks.index(tick)] + noise)
+        again = source.noised(plan, dict(reversed(keys.items())))  # run again, in another order
+        assert np.array_equal(again[::-1], noised)
+        other = source.noised(plan, {ticks[0]: b"k" * 32})
+        assert not np.array_equal(other[0], noised[0])
+
+    def test_through_the_gate_once(self, opened, tmp_path):
+        found = states(gaps=True)
+        plan = Plan(chain(), Identity(), 2, 1.0, stale_limit=3, bound="group")
+        source = EngineSource(opened(write(tmp_path / "long.parquet", rows(found, ALIKE))), plan)
+        seen = []
+        plain = source.noised
+        source.noised = lambda plan, keys: (seen.append(dict(keys)), plain(plan, keys))[1]
+        with Ledger.open(tmp_path / "ledger.db") as book, Publisher(plan, dataset="d", ledger=book) as publisher:
+            first = publisher.publish(source)
+            again = publisher.publish(source)
+            assert first.releases == again.releases
+            assert book.summary("d").reserved == len(first) == book.summary("d").committed
+        assert len(seen) == 1  # nothing is drawn for what was published
+        keys = [key for call in seen for key in call.values()]
+        assert len(set(keys)) == len(keys) == len(first)
+        [raw] = {len(r.values) for r in first}
+        assert raw == 7
+        ledger = (tmp_path / "ledger.db").read_bytes()
+        assert not any(key in ledger or key.hex().encode() in ledger for key in keys)
+
+
+class TestPairs:
+    def test_pair_counts(self, opened, tmp_path):
+        found = states(gaps=True)
+        table = opened(write(tmp_path / "long.parquet", rows(found, ALIKE)))
+        edges = [(i, k) for i in range(7) for k in range(7)]
+        got = table.pair_counts(edges)
+        for e, (target, source) in enumerate(edges):
+            for a in range(3):
+                for b in range(3):
+                    assert got[e, a, b] == ((found[:-1, source] == a) & (found[1:, target] == b)).sum()
+        assert table.pair_counts(np.empty((0, 2), dtype=int)).shape == (0, 3, 3)
+
+    @pytest.mark.parametrize("edges", [[(0, 7)], [(-1, 0)], [0, 1], [(0.5, 1.0)]])
+    def test_bad_edges(self, opened, tmp_path, edges):
+        table = opened(write(tmp_path / "long.parquet", rows(states(gaps=False), ALIKE)))
+        with pytest.raises(InputError, match="edges"):
+            table.pair_counts(edges)
+
+
+def test_a_release_is_written(opened, tmp_path):
+    plan = Plan(chain(), Identity(), 2, 1.0, bound="group")
+    table = opened(write(tmp_path / "long.parquet", rows(states(gaps=False), ALIKE)))
+    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+        batch = publisher.publish(EngineSource(table, plan))
+    table.write(batch, tmp_path / "out.parquet", names=NAMES)
+    back = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert back["value"] == [v for release in batch for v in release.values]
+    assert back["output"][:7] == list(NAMES)
+    assert back["time"][0] == 60 * back["tick"][0]
+    assert not list(tmp_path.glob("*.part"))
+    with pytest.raises(InputError, match="names given"):
+        table.write(batch, tmp_path / "bad.parquet", names=NAMES[:2])
+    assert not (tmp_path / "bad.parquet").exists()
+
+
+BAD = {
+    "two readings of": lambda given: [*given, given[0]],
+    "unknown sequence 'attic'": lambda given: [*given, (0, "attic", 0.0)],
+    "declared values": lambda given: [*given[1:], (given[0][0], given[0][1], 7.5)],
+    "infinite": lambda given: [*given[1:], (given[0][0], given[0][1], float("inf"))],
+    "grid": lambda given: [*given, (61, "n0", 0.0), (15, "n1", 0.0)],
+    "must hold whole numbers or ISO": lambda given: [(None, *given[0][1:]), *given[1:]],
+    "empty cells": lambda given: [*given[1:], (given[0][0], None, given[0][2])],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_tables_are_refused_before_any_charge(opened, tmp_path, message):
+    given = BAD[message](rows(states(gaps=False), ALIKE))
+    plan = Plan(chain(), Mean(), 2, 1.0, bound="group")
+    path = write(tmp_path / "bad.parquet", given)
+    with pytest.raises(CsdpError, match=message) as caught:
+        EngineSource(opened(path, step=60), plan)
+    assert "7.5" not in str(caught.value).replace(str(tmp_path), "")
+
+
+def test_a_repeated_reading_in_the_place_of_a_missing_one_is_seen(opened, tmp_path):
+    """As many rows as sequences at every tick: only the weights can tell."""
+    given = sorted(rows(states(gaps=False), ALIKE))
+    swapped = [(t, "n1" if (t, name) == (600, "n0") else name, v) for t, name, v in given]
+    with pytest.raises(InputError, match="two readings of 'n1'"):
+        EngineSource(
+            opened(write(tmp_path / "t.parquet", swapped), step=60), Plan(chain(), Mean(), 2, 1.0, bound="group")
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("time,sequence,value\n", "empty"),
+        ("sequence,value\nn0,0\n", "no column 'time'"),
+        ("time,n0\n1,0\n", "no column 'n1'"),
+        ("time,sequence,value\n0,n0,word\n1,n0,0\n", "number"),
+        ("time,sequence,value\n0,n0,secret,9\n1,n0,0\n", "cells|cannot read"),
+    ],
+)
+def test_bad_csv(opened, tmp_path, text, message):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        EngineSource(opened(path), Plan(chain(), Mean(), 2, 1.0, bound="group"))
+    assert "secret" not in str(caught.value)
+    assert "word" not in str(caught.value)
+
+
+def test_sums_beyond_exact_floats_are_refused():
+    """Weights of 20 binary digits on values of 21, of 30,000 sequences: more than the 53 digits of a float."""
+    from scipy.sparse import eye_array
+
+    size = 30_000
+    fine = CoupledChain(eye_array(size, format="csr"), [[0.7, 0.3], [0.3, 0.7]], values=[0.1, 0.7])
+    with pytest.raises(TooLargeError, match="not exact"):
+        check_exact(Plan(fine, Linear([0.7] * size), 2, 1.0, bound="group"))
+    check_exact(Plan(fine, Sum(), 2, 1.0, bound="group"))
+    check_exact(Plan(fine, Max(), 2, 1.0, bound="group"))
+
+
+def test_another_chain_is_refused(opened, tmp_path):
+    table = opened(write(tmp_path / "long.parquet", rows(states(gaps=False), ALIKE)))
+    plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), 1, 1.0)
+    with pytest.raises(InputError, match="sequences given; the chain has 1"):
+        EngineSource(table, plan)

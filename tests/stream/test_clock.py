@@ -1,0 +1,171 @@
+"""Event time: every tick closes once, in order, and whether a reading counts depends on times alone."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csdp.errors import InputError
+from csdp.stream import Clock, Mark
+from csdp.stream.clock import parsed_duration, parsed_time
+
+whole_times = st.integers(-(10**12), 10**12)
+any_times = whole_times | st.floats(-1e12, 1e12, allow_nan=False)
+clocks = st.builds(
+    Clock,
+    step=st.integers(1, 10**6),
+    origin=st.integers(-(10**6), 10**6),
+    lateness=st.integers(0, 10**6) | st.floats(0, 1e6),
+)
+near = st.lists(st.integers(-200, 200), min_size=1, max_size=60)
+
+
+def fold(clock, times):
+    """Verdicts, all ticks closed, and the last mark."""
+    mark, verdicts, closed = None, [], []
+    for time in times:
+        moved = clock.observe(mark, time)
+        mark = moved.mark
+        verdicts.append(moved.verdict)
+        closed += moved.closed
+    return verdicts, closed, mark
+
+
+@given(clocks, any_times)
+def test_a_tick_holds_its_times(clock, time):
+    tick = clock.tick(time)
+    assert clock.start(tick) <= Fraction(time) < clock.start(tick + 1)
+    assert clock.ticks([time]).tolist() == [tick]
+
+
+@given(st.builds(Clock, step=st.integers(1, 20), lateness=st.integers(0, 60)), near)
+def test_every_tick_closes_once_and_in_order(clock, times):
+    _, closed, mark = fold(clock, times)
+    first = clock.observe(None, times[0]).mark.closed
+    assert closed == list(range(first + 1, mark.closed + 1))
+
+
+@given(st.builds(Clock, step=st.integers(1, 20), origin=st.integers(-9, 9), lateness=st.integers(0, 60)), near)
+def test_against_the_definition(clock, times):
+    """A reading counts exactly while the end of its tick lies after the newest time so far less the lateness."""
+    verdicts, _, _ = fold(clock, times)
+    for n, (time, verdict) in enumerate(zip(times, verdicts, strict=True)):
+        newest = max(times[: n + 1])
+        end = clock.origin + clock.step * (math.floor(Fraction(time - clock.origin, clock.step)) + 1)
+        assert (verdict == "open") == (end > newest - clock.lateness)
+
+
+@given(st.integers(1, 20), st.integers(0, 60), near, st.randoms(use_true_random=False))
+def test_within_the_lateness_order_does_not_matter(step, lateness, times, random):
+    clock = Clock(step=step, lateness=lateness)
+    ordered = sorted(times)
+    shuffled = sorted(times, key=lambda time: time + random.uniform(0, lateness))
+    assert set(fold(clock, shuffled)[0]) == {"open"}
+    assert fold(clock, shuffled)[2] == fold(clock, ordered)[2]
+
+
+@given(clocks, st.lists(any_times, min_size=1, max_size=30))
+def test_time_never_runs_backwards(clock, times):
+    mark = None
+    for time in times:
+        moved = clock.observe(mark, time)
+        assert mark is None or (moved.mark.closed >= mark.closed and moved.mark.newest >= mark.newest)
+        assert moved.verdict == "late" or clock.tick(time) > moved.mark.closed
+        mark = moved.mark
+    assert clock.advance(mark, min(times)).mark == mark
+
+
+@given(clocks, whole_times, st.integers(0, 10**6))
+def test_observe_is_pure_and_repeating_it_changes_nothing(clock, time, later):
+    first = clock.observe(None, time)
+    moved = clock.observe(first.mark, time + later)
+    assert clock.observe(first.mark, time + later) == moved
+    again = clock.observe(moved.mark, time + later)
+    assert again.mark == moved.mark
+    assert not again.closed
+
+
+def test_time_may_pass_without_a_reading():
+    clock = Clock(step=10, lateness=5)
+    mark = clock.observe(None, 8).mark
+    assert list(clock.advance(mark, 14).closed) == []
+    assert list(clock.advance(mark, 15).closed) == [0]
+    assert list(clock.advance(mark, 38).closed) == [0, 1, 2]
+
+
+def test_too_far_ahead_moves_nothing():
+    clock = Clock(step=10, ahead=60)
+    mark = Mark(newest=100, closed=9)
+    moved = clock.observe(mark, 10**6, now=120.0)
+    assert (moved.verdict, moved.mark, len(moved.closed)) == ("ahead", mark, 0)
+    assert clock.observe(mark, 180, now=120.0).verdict == "open"
+    assert clock.observe(mark, 10**6).verdict == "open"  # nobody said what the present is
+
+
+def test_a_million_ticks_close_in_no_time():
+    clock = Clock(step=1)
+    moved = clock.observe(clock.observe(None, 0).mark, 10**12)
+    assert len(moved.closed) == 10**12
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"step": 0},
+        {"step": -1},
+        {"step": 1.5},
+        {"step": True},
+        {"step": 2**60},
+        {"origin": 0.5},
+        {"lateness": -1},
+        {"lateness": math.nan},
+        {"lateness": math.inf},
+        {"lateness": "1"},
+        {"ahead": -1},
+    ],
+)
+def test_bad_settings(bad):
+    with pytest.raises(InputError, match=f"clock: {next(iter(bad))}"):
+        Clock(**{"step": 1, **bad})
+
+
+@pytest.mark.parametrize(
+    "bad", [math.nan, math.inf, -math.inf, 2**60, True, None, "soon", "2020-13-01", [], "9" * 5000]
+)
+def test_bad_times_are_refused_without_being_quoted(bad):
+    with pytest.raises(InputError) as error:
+        parsed_time(bad)
+    assert "soon" not in str(error.value)
+    assert "9999" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("1970-01-02", 86400),
+        ("1970-01-01T00:00:01.5", 1.5),
+        ("1970-01-01T02:00:00+02:00", 0),
+        ("1969-12-31T23:59:59Z", -1),
+        (7.0, 7),
+    ],
+)
+def test_times(given, expected):
+    assert parsed_time(given) == expected
+
+
+@pytest.mark.parametrize("bad", ["", "5", "min", "5 parsecs", "-5s", math.inf, True, None, "1e3s"])
+def test_bad_durations(bad):
+    with pytest.raises(InputError, match="given; a number, or text"):
+        parsed_duration(bad)
+
+
+def test_many_ticks_at_once():
+    clock = Clock(step=60, origin=30)
+    times = np.array([29, 30, 89, 90, -31])
+    assert clock.ticks(times).tolist() == [-1, 0, 0, 1, -2]
+    assert [clock.tick(int(time)) for time in times] == clock.ticks(times).tolist()

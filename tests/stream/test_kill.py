@@ -1,0 +1,329 @@
+"""End to end with a real broker: a thousand sequences, the broker and the stream killed and restarted."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
+
+import mosquitto
+from csdp.chain.files import save_model
+from csdp.ledger import Ledger
+
+from stream.parts import pairs  # isort: skip
+
+#: Raw readings lie this close to one of two numbers, so that a trace of any of them can be found on disk.
+BASES = (0.03141592653, 0.98765432101)
+NAME = "ward"
+
+
+def raw(rng):
+    return BASES[rng.integers(2)] * (1 + rng.random() * 1e-11)
+
+
+def traces():
+    """What a raw reading would look like in a file: digits, or the bytes that all of them share as doubles."""
+    for base in BASES:
+        yield repr(base)[:9].encode()
+        low, high = struct.pack(">d", base), struct.pack(">d", base * (1 + 1e-11))
+        common = low[: next(i for i in range(8) if low[i] != high[i])]
+        assert len(common) >= 4
+        yield common
+        yield common[::-1]
+
+
+def test_traces_would_be_found():
+    rng = np.random.default_rng(1)
+    for value in (raw(rng) for _ in range(200)):
+        text, big, little = repr(value).encode(), struct.pack(">d", value), struct.pack("<d", value)
+        found = [any(trace in form for trace in traces()) for form in (text, big, little)]
+        assert found == [True, True, True]
+
+
+class Wards:
+    """A client that publishes readings of many sequences over MQTT, QoS 1, and survives the death of its broker."""
+
+    def __init__(self, port, count):
+        self._count = count
+        self._rng = np.random.default_rng(7)
+        self._client = Client(CallbackAPIVersion.VERSION2, client_id="wards")
+        self._client.reconnect_delay_set(1, 1)
+        self._client.max_inflight_messages_set(100)
+        self._sent = self._taken = 0
+        self._client.on_publish = self._count_taken
+        self._client.connect("127.0.0.1", port)
+        self._client.loop_start()
+        self.tick = 0
+
+    def _count_taken(self, *_):
+        self._taken += 1
+
+    def publish(self, ticks):
+        """Readings of all sequences at the next ticks, in any order; each tick is taken before the next one begins."""
+        for _ in range(ticks):
+            order = list(range(self._count))
+            random.Random(self.tick).shuffle(order)
+            for i in order:
+                content = json.dumps({"time": 10 * self.tick + 5, "value": raw(self._rng)})
+                self._client.publish(f"ward/s{i}", content, qos=1)
+                self._sent += 1
+            self.tick += 1
+            deadline = time.monotonic() + 60
+            while self._taken < self._sent:
+                assert time.monotonic() < deadline, "the broker does not take the readings"
+                time.sleep(0.01)
+
+    def close(self):
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+class Process:
+    """`csdp stream` as a process of its own."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._log = (folder / "stderr").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "csdp", "stream", "--spec", str(folder / "stream.toml")],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=folder,
+        )
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(20)
+        self._log.close()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        self._log.close()
+        return code
+
+
+def setup(folder, port, count, *, state_file=False):
+    folder.mkdir()
+    save_model(pairs(count), folder / "chain.json")
+    (folder / "stream.toml").write_text(
+        f"""
+dataset = "{NAME}"
+ledger = "ledger.db"
+chain = "chain.json"
+{'state_file = "state"' if state_file else ""}
+
+[plan]
+query = "mean"
+age = 1
+epsilon_c = 0.5
+stale_limit = 2
+
+[limits]
+budget = 1.0
+
+[clock]
+step = 10
+lateness = 5
+
+[source]
+kind = "mqtt"
+port = {port}
+topic = "ward"
+
+[sink]
+kind = "file"
+path = "out.ndjson"
+"""
+    )
+
+
+def delivered(folder):
+    """Ticks in the sink's whole lines, with their values."""
+    file = folder / "out.ndjson"
+    whole = file.read_bytes().rpartition(b"\n")[0] if file.exists() else b""
+    return [(output["tick"], output["values"]) for output in map(json.loads, whole.splitlines())]
+
+
+def until_tick(folder, tick, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not any(found >= tick for found, _ in delivered(folder)):
+        told = (folder / "stderr").read_text()
+        assert time.monotonic() < deadline, f"no output of tick {tick} or later; {told[-2000:]}"
+        time.sleep(0.02)
+
+
+def until_subscribed(folder, seconds=30):
+    """The lasting session exists once the first start has reached the broker."""
+    deadline = time.monotonic() + seconds
+    while not (folder / "ledger.db").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(1.5)
+
+
+def check(folder):
+    """Each tick at most once, delivered what was published, the ledger sound, no raw reading on disk."""
+    with Ledger.open(folder / "ledger.db", read_only=True) as ledger:
+        assert ledger.verify() == []
+        found = list(ledger.published(NAME))
+        summary = ledger.summary(NAME)
+        reserved = [entry.tick for entry in ledger.entries(NAME, kind="reserve")]
+    assert len(set(reserved)) == len(reserved)
+    published = {one.tick: one.output["values"] for one in found}
+    assert len(published) == len(found) == summary.committed
+    sink = delivered(folder)
+    assert len({tick for tick, _ in sink}) == len(sink)
+    assert dict(sink) == published
+    return published, summary
+
+
+def no_traces(folder):
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert {"ledger.db", "out.ndjson", "stderr"} <= {file.name for file in files}
+    for file in files:
+        content = file.read_bytes()
+        for trace in traces():
+            assert trace not in content, f"a raw reading in {file.name}"
+
+
+def test_a_thousand_sequences_with_kills(tmp_path):
+    folder = tmp_path / "stream"
+    with mosquitto.broker(tmp_path / "broker") as server:
+        setup(folder, server.port, 1000)
+        stream = Process(folder)
+        until_subscribed(folder)
+        wards = Wards(server.port, 1000)
+        try:
+            wards.publish(4)
+            until_tick(folder, 2)
+
+            server.kill()  # in the middle of things
+            sender = threading.Thread(target=wards.publish, args=(3,))
+            sender.start()
+            time.sleep(0.3)
+            server.start()
+            sender.join(60)
+            wards.publish(2)
+            until_tick(folder, wards.tick - 2)
+            no_traces(folder)
+
+            sender = threading.Thread(target=wards.publish, args=(4,))
+            sender.start()
+            time.sleep(0.4)
+            stream.kill()  # SIGKILL while readings arrive
+            sender.join(60)
+            published, _ = check_after_kill(folder)
+            stream = Process(folder)
+            wards.publish(5)
+            until_tick(folder, wards.tick - 2)
+            assert stream.stop() == 0
+        finally:
+            wards.close()
+            if stream.process.poll() is None:
+                stream.kill()
+    after, summary = check(folder)
+    assert {tick: after[tick] for tick in published} == published
+    assert len(after) >= 8
+    assert summary.lost <= 1
+    no_traces(folder)
+    last = (folder / "stderr").read_text().splitlines()[-1]
+    assert last.startswith(f"csdp: {NAME}: ")
+    assert "Traceback" not in (folder / "stderr").read_text()
+
+
+def check_after_kill(folder):
+    """What must hold right after a SIGKILL: at most the newest output has not been delivered yet."""
+    with Ledger.open(folder / "ledger.db", read_only=True) as ledger:
+        assert ledger.verify() == []
+        published = {one.tick: one.output["values"] for one in ledger.published(NAME)}
+        summary = ledger.summary(NAME)
+    sink = dict(delivered(folder))
+    assert {tick: published[tick] for tick in sink} == sink
+    assert len(published) - len(sink) <= 1
+    no_traces(folder)
+    return published, summary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state_file", [False, True])
+def test_a_sweep_of_kills(tmp_path, state_file):
+    """Stream and broker are killed at random moments, over and over."""
+    folder, rng = tmp_path / "stream", random.Random(5)
+    with mosquitto.broker(tmp_path / "broker") as server:
+        setup(folder, server.port, 100, state_file=state_file)
+        stream = Process(folder)
+        until_subscribed(folder)
+        wards = Wards(server.port, 100)
+        before = {}
+        try:
+            for turn in range(25):
+                sender = threading.Thread(target=wards.publish, args=(6,))
+                sender.start()
+                time.sleep(rng.uniform(0.0, 2.0))
+                if turn % 4 == 3:
+                    server.kill()
+                    server.start()
+                else:
+                    stream.kill()
+                    published = swept(folder)
+                    assert {tick: published[tick] for tick in before} == before
+                    before = published
+                    stream = Process(folder)
+                sender.join(60)
+            wards.publish(4)
+            until_tick(folder, wards.tick - 2)
+            assert stream.stop() == 0
+        finally:
+            wards.close()
+            if stream.process.poll() is None:
+                stream.kill()
+    after, summary = check(folder)
+    assert len(after) > 30
+    assert summary.lost <= 25
+
+
+def swept(folder):
+    with Ledger.open(folder / "ledger.db", read_only=True) as ledger:
+        assert ledger.verify() == []
+        return {one.tick: one.output["values"] for one in ledger.published(NAME)}
+
+
+def test_a_pipe_of_processes(tmp_path: Path):
+    """stdin to stdout, stopped by SIGTERM in the middle: exit code 0, one status line, only closed ticks."""
+    folder = tmp_path / "stream"
+    setup(folder, 1, 2)
+    text = (folder / "stream.toml").read_text()
+    head = text[: text.index("[source]")]
+    (folder / "stream.toml").write_text(head + '[source]\nkind = "stdin"\n[sink]\nkind = "stdout"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "csdp", "stream", "--spec", str(folder / "stream.toml")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    rng = np.random.default_rng(3)
+    for tick in range(5):
+        values = [raw(rng), raw(rng)]
+        process.stdin.write(json.dumps({"time": 10 * tick + 5, "values": values}).encode() + b"\n")
+    process.stdin.flush()
+    got = [json.loads(process.stdout.readline())["tick"] for _ in range(3)]
+    process.send_signal(signal.SIGTERM)
+    rest, told = process.communicate(timeout=30)
+    assert (process.returncode, got, rest) == (0, [1, 2, 3], b"")
+    assert len(told.splitlines()) == 1
+    assert b"3 published, last tick 3" in told
+    for file in [told, *(file.read_bytes() for file in folder.iterdir())]:
+        assert not any(trace in file for trace in traces())

@@ -1,0 +1,299 @@
+"""Lines, files that grow, the bounded queue, and stopping."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sqlite3
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csdp.errors import InputError
+from csdp.ledger import Ledger
+from csdp.publisher import Publisher
+from csdp.stream import Bad, Clock, FileSource, Reading, Runner, Snapshot, StreamSource, run, stopping
+from csdp.stream.messages import MAX_BYTES, decoded
+from csdp.stream.sources import Lines
+
+from stream.parts import DATASET, NAMES, Memory, plan, published, running  # isort: skip
+
+
+def line(time, sequence="hall", value=1):
+    return json.dumps({"time": time, "sequence": sequence, "value": value}).encode() + b"\n"
+
+
+def lines(ticks):
+    return b"".join(line(10 * tick + 5, name, tick % 2) for tick in ticks for name in NAMES)
+
+
+class Collected:
+    """What a source emits, gathered in a thread."""
+
+    def __init__(self, source):
+        self.messages = []
+        self.stop = threading.Event()
+        self._thread = threading.Thread(target=source.run, args=(self._emit, self.stop), daemon=True)
+
+    def _emit(self, message, done=None):
+        self.messages.append(message)
+        return not self.stop.is_set()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self._thread.join(5)
+        assert not self._thread.is_alive()
+
+    def wait(self, count, seconds=5):
+        deadline = time.monotonic() + seconds
+        while len(self.messages) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return [message.time if isinstance(message, Reading) else message for message in self.messages]
+
+
+class TestMessages:
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            b"",
+            b"\xff\xfe",
+            b"null",
+            b"[1,2]",
+            b'"text"',
+            b"{",
+            b"{}",
+            b'{"time": null, "sequence": "a", "value": 1}',
+            b'{"time": NaN, "sequence": "a", "value": 1}',
+            b'{"time": 1e400, "sequence": "a", "value": 1}',
+            b'{"time": true, "sequence": "a", "value": 1}',
+            b'{"time": 1, "value": 1}',
+            b'{"time": 1, "sequence": 5, "value": 1}',
+            b'{"time": 1, "sequence": "a"}',
+            b'{"time": 1, "values": 5}',
+            b'{"time": ' + b"9" * 5000 + b', "sequence": "a", "value": 1}',
+            b"[" * 100_000,
+            b'{"time": 1, "sequence": "a", "value": 1' + b" " * MAX_BYTES + b"}",
+        ],
+        ids=range(18),
+    )
+    def test_garbage_is_bad_and_never_quoted(self, payload):
+        found = decoded(payload)
+        assert isinstance(found, Bad)
+        assert len(found.why) < 60
+
+    @given(st.binary(max_size=200))
+    def test_any_bytes(self, payload):
+        assert isinstance(decoded(payload), Bad | Reading | Snapshot)
+
+    def test_a_topic_and_its_payload_must_agree(self):
+        assert isinstance(decoded(b'{"time": 1, "sequence": "b", "value": 1}', sequence="a"), Bad)
+
+    def test_readings_do_not_show_their_values(self):
+        shown = repr(decoded(b'{"time": 1, "sequence": "a", "value": 4711}'))
+        assert "4711" not in shown + repr(decoded(b'{"time": 1, "values": [4711]}'))
+
+    @given(st.lists(st.integers(0, 1000), max_size=20), st.lists(st.integers(1, 40), min_size=1))
+    def test_lines_are_the_same_however_they_are_cut(self, times, cuts):
+        whole = b"".join(map(line, times))
+        cutter, found, at = Lines(), [], 0
+        for cut in cuts * (len(whole) + 1):
+            found += cutter.feed(whole[at : at + cut])
+            at += cut
+            if at >= len(whole):
+                break
+        found += cutter.end()
+        assert [message.time for message in found] == times
+
+    def test_a_line_without_end_does_not_fill_memory(self):
+        cutter = Lines()
+        found = []
+        for _ in range(40):
+            found += cutter.feed(b"x" * 2**20)
+            assert len(cutter._rest) <= MAX_BYTES + 2**20
+        found += cutter.feed(b"\n" + line(3))
+        assert [type(message) for message in found] == [Bad, Reading]
+
+
+class TestFiles:
+    def test_a_file_that_grows(self, tmp_path):
+        path = tmp_path / "in"
+        with Collected(FileSource(path)) as found:
+            time.sleep(0.15)
+            path.write_bytes(line(1) + line(2)[:10])
+            assert found.wait(1) == [1]
+            with path.open("ab") as file:
+                file.write(line(2)[10:] + line(3))
+            assert found.wait(3) == [1, 2, 3]
+
+    def test_rotation_loses_nothing(self, tmp_path):
+        path = tmp_path / "in"
+        path.write_bytes(line(1))
+        with Collected(FileSource(path)) as found:
+            found.wait(1)
+            for turn in range(3):
+                with path.open("ab") as old:
+                    os.replace(path, tmp_path / f"in.{turn}")
+                    old.write(line(10 * turn + 2))  # a writer that has not noticed yet
+                    old.flush()
+                    path.write_bytes(line(10 * turn + 3))
+                assert found.wait(2 * turn + 3)[-2:] == [10 * turn + 2, 10 * turn + 3]
+
+    def test_truncation_in_place(self, tmp_path):
+        path = tmp_path / "in"
+        path.write_bytes(line(1) + line(2))
+        with Collected(FileSource(path)) as found:
+            found.wait(2)
+            with path.open("wb") as file:
+                file.write(line(3))
+            assert found.wait(3) == [1, 2, 3]
+
+    def test_a_file_that_is_whole(self, tmp_path):
+        path = tmp_path / "in"
+        path.write_bytes(line(1) + line(2).rstrip())
+        with Collected(FileSource(path, follow=False)) as found:
+            assert found.wait(2) == [1, 2]
+        with pytest.raises(InputError, match="no such file"):
+            FileSource(tmp_path / "nothing", follow=False)
+
+    def test_a_pipe(self):
+        out, into = os.pipe()
+        with os.fdopen(out, "rb") as stream, Collected(StreamSource(stream)) as found:
+            os.write(into, line(1))
+            assert found.wait(1) == [1]
+            os.write(into, line(2).rstrip())
+            os.close(into)
+            assert found.wait(2) == [1, 2]
+
+
+class TestRun:
+    def test_to_the_end_of_the_input(self, tmp_path):
+        sink = Memory()
+        with running(tmp_path, sink=sink) as runner:
+            status = run(runner, StreamSource(io.BytesIO(lines(range(6)) + b"garbage\n")))
+        assert sink.ticks == [1, 2, 3, 4]  # tick 5 is still open
+        assert status.fates == {"accepted": 12, "bad": 1}
+
+    def test_a_slow_sink_slows_the_source_down(self, tmp_path):
+        """Between the two there are never more messages than the queue holds."""
+        handed = []
+
+        class Endless:
+            def run(self, emit, stop):
+                for tick in range(10**9):
+                    if not all(emit(Reading(name, 10 * tick + 5, 1)) for name in NAMES):
+                        return
+                    handed.append(tick)
+
+            def state(self):
+                return ""
+
+        sink = Memory()
+        sink.open.clear()
+        with running(tmp_path, sink=sink) as runner:
+            live = threading.Thread(target=run, args=(runner, Endless()), kwargs={"queue_size": 10})
+            live.start()
+            time.sleep(0.6)
+            stuck = len(handed)
+            time.sleep(0.3)
+            assert len(handed) == stuck < 12
+            sink.open.set()
+            deadline = time.monotonic() + 10
+            while len(sink.outputs) < 20 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            runner.stop.set()
+            live.join(10)
+            assert not live.is_alive()
+        assert sink.ticks == list(range(1, len(sink.ticks) + 1))
+        assert len(sink.ticks) >= 20
+
+    def test_messages_that_come_again_are_not_taken_after_a_stop(self, tmp_path):
+        acknowledged = []
+
+        class Broker:
+            def run(self, emit, stop):
+                for tick in range(10**6):
+                    if not emit(Reading("hall", 10 * tick, 1), lambda tick=tick: acknowledged.append(tick)):
+                        return
+
+            def state(self):
+                return ""
+
+        with running(tmp_path) as runner:
+            threading.Timer(0.3, runner.stop.set).start()
+            status = run(runner, Broker())
+        assert acknowledged == list(range(status.fates["accepted"]))
+
+    def test_a_source_that_fails_is_told(self, tmp_path):
+        class Broken:
+            def run(self, emit, stop):
+                emit(Reading("hall", 1, 1))
+                raise InputError("the wire is cut")
+
+            def state(self):
+                return ""
+
+        with running(tmp_path) as runner:
+            with pytest.raises(InputError, match="the wire is cut"):
+                run(runner, Broken())
+            assert runner.status().fates == {"accepted": 1}
+
+    def test_the_wall_clock_closes_ticks(self, tmp_path):
+        sink = Memory()
+        now = [0.0]
+        out, into = os.pipe()
+        with os.fdopen(out, "rb") as stream, running(tmp_path, sink=sink, clock=Clock(step=10)) as runner:
+            os.write(into, lines(range(2)))
+
+            def told(status, _state):
+                now[0] += 1
+                if status.published >= 2:
+                    runner.stop.set()
+
+            run(runner, StreamSource(stream), by_wall_clock=True, present=lambda: now[0] * 5, on_status=told)
+            os.close(into)
+        assert sink.ticks == [1, 2]
+
+    def test_a_busy_ledger_is_waited_for(self, tmp_path):
+        sink, words = Memory(), set()
+        with Ledger.open(tmp_path / "ledger.db", timeout=0.1) as ledger:
+            publisher = Publisher(plan(), dataset=DATASET, ledger=ledger, on_refusal="skip", time_step=10)
+            runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, lateness=5), sink=sink)
+            holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)
+            holder.execute("BEGIN IMMEDIATE")
+            threading.Timer(0.8, lambda: (holder.execute("ROLLBACK"), holder.close())).start()
+            run(runner, StreamSource(io.BytesIO(lines(range(6)))), on_status=lambda _, state: words.add(state))
+        assert sink.ticks == [1, 2, 3, 4]
+        assert "waiting for the ledger" in words
+
+    @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+    def test_signals_ask_to_stop_and_insist(self, which):
+        stop = threading.Event()
+        before = signal.getsignal(which)
+        with stopping(stop):
+            os.kill(os.getpid(), which)
+            assert stop.wait(2)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(which)
+        assert signal.getsignal(which) is before
+
+    def test_stop_publishes_only_what_is_closed(self, tmp_path):
+        out, into = os.pipe()
+        with os.fdopen(out, "rb") as stream, running(tmp_path) as runner:
+            os.write(into, lines(range(6)))
+
+            def told(status, _state):
+                if status.fates.get("accepted") == 12:
+                    runner.stop.set()
+
+            run(runner, StreamSource(stream), on_status=told)
+            os.close(into)
+        assert set(published(tmp_path)) == {1, 2, 3, 4}

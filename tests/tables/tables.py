@@ -1,0 +1,59 @@
+"""Tables of readings for the tests of the engines: a chain, its readings with gaps, and files that hold them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from csdp import CoupledChain
+
+NAMES = tuple(f"n{i}" for i in range(7))
+MOVES = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]]
+ALIKE = np.array([0.0, 0.5, 2.0])
+OWN = ALIKE * np.arange(1, 8)[:, None]
+TICKS = 30
+
+
+def chain(values: np.ndarray = ALIKE, names: tuple[str, ...] = NAMES) -> CoupledChain:
+    return CoupledChain(np.eye(7), MOVES, values=values, names=names)
+
+
+def states(*, gaps: bool, seed: int = 3) -> np.ndarray:
+    """States (T, 7), -1 where missing: single cells, a whole tick, a sequence that begins late."""
+    random = np.random.default_rng(seed)
+    found = random.integers(0, 3, (TICKS, 7)).astype(np.int8)
+    if gaps:
+        found[random.random(found.shape) < 0.06] = -1
+        found[14] = -1
+        found[:3, 2] = -1
+        found[-1, 4] = -1
+    return found
+
+
+def rows(found: np.ndarray, values: np.ndarray, *, names: tuple[str, ...] = NAMES, step: int = 60) -> list[tuple]:
+    """(time, sequence, value), shuffled: a missing reading is a row without a value, or no row at all."""
+    random = np.random.default_rng(1)
+    table = np.broadcast_to(values, (len(names), values.shape[-1]))
+    out = []
+    for (t, i), a in np.ndenumerate(found):
+        if a >= 0:
+            out.append((t * step, names[i], float(table[i, a])))
+        elif random.random() < 0.5 and t not in {0, len(found) - 1}:
+            out.append((t * step, names[i], None))
+    return [out[k] for k in random.permutation(len(out))]
+
+
+def write(path: Path, given: list[tuple], *, value: str = "value", kind: pa.DataType | None = None) -> Path:
+    """Rows as a long CSV or Parquet file."""
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([("time", "sequence", value), *given])
+        return path
+    times, names, cells = zip(*given, strict=True)
+    kind = pa.float64() if kind is None else kind
+    pq.write_table(pa.table({"time": times, "sequence": names, value: pa.array(cells, kind)}), path)
+    return path
