@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, check_ages, check_epsilon
-from csdp.chain import CoupledChain, Family, JointChain, Model
+from csdp.chain import CoupledChain, Family, JointChain, Model, certified_model
 from csdp.errors import InputError
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
@@ -85,7 +85,7 @@ class Plan:
     mechanism as it runs: answers on a lattice, two-sided geometric noise of scale exactly Delta_f / epsilon_c.
 
     Args:
-        chain: the model, or a Family of models (the largest leakage counts).
+        chain: the model, or a Family of models (the largest leakage counts). A fitted chain stands for its family.
         query: what is asked. A custom query is rounded to a lattice, and its sensitivity grows by that rounding.
         ages: one age for all sequences, or one each.
         epsilon_c: noise level.
@@ -123,6 +123,7 @@ class Plan:
     ) -> None:
         if not isinstance(chain, Model | Family):
             raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or Family expected")
+        chain = certified_model(chain)
         model = chain.members[0] if isinstance(chain, Family) else chain
         if isinstance(query, Custom) and not isinstance(query, LatticeQuery):
             query = LatticeQuery.around(query, model)

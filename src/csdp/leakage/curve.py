@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress
-from csdp.chain import CoupledChain, Family, Model
+from csdp.chain import CoupledChain, Family, Model, certified_model
 from csdp.errors import InputError
 from csdp.leakage.lineage import lineage
 from csdp.leakage.rounding import round_up
@@ -43,6 +43,7 @@ def age_curve(
         raise InputError(f"bound: {bound!r} given; 'lineage' or 'slice' have a curve over ages")
     if adversary not in get_args(Adversary):
         raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(get_args(Adversary))}")
+    chain = certified_model(chain)
     members = chain.members if isinstance(chain, Family) else (chain,)
     curves = [_curve(member, max_age, bound, adversary, progress) for member in members]
     return np.array([round_up(float(value)) for value in np.max(curves, axis=0)])

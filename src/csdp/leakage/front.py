@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress, check_ages, check_epsilon, likeness
-from csdp.chain import Family, Model
+from csdp.chain import Family, Model, certified_model
 from csdp.errors import InputError
 from csdp.leakage.part import Part, Value
 from csdp.leakage.result import Leakage
@@ -73,7 +73,8 @@ def leakage(
     model and every other present value ("informed"), the model only ("uninformed"), or any part ("any").
     Not promised: a record is exposed, with noise epsilon_c, once it is old enough to be published.
 
-    `bound="auto"` takes the sharpest sound bound that fits, component by component. Over a Family: the largest.
+    `bound="auto"` takes the sharpest sound bound that fits, component by component. Over a Family, and over that
+    of a fitted chain: the largest (`point` is that of the first member, the point estimate).
     `workers`: processes over which components are spread; the answer is the same (a script that asks for more than one
     keeps its work below `if __name__ == "__main__"`, as for every process pool).
 
@@ -85,6 +86,7 @@ def leakage(
     >>> print(leakage(CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0).witness)
     x1 = 1 against 0, seen at output 1
     """
+    chain = certified_model(chain)
     if isinstance(chain, Family):
         options: dict[str, Any] = {
             "ages": ages,
@@ -97,6 +99,7 @@ def leakage(
         worst = max(answers, key=lambda answer: answer.epsilon)
         return replace(
             worst,
+            point=answers[0].epsilon,
             sound=all(answer.sound for answer in answers),
             assumptions=(f"the sequences follow one of {len(answers)} given models", *worst.assumptions[1:]),
         )

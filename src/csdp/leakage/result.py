@@ -32,7 +32,8 @@ class Leakage:
     """How much a release tells about the present: `epsilon`, and what kind of statement it is.
 
     `sound`: proven never to be below the truth under the model, so that it may certify. `reason` says why this bound
-    was chosen, or why the answer is infinite. `components` has one entry per independent group of sequences.
+    was chosen, or why the answer is infinite. `components` has one entry per independent group of sequences. `point`:
+    over a family of models, the leakage under the first of them, the point estimate.
     """
 
     epsilon: float
@@ -43,6 +44,7 @@ class Leakage:
     assumptions: tuple[str, ...] = ()
     reason: str = ""
     components: tuple[dict[str, Any], ...] = field(default=())
+    point: float | None = None
 
     def __float__(self) -> float:
         return self.epsilon
@@ -62,4 +64,5 @@ class Leakage:
             "assumptions": list(self.assumptions),
             "reason": self.reason,
             "components": list(self.components),
+            **({} if self.point is None else {"point": self.point}),
         }

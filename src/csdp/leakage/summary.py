@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress
-from csdp.chain import Family, Model
+from csdp.chain import Family, Model, certified_model
 from csdp.errors import InputError
 from csdp.leakage.front import BOUNDS, UNSOUND, Setting
 from csdp.leakage.rounding import round_up, shown
@@ -115,6 +115,7 @@ def leakage_summary(
         raise InputError(f"worst: {worst!r} given; how many sequences to name, 1 or more")
     if bound != "auto" and bound not in BOUNDS:
         raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
+    chain = certified_model(chain)
     members = chain.members if isinstance(chain, Family) else (chain,)
     found = []
     for model in members:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from csdp.aging import Adversary, Progress
-from csdp.chain import Model
+from csdp.chain import Family, Model, certified_model
 from csdp.errors import CsdpError
-from csdp.leakage.front import BOUNDS, Setting
+from csdp.leakage.front import BOUNDS, Setting, leakage
 from csdp.leakage.result import Leakage
 from csdp.leakage.rounding import shown
 from csdp.queries import Query
@@ -51,7 +51,7 @@ class LeakageTable:
 
 
 def leakage_table(
-    chain: Model,
+    chain: Model | Family,
     query: Query,
     *,
     ages: Any,
@@ -62,7 +62,8 @@ def leakage_table(
 ) -> LeakageTable:
     """Every bound for one release, sharpest first, then the paper's printed formulas, marked unsound.
 
-    `workers`: processes over which components are spread.
+    Over a Family, and over that of a fitted chain, every bound is the largest. `workers`: processes over which
+    components are spread.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -70,13 +71,19 @@ def leakage_table(
     >>> round(table["profile"].epsilon, 6), table["printed-loose"].sound
     (0.196443, False)
     """
-    setting = Setting.make(chain, query, ages=ages, epsilon_c=epsilon_c, adversary=adversary, progress=progress)
+    model = certified_model(chain)
+    first = model.members[0] if isinstance(model, Family) else model
+    setting = Setting.make(first, query, ages=ages, epsilon_c=epsilon_c, adversary=adversary, progress=progress)
+    asked: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "workers": workers}
     rows, missing = [], {}
     for bound in BOUNDS:
         if adversary != "informed" and bound.startswith("printed"):
             continue
         try:
-            rows.append(setting.answer(bound, workers=workers))
+            if isinstance(model, Family):
+                rows.append(leakage(model, query, bound=bound, progress=progress, **asked))
+            else:
+                rows.append(setting.answer(bound, workers=workers))
         except CsdpError as error:
             missing[bound] = str(error)
     shown = str(setting.ages[0]) if len(set(setting.ages)) == 1 else ",".join(map(str, setting.ages[:12]))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary
-from csdp.chain import CoupledChain, Family, Model
+from csdp.chain import CoupledChain, Family, Model, certified_model
 from csdp.errors import InfeasibleError, InputError
 from csdp.leakage import Leakage, age_curve, leakage, shown
 from csdp.plan import Plan
@@ -365,4 +365,4 @@ def _checked(**given: Any) -> Question:
     releases = given["releases"]
     if releases != "continual" and (isinstance(releases, bool) or not isinstance(releases, int) or releases < 1):
         raise InputError(f"releases: {releases!r} given; a whole number, 1 or more, or 'continual'")
-    return Question(**given)
+    return Question(**{**given, "chain": certified_model(given["chain"])})

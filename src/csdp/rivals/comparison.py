@@ -189,7 +189,7 @@ def compare(
     With `budget` every method adds just enough noise that its exact CSDP leakage of the present is within it, and
     errors are compared; with `max_mse` every method meets the error of the linear estimate, and leakages are compared.
     Nobody's noise level passes `event_limit`. Methods whose leakage is not known run at their own epsilon = budget, and
-    say so. `length`: releases behind the lifetime leakage.
+    say so. `length`: releases behind the lifetime leakage. Of a fitted chain the point estimate is compared.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -200,9 +200,10 @@ def compare(
     if (max_mse is None) == (budget is None):
         which = "neither" if budget is None else "both"
         raise InputError(f"compare: {which} of max_mse and budget given; give exactly one target")
+    asked = checked(chain, query)
     question = _Question(
-        chain=chain,
-        query=checked(chain, query),
+        chain=chain.without_family(),
+        query=asked,
         target="budget" if budget is not None else "max_mse",
         value=positive("max_mse", max_mse) if budget is None else positive("budget", budget),
         max_age=whole("max_age", max_age, 0),

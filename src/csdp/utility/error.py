@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
-from csdp.chain import CoupledChain, Family, Model
+from csdp.chain import CoupledChain, Family, Model, certified_model
 from csdp.errors import InputError, TooLargeError
 from csdp.noise import lattice_step, variance
 from csdp.queries import FoldQuery, Query
@@ -75,6 +75,7 @@ def mse(
     >>> round(error.aging, 3), round(error.mse, 3)
     (0.375, 0.6)
     """
+    chain = certified_model(chain)
     if isinstance(chain, Family):
         found = [
             mse(member, query, ages=ages, epsilon_c=epsilon_c, estimate=estimate, given=given, law=law)
