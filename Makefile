@@ -5,7 +5,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CONSTRAINTS := constraints/dev.txt
 
-.PHONY: demo test test-all check system bench docs lock clean
+# Real servers and browsers for the tests: a command that shows each is there, and Debian's package that brings it.
+SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-jre-headless \
+	Rscript:r-base-core openssl:openssl
+
+.PHONY: demo test test-all check system bench reproduce docs lock clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
 	$(BIN)/csdp demo --out demo-out
@@ -22,11 +26,19 @@ check: $(VENV)/.installed ## lint, format, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-system: ## real servers for the tests, where they are missing and may be installed
-	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
-		{ test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
-		  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql >/dev/null; } || \
-		echo "PostgreSQL is missing and cannot be installed here; its tests will say so"
+system: ## real servers and a browser for the tests, where they are missing and may be installed
+	@missing=""; \
+	for need in $(SYSTEM); do \
+		command -v "$${need%%:*}" >/dev/null || ls /usr/sbin/"$${need%%:*}" /usr/lib/postgresql/*/bin/"$${need%%:*}" \
+			>/dev/null 2>&1 || missing="$$missing $${need##*:}"; \
+	done; \
+	test -d /usr/lib/R/site-library/markovchain || missing="$$missing r-cran-markovchain r-cran-rsolnp"; \
+	test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; } || \
+		echo "missing, and cannot be installed here:$$missing; the tests that need them will say so"
+
+reproduce: $(VENV)/.installed ## every figure and number of the paper, and what is true, into study-out/
+	$(BIN)/python -m study --out study-out
 
 bench: $(VENV)/.installed ## time and memory, each as a ratio to a peer measured in the same run
 	$(BIN)/python -m bench
@@ -37,7 +49,7 @@ docs: $(VENV)/.docs ## the documentation site, into site/
 lock: ## resolve the newest versions again and write them down
 	rm -rf $(VENV)
 	$(MAKE) $(VENV)/bin/python
-	$(PIP) install -e ".[postgres]" --group dev --group docs
+	$(PIP) install -e ".[all]" --group dev --group docs
 	$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(CONSTRAINTS)
 	touch $(VENV)/.installed $(VENV)/.docs
 
@@ -46,7 +58,7 @@ $(VENV)/bin/python:
 	$(PIP) install "pip>=25.1"
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
-	$(PIP) install -c $(CONSTRAINTS) -e ".[postgres]" --group dev
+	$(PIP) install -c $(CONSTRAINTS) -e ".[all]" --group dev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
@@ -54,4 +66,4 @@ $(VENV)/.docs: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) site demo-out build dist
+	rm -rf $(VENV) site demo-out study-out build dist
