@@ -29,8 +29,8 @@ check: $(VENV)/.installed ## lint, format, types, import contracts
 system: ## real servers and a browser for the tests, where they are missing and may be installed
 	@missing=""; \
 	for need in $(SYSTEM); do \
-		command -v "$${need%%:*}" >/dev/null || ls /usr/sbin/"$${need%%:*}" /usr/lib/postgresql/*/bin/"$${need%%:*}" \
-			>/dev/null 2>&1 || missing="$$missing $${need##*:}"; \
+		command -v "$${need%%:*}" >/dev/null || ls /usr/sbin/"$${need%%:*}" >/dev/null 2>&1 || \
+			ls /usr/lib/postgresql/*/bin/"$${need%%:*}" >/dev/null 2>&1 || missing="$$missing $${need##*:}"; \
 	done; \
 	test -d /usr/lib/R/site-library/markovchain || missing="$$missing r-cran-markovchain r-cran-rsolnp"; \
 	test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
