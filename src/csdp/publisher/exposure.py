@@ -6,6 +6,16 @@ from typing import Any
 
 from csdp.accountant import Accountant
 from csdp.leakage import round_up
+from csdp.plan import Plan
+
+
+def fit_epsilon(plan: Plan) -> float:
+    """Plain epsilon-DP that a private fit of the plan's model has spent on every record it used.
+
+    Whether a record is in the fit, in the releases or in both is not known here, so it counts as both.
+    """
+    cost = plan.model.fit_cost
+    return 0.0 if cost is None else float(cost["epsilon"])
 
 
 class RecordCosts:
@@ -14,11 +24,12 @@ class RecordCosts:
     def __init__(self, accountant: Accountant, lifetime_limit: float | None) -> None:
         self._accountant = accountant
         self._limit = lifetime_limit
+        self._fit = fit_epsilon(accountant.plan)
         self._for_ever: dict[tuple[int, float, bool], float] = {}
 
     def event(self, kept: dict[str, Any]) -> float:
         """Plain epsilon-DP of the record that was read most, under this plan and earlier ones."""
-        own = self._accountant.event_level(int(kept["stale"])) if int(kept["releases"]) else 0.0
+        own = round_up(self._accountant.event_level(int(kept["stale"])) + self._fit) if int(kept["releases"]) else 0.0
         earlier = kept.get("earlier")
         if earlier is None:
             return own

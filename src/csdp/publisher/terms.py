@@ -7,7 +7,9 @@ from typing import Any
 
 from csdp.accountant import Accountant
 from csdp.errors import InputError
+from csdp.leakage import round_up
 from csdp.plan import ALGORITHM, Plan
+from csdp.publisher.exposure import fit_epsilon
 
 
 def guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
@@ -16,7 +18,7 @@ def guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
         "one_release": plan.certified.epsilon,
         "bound": plan.certified.bound,
         "adversary": plan.adversary,
-        "event_level": accountant.event_level(plan.stale_limit),
+        "event_level": round_up(accountant.event_level(plan.stale_limit) + fit_epsilon(plan)),
         "algorithm": ALGORITHM,
         "words": [
             "Leakage of the present: how much everything published so far tells about anyone's present state, "
