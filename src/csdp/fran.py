@@ -94,6 +94,22 @@ def _judged(state: FranState) -> FranState:
     return replace(state, stale=worst, reason="")
 
 
+def information_ages(state: FranState) -> list[int | None]:
+    """How old the reading of each sequence is that a release of the newest tick rests on; None where there is none.
+
+    The planned age, and the ticks for which the reading was missing: a matter of times, never of values.
+    """
+    found: list[int | None] = [None] * state.plan.model.sequences
+    for age, members in _by_age(state.plan):
+        if len(state.rows) <= age:
+            continue
+        stale = state.rows[-1 - age][1]
+        for i in range(len(found)) if members is None else members.tolist():
+            late = 0 if stale is None else int(stale[i])
+            found[i] = None if late >= NEVER - 1 else age + late
+    return found
+
+
 @lru_cache(maxsize=16)
 def _by_age(plan: Plan) -> tuple[tuple[int, Ints | None], ...]:
     """The distinct ages with their sequences; None where they are all of one age."""
@@ -233,9 +249,7 @@ def availability(plan: Plan, missing: npt.NDArray[np.bool_]) -> tuple[npt.NDArra
     )
 
 
-def judged(
-    plan: Plan, total: int, old: Mapping[int, npt.NDArray[np.int64]]
-) -> tuple[npt.NDArray[np.int64], list[str]]:
+def judged(plan: Plan, total: int, old: Mapping[int, npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Staleness and the reason why not of every tick; old[age] (T,): the stalest reading of that age at each slice."""
     oldest = plan.max_age
     reasons = [f"{t + 1} of {oldest + 1} snapshots read so far" if t < oldest else "" for t in range(total)]
@@ -257,12 +271,15 @@ def fill(states: Ints) -> Ints:
     return np.asarray(np.where(last >= 0, states[np.maximum(last, 0), np.arange(states.shape[1])], 0), states.dtype)
 
 
-def answers(plan: Plan, filled: Ints, rows: npt.NDArray[np.intp]) -> Floats:
+def answers(plan: Plan, filled: Ints, rows: npt.NDArray[np.intp], *, checked: bool = False) -> Floats:
     """The query on the aged snapshots of some ticks (rows of a filled panel), exact, on the plan's lattice."""
-    check_states(filled, plan.model.states)
+    if not checked:
+        check_states(filled, plan.model.states)
     groups = _by_age(plan)
     if len(groups) == 1:
-        return lattice_answer(plan, filled[rows - groups[0][0]])
+        old = rows - groups[0][0]
+        run = old.size > 0 and bool((np.diff(old) == 1).all())  # consecutive rows need not be copied
+        return lattice_answer(plan, filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
     ages = np.asarray(plan.ages)
     return lattice_answer(plan, filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
 

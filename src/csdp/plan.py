@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.chain import CoupledChain, Family, JointChain, Model, certified_model
-from csdp.errors import InputError
+from csdp.errors import InputError, TooLargeError
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
 from csdp.queries import (
@@ -40,6 +40,10 @@ ALGORITHM: Final = 1
 SCHEMA: Final = "csdp/plan/1"
 #: Steps by which a reading may be older than planned, at most; far beyond it a sequence counts as never read.
 MAX_STALE: Final = 10_000
+#: Lattice steps that a float counts exactly.
+EXACT_STEPS: Final = 2**53
+#: Noise beyond this many scales has a probability below 2^-140.
+_FARTHEST: Final = 100.0
 #: Scale of the noise in lattice steps that can be drawn.
 SCALES: Final = (1e-9, 1e9)
 
@@ -236,6 +240,26 @@ class Plan:
             raise InputError(
                 f"plan: noise {float(self.scale):.3g} lattice steps wide; {low:g} to {high:g} steps can be drawn. "
                 "Use a larger epsilon_c, or values and weights with fewer binary digits (such as multiples of 1/8)"
+            )
+        self.check_exact()
+
+    def check_exact(self) -> None:
+        """Refuse a plan whose noisy answers could pass what a float holds exactly: they would leave their lattice."""
+        if not isinstance(self.query, FoldQuery):
+            return
+        table = self.model.value_table
+        if self.query.fold != "sum" or self.query.name == "identity":
+            largest = float(np.abs(table).max())
+        else:
+            inner = self.query.query if isinstance(self.query, PerGroup) else self.query
+            largest = float(np.abs(inner.parts(table)).max(axis=(1, 2)).sum())
+        steps = largest / self.step + _FARTHEST * float(self.scale)
+        if not steps < EXACT_STEPS:
+            raise TooLargeError(
+                f"query {self.query.name}: answers of {steps:.3g} lattice steps are not exact; give values and weights "
+                "with fewer binary digits (such as multiples of 1/8), or a smaller epsilon_c",
+                needed=steps,
+                limit=float(EXACT_STEPS),
             )
 
     # ---- identity ----------------------------------------------------------------------------------------------------

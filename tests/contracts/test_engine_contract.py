@@ -29,7 +29,6 @@ from csdp import (
 from csdp.errors import CsdpError, InputError, TooLargeError
 from csdp.publisher import AgedSource, DrawingSource
 from csdp.tables import EngineSource, open_table
-from csdp.tables.engine import check_exact
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tables"))
 from tables import ALIKE, NAMES, OWN, TICKS, chain, rows, states, write  # isort: skip
@@ -168,7 +167,8 @@ class TestLayouts:
             else:
                 text = [",".join("" if c is None else str(c) for c in row) for row in zip(*table.values(), strict=True)]
                 path.write_text("\n".join([",".join(table), *text]) + "\n")
-        plan = Plan(chain(names=names), Histogram(), 2, 1.0, stale_limit=3, bound="group")
+        limit = 0 if opened.engine == "spark" else 3  # one pass less, of a second or two
+        plan = Plan(chain(names=names), Histogram(), 2, 1.0, stale_limit=limit, bound="group")
         source = EngineSource(opened(path, names=names), plan)
         available, ticks, answers = expected(plan, found)
         assert list(source.availability(plan)) == available
@@ -327,9 +327,9 @@ def test_sums_beyond_exact_floats_are_refused():
     size = 30_000
     fine = CoupledChain(eye_array(size, format="csr"), [[0.7, 0.3], [0.3, 0.7]], values=[0.1, 0.7])
     with pytest.raises(TooLargeError, match="not exact"):
-        check_exact(Plan(fine, Linear([0.7] * size), 2, 1.0, bound="group"))
-    check_exact(Plan(fine, Sum(), 2, 1.0, bound="group"))
-    check_exact(Plan(fine, Max(), 2, 1.0, bound="group"))
+        Plan(fine, Linear([0.7] * size), 2, 1.0, bound="group").check_exact()
+    Plan(fine, Sum(), 2, 1.0, bound="group").check_exact()
+    Plan(fine, Max(), 2, 1.0, bound="group").check_exact()
 
 
 def test_another_chain_is_refused(opened, tmp_path):

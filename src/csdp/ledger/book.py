@@ -274,6 +274,11 @@ class Ledger:
         """Every published output, in the order of publication, from the entry after number `after`."""
         return map(self._published, self.entries(name, after=after, kind="commit"))
 
+    def outputs_after(self, name: str, tick: int | None, *, query: str, limit: int) -> list[Published]:
+        """The outputs of the first `limit` ticks after a tick, or of the newest ones where it is None; by tick."""
+        found = reading.committed_ticks(self._database, name, query=query, after=tick, limit=limit)
+        return [self._published(entry) for entry in found]
+
     def summary(self, name: str) -> Summary:
         """Counts, the newest charged tick, the state to resume from, and the head of the hash chain."""
         with self._database.read() as connection:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from csdp.errors import LedgerConflictError
 from csdp.ledger.database import Database
 from csdp.ledger.records import Dataset, Entry, JSONObject, Summary, Terms, decode, encode
-from csdp.ledger.schema import PRODUCT, VERSION, datasets, entries, plans
+from csdp.ledger.schema import ONCE, PRODUCT, VERSION, datasets, entries, plans
 
 _PAGE = 1000
 
@@ -96,6 +96,21 @@ def paged_entries(database: Database, name: str, *, after: int = 0, kind: str | 
         if len(rows) < _PAGE:
             return
         after = rows[-1].seq
+
+
+def committed_ticks(
+    database: Database, name: str, *, query: str, after: int | None, limit: int
+) -> list[Entry]:
+    """The outputs of the first `limit` ticks after one, or of the newest ones, by tick."""
+    found = sa.select(entries).where(
+        entries.c.dataset == name, ONCE, entries.c.kind == "commit", entries.c.query == query
+    )
+    if after is not None:
+        found = found.where(entries.c.tick > after)
+    order = entries.c.tick.desc() if after is None else entries.c.tick
+    with database.read() as connection:
+        rows = connection.execute(found.order_by(order).limit(limit)).all()
+    return sorted(map(as_entry, rows), key=lambda entry: entry.tick or 0)
 
 
 def summarise(connection: sa.Connection, name: str) -> Summary:

@@ -37,7 +37,6 @@ Floats = npt.NDArray[np.float64]
 OnRefusal = Literal["raise", "skip"]
 
 
-
 class Publisher:
     """Publishes one dataset under one plan, never above its limits.
 
@@ -348,6 +347,10 @@ class Publisher:
             used = 0.0 if last is None else self._records.lifetime(last)
             left["lifetime_limit"] = max(0.0, self.limits["lifetime_limit"] - used)
         return left
+
+    def information_ages(self) -> tuple[int | None, list[int | None]]:
+        """The newest tick taken in, and how old the reading of each sequence is that its release rests on."""
+        return self._observed, fran.information_ages(self._fran)
 
     def summary(self) -> dict[str, Any]:
         """What was published, refused and lost, and the guarantees side by side."""

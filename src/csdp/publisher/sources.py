@@ -55,17 +55,21 @@ class PanelSource:
             raise InputError(f"panel: {len(panel.names)} sequences given; the chain has {plan.model.sequences}")
         fran.check_states(panel.states, plan.model.states)  # before anything is charged
         self._panel = panel
+        self._gaps = bool(panel.states.size and panel.states.min() < 0)
 
     @cached_property
     def _filled(self) -> npt.NDArray[Any]:
-        return fran.fill(self._panel.states)
+        return fran.fill(self._panel.states) if self._gaps else self._panel.states
 
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
-        stale, reasons = fran.availability(plan, self._panel.states < 0)
+        stale, reasons = (
+            fran.availability(plan, self._panel.states < 0) if self._gaps else fran.judged(plan, len(self._panel), {})
+        )
         for i, tick in enumerate(self._panel.ticks.tolist()):
             yield tick, int(stale[i]), reasons[i]
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
-        return fran.answers(plan, self._filled, np.asarray(ticks, dtype=np.intp) - int(self._panel.ticks[0]))
+        rows = np.asarray(ticks, dtype=np.intp) - int(self._panel.ticks[0])
+        return fran.answers(plan, self._filled, rows, checked=True)

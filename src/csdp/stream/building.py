@@ -17,7 +17,7 @@ from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher import Publisher
+from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query
 from csdp.stream.mqtt import Broker, MqttSink, MqttSource
 from csdp.stream.runner import Alarm, Drift, Runner
@@ -53,25 +53,30 @@ def opened(
 
     Errors of the files that it names carry its file and line.
     """
-    plan = planned(spec)
+    if spec.source.kind == "http":
+        raise spec.error("source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file or mqtt")
+    with running(spec, planned(spec), stdout=stdout, on_drift=on_drift) as runner:
+        yield Stream(runner, source(spec, stdin), spec.by_wall_clock)
+
+
+@contextmanager
+def running(
+    spec: StreamSpec,
+    plan: Plan,
+    *,
+    stdout: BinaryIO | None = None,
+    on_drift: Callable[[Alarm], None] | None = None,
+    on_outcome: Callable[[Release | Skipped], None] | None = None,
+) -> Iterator[Runner]:
+    """The runner of a specification with its ledger and sink, without a source."""
     names, states = sequences(spec, plan)
     with ExitStack() as stack:
         ledger = stack.enter_context(_ledger(spec))
-        publisher = Publisher(
-            plan,
-            dataset=spec.dataset,
-            ledger=ledger,
-            budget=spec.limits["budget"],
-            event_limit=spec.limits["event_limit"],
-            lifetime_limit=spec.limits["lifetime_limit"],
-            time_step=spec.clock.step,
-            time_origin=spec.clock.origin,
-            on_refusal="skip",
-        )
+        publisher = publisher_of(spec, plan, ledger)
         sink = _sink(spec, stdout)
         if sink is not None:
             stack.callback(sink.close)
-        runner = Runner(
+        yield Runner(
             publisher,
             ledger=ledger,
             clock=spec.clock,
@@ -81,8 +86,23 @@ def opened(
             state_file=spec.state_file,
             drift=_drift(plan) if spec.drift else None,
             on_drift=on_drift,
+            on_outcome=on_outcome,
         )
-        yield Stream(runner, _source(spec, stdin), spec.by_wall_clock)
+
+
+def publisher_of(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
+    """The gate of a specification, on an open ledger."""
+    return Publisher(
+        plan,
+        dataset=spec.dataset,
+        ledger=ledger,
+        budget=spec.limits["budget"],
+        event_limit=spec.limits["event_limit"],
+        lifetime_limit=spec.limits["lifetime_limit"],
+        time_step=spec.clock.step,
+        time_origin=spec.clock.origin,
+        on_refusal="skip",
+    )
 
 
 def model(spec: StreamSpec) -> Model:
@@ -225,7 +245,8 @@ def _ledger(spec: StreamSpec) -> Ledger:
         raise spec.error("ledger", str(error)) from None
 
 
-def _source(spec: StreamSpec, stdin: BinaryIO | None) -> Source:
+def source(spec: StreamSpec, stdin: BinaryIO | None = None) -> Source:
+    """Where readings come from."""
     place = spec.source
     if place.kind == "stdin":
         return StreamSource(sys.stdin.buffer if stdin is None else stdin)

@@ -218,7 +218,7 @@ def _clock(section: Section) -> tuple[Clock, bool]:
 def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Place:
     section = document.section(which)
     plain = "stdin" if which == "source" else "stdout"
-    kinds = (plain, "file", "mqtt") if which == "source" else (plain, "file", "mqtt", "none")
+    kinds = (plain, "file", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
     kind = section.take("kind", one_of(*kinds))
     if kind == "file":
         place = Place(

@@ -10,17 +10,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from csdp.errors import InputError, TooLargeError
+from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.publisher import Release
-from csdp.queries import FoldQuery
-from csdp.tables.sql import weighted
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
-
-#: Answers are whole numbers of units of the plan's lattice; sums of floats are exact below this many of them.
-EXACT_UNITS = 2**53
 
 
 class Engine(Protocol):
@@ -79,7 +74,7 @@ class EngineSource:
     """
 
     def __init__(self, engine: Engine, plan: Plan) -> None:
-        check_exact(plan)
+        plan.check_exact()
         engine.check(plan)
         self._engine = engine
 
@@ -98,24 +93,6 @@ class EngineSource:
     def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Noisy answers on the lattice, from one key per tick."""
         return self._engine.noised(plan, keys)
-
-
-def check_exact(plan: Plan) -> None:
-    """Refuse a query whose sum could pass what a float holds exactly: its noise would no longer be on its lattice."""
-    query = plan.query
-    if not isinstance(query, FoldQuery) or query.fold != "sum" or query.name in {"identity", "histogram"}:
-        return
-    if weighted(plan):
-        units = np.abs(query.parts(plan.model.value_table)).max(axis=(1, 2)).sum() / plan.unit
-    else:
-        units = np.abs(query.parts(plan.model.value_table[:1])).max() * plan.model.sequences / plan.unit
-    if units >= EXACT_UNITS:
-        raise TooLargeError(
-            f"query {query.name}: sums of {units:.3g} lattice units are not exact; give values and weights with fewer "
-            "binary digits (such as multiples of 1/8)",
-            needed=float(units),
-            limit=float(EXACT_UNITS),
-        )
 
 
 def checked_edges(edges: npt.ArrayLike, sequences: int) -> npt.NDArray[np.int64]:
