@@ -9,7 +9,7 @@ CONSTRAINTS := constraints/dev.txt
 SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-jre-headless \
 	Rscript:r-base-core openssl:openssl
 
-.PHONY: demo test test-all check system bench reproduce docs lock clean
+.PHONY: help demo test test-all check system bench reproduce docs lock clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
 	$(BIN)/csdp demo --out demo-out
@@ -65,5 +65,8 @@ $(VENV)/.docs: $(VENV)/.installed
 	$(PIP) install -c $(CONSTRAINTS) --group docs
 	touch $@
 
-clean:
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+clean: ## remove what was made here
 	rm -rf $(VENV) site demo-out study-out build dist
