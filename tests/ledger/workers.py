@@ -113,7 +113,8 @@ def kill(where: str, sink: str, kills: int, seed: int) -> None:
         pid = in_child(lambda: endless(where, out, writer))
         if number % 5:  # one in five may die while it opens the ledger
             os.read(reader, 1)
-        time.sleep(draw.uniform(0.0, 0.03))
+        # Mostly in the first statements; now and then late enough that a busy machine has published something.
+        time.sleep(draw.uniform(0.0, 0.03) if number % 10 != 9 else draw.uniform(0.3, 0.6))
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         assert os.WIFSIGNALED(status), "the worker ended by itself"

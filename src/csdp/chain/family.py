@@ -80,4 +80,5 @@ def certified_model(model: Model | Family) -> Model | Family:
         if all(member.family is None for member in model):
             return model
         return Family(each for member in model for each in (member.family or (member,)))
-    return model if model.family is None else model.family
+    # What is no model at all is refused by whoever asked for it, in its own words.
+    return model if not isinstance(model, Model) or model.family is None else model.family
