@@ -1,0 +1,276 @@
+"""The study: the committed page is what it computes, verdicts follow from numbers, and it uses what users use."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from study.__main__ import main
+from study.page import CHAPTERS, Results, chapter
+
+import csdp
+import oracle
+from csdp.report.figures import save_figure
+from study import bounds, comparison, leakage, model, record, setting, utility
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reproduction.md"
+
+
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def unit(number):
+    """One step of the last printed digit.
+
+    >>> unit("0.409"), unit("8.4e-05"), unit("12")
+    (0.001, 1e-06, 1.0)
+    """
+    mantissa, _, power = number.replace(",", "").partition("e")
+    return 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
+
+
+def differences(ours, theirs):
+    """Where two pages differ by more than the rounding of the last printed digit, which machines may do differently."""
+    if NUMBER.sub("#", ours) != NUMBER.sub("#", theirs):
+        return [line for line in ours.splitlines() if NUMBER.sub("#", line) not in NUMBER.sub("#", theirs)] or ["order"]
+    found = []
+    for a, b in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
+        step = max(unit(a), unit(b))
+        if abs(float(a.replace(",", "")) - float(b.replace(",", ""))) > 1.01 * step:
+            found.append(f"{a} against {b}")
+    return found
+
+
+def test_the_committed_page_is_what_the_study_computes():
+    """`python -m study --figures none --docs docs/reproduction.md` writes it anew. One test, so that one process
+    computes it.
+    """
+    results = Results()
+    assert not differences(results.markdown(), PAGE.read_text(encoding="utf-8"))
+    content = json.loads(results.to_json())
+    names = [row["name"] for row in (*content["claims"], *content["findings"])]
+    assert len(names) == len(set(names)) > 50
+    assert sum(content["counts"].values()) == len(content["claims"])
+    assert all(row["verdict"].startswith(record.VERDICTS) for row in content["claims"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        ("0.409 at age 1", "0.408 at age 1", True),
+        ("0.409 at age 1", "0.407 at age 1", False),
+        ("8.4e-05", "8.3e-05", True),
+        ("8.4e-05", "8.4e-04", False),
+        ("**false**; 9%", "**reproduced**; 9%", False),
+        ("100,001 in a ring", "100,000 in a ring", True),
+        ("100,001 in a ring", "99,001 in a ring", False),
+    ],
+)
+def test_pages_that_differ_are_told_apart(ours, theirs, same):
+    assert bool(differences(ours, theirs)) != same
+
+
+def page_rows():
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+
+
+@pytest.mark.parametrize(
+    ("claim", "paper", "verdict"),
+    [
+        ("CSDP leaks about 50 % less than ADP", "50%", "**false**"),
+        ("Against the weight on oneself, leakage is U-shaped", "least at 0.5", "**false**"),
+        ("Stronger coupling lowers the worst leakage", "40%", "**false**"),
+        ("Stronger coupling can lower", "lower", "**false**"),
+        ("The true leakage never exceeds", "never", "**false**"),
+        ("The tight bound is a bound", "never exceeded", "**false**"),
+        ("A greater age lowers", "falls", "**false**"),
+        ("Dynamic noise and segmentation", "50%", "**false**"),
+        ("DP leaks 0.081", "0.081", "**not reproducible**"),
+        ("DDP leaks 0.080", "0.080", "**not reproducible**"),
+        ("From age 0 to 4", "70%", "**not reproducible**"),
+        ("From age 1 to 3", "60%", "**not reproducible**"),
+        ("From epsilon_c 1 to 10, leakage at age 1", "3x", "**not reproducible**"),
+        ("From epsilon_c 1 to 10, leakage at age 5", "1.5x", "**not reproducible**"),
+        ("CSDP leaks 4.5e-5", "4.5e-5", "**reproduced only with d(2) = 2 left out of Theorem 1**"),
+        ("ADP leaks 9.0e-5", "9.0e-5", "**reproduced only with the false step"),
+        ("The optimal epsilon_c falls", "1.49 to 0.89", "**reproduced only with independent marginals"),
+        ("The trade-off is two orders", "2 orders", "**reproduced only with targets that publishing nothing meets**"),
+        ("DP and DDP leak three orders", "3 orders", "**reproduced only with targets that publishing nothing meets**"),
+        ("The mechanism runs in linear time", "> 100,000", "**reproduced only with a bound that the paper does not"),
+        ("By age 6 leakage is below", "< 0.05", "**reproduced**"),
+    ],
+)
+def test_the_verdicts_on_the_page(claim, paper, verdict):
+    found = [row for row in page_rows() if row[0].startswith(claim)]
+    assert found
+    assert found[0][1] == paper
+    assert found[0][4].startswith(verdict)
+
+
+@pytest.mark.parametrize("module", [bounds, record, setting], ids=lambda module: module.__name__)
+def test_docstrings_run_as_shown(module):
+    found = doctest.testmod(module)
+    assert found.failed == 0
+    assert found.attempted > 0
+
+
+def test_a_verdict_follows_from_the_comparison():
+    def verdict(follows, holds, only_with=""):
+        return record.Claim("n", "w", "s", "p", "f", "e", follows, holds, only_with).verdict
+
+    assert verdict(True, True) == verdict(None, True) == verdict(True, None) == "reproduced"
+    assert verdict(True, True, "luck") == "reproduced only with luck"
+    assert verdict(False, True, "luck") == verdict(False, None) == "not reproducible"
+    assert verdict(True, False) == verdict(False, False, "luck") == verdict(None, False) == "false"
+
+
+def test_no_verdict_is_written_by_hand():
+    """`follows` and `holds` are computed: no claim passes a constant True or False."""
+    for name in CHAPTERS:
+        tree = ast.parse((ROOT / "study" / f"{name}.py").read_text(encoding="utf-8"))
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            if getattr(call.func, "id", "") == "Claim":
+                given = {key.arg: key.value for key in call.keywords}
+                for side in ("follows", "holds"):
+                    value = given[side]
+                    assert not (isinstance(value, ast.Constant) and value.value is not None), f"{name}: {side}"
+
+
+def test_it_uses_the_public_interface_only():
+    allowed = re.compile(r"csdp|csdp\.(datasets|report\.figures|rivals\.comparison)|study(\.\w+)?")
+    outside = {"numpy", "matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg", "rich.console"}
+    outside |= {"scipy.sparse"}
+    for path in sorted((ROOT / "study").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                names, modules = [alias.name for alias in node.names], [node.module]
+            elif isinstance(node, ast.Import):
+                names, modules = [], [alias.name for alias in node.names]
+            else:
+                if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "csdp":
+                    assert node.attr in {*csdp.__all__, "rivals"}, f"{path.name}: csdp.{node.attr}"
+                continue
+            assert not any(name.startswith("_") for name in names), f"{path.name}: {names}"
+            for module in modules:
+                own = allowed.fullmatch(module) or module in outside
+                assert own or module.partition(".")[0] in STANDARD, f"{path.name}: {module}"
+
+
+STANDARD = {"__future__", "argparse", "collections", "dataclasses", "functools", "importlib", "json", "math", "pathlib"}
+STANDARD |= {"tempfile", "time", "typing"}
+
+
+# ---- the curves, against something that shares no code with csdp -------------------------------------------------
+
+
+def brute(own, age, epsilon_c, p=0.3, q=0.3):
+    """Exact leakage by enumeration of the joint law."""
+    step = np.array([[1 - p, p], [q, 1 - q]])
+    kernel = np.zeros((4, 4))
+    for x, y in itertools.product(itertools.product((0, 1), repeat=2), repeat=2):
+        first = own * step[x[0], y[0]] + (1 - own) * step[x[1], y[0]]
+        second = own * step[x[1], y[1]] + (1 - own) * step[x[0], y[1]]
+        kernel[2 * x[0] + x[1], 2 * y[0] + y[1]] = first * second
+    B, law = oracle.aged_law(kernel, 2, 2, [age, age])
+    answers = oracle.query_values("mean", 2, 2, [0, 1])
+    return oracle.exact_leakage(B, answers, 2, 2, epsilon_c, 0.5, "informed", law), B
+
+
+@pytest.mark.parametrize("own", [0.5, 0.75, 1.0])
+@pytest.mark.parametrize("age", [1, 2, 5])
+def test_curves_of_the_leakage_figure(own, age):
+    truth, B = brute(own, age, 1.0)
+    assert leakage.by_age(own)["exact"][age] == pytest.approx(truth, rel=1e-9)
+    pairs = [(x, y) for x, y in itertools.combinations(range(4), 2) if bin(x ^ y).count("1") == 1]
+    distance = max(abs(B[x] - B[y]).sum() / 2 for x, y in pairs)
+    assert setting.printed(own, age, 1.0) == pytest.approx(2 * distance, rel=1e-9)
+
+
+def test_panels_of_the_leakage_figure_agree_where_they_meet():
+    middle = leakage.WEIGHTS.index(0.5)
+    for kind in ("printed", "exact"):
+        assert leakage.by_coupling(2)[kind][middle] == pytest.approx(leakage.by_age(0.5)[kind][2], rel=1e-12)
+        assert leakage.by_level(2)[kind][0] == pytest.approx(leakage.by_age(0.5)[kind][2], rel=1e-12)
+
+
+def test_errors_of_the_utility_figure():
+    """By hand: marginals 0.5 after 20 steps; given (1, 1) the bias is a half, given (1, 0) it is none."""
+    assert utility.error((1.0, 1.0), age=20, epsilon_c=10.0, law="independent-marginals") == pytest.approx(
+        0.25 + 0.125 + 0.005, rel=1e-6
+    )
+    assert utility.error((1.0, 0.0), age=20, epsilon_c=10.0, law="independent-marginals") == pytest.approx(
+        0.125 + 0.005, rel=1e-6
+    )
+    assert utility.optimal_level((1.0, 1.0), 0.6) == pytest.approx(math.sqrt(0.5 / 0.225), rel=1e-6)
+
+
+def test_values_of_the_comparison_figure():
+    level = math.sqrt(0.5 / 0.675)
+    found = comparison.printed_values(0.8)
+    assert found["ADP, linear"] == pytest.approx(0.4**10 * level, rel=1e-6)
+    assert found["ADP"] == pytest.approx(math.log1p(0.4**10 * math.expm1(level)), rel=1e-6)
+    assert found["DP"] == pytest.approx(math.sqrt(0.5 / 0.8), rel=1e-9)
+    assert comparison.exact_values(0.8)["CSDP"] == pytest.approx(brute(0.5, 10, level)[0], rel=1e-6)
+    assert found["CSDP"] / found["CSDP without d(2)"] == pytest.approx(2)
+
+
+def test_the_spread_of_influence_in_a_line():
+    """The same numbers by Bayes on the joint law; the second sequence is not tied to the last, and yet it moves."""
+    weights = [[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5]]
+    chain = csdp.CoupledChain(weights, [[0.7, 0.3], [0.3, 0.7]])
+    B, _ = oracle.aged_law(chain.kernel(), 4, 2, [2] * 4)
+    aged = np.array(list(itertools.product((0, 1), repeat=4)))
+    moved = [max(abs((B[x] - B[x + 1]) @ aged[:, j]) for x in range(0, 16, 2)) for j in range(4)]
+    assert bounds.reach(2) == pytest.approx(moved, rel=1e-9)
+    assert moved[1] > 0.03
+
+
+def test_the_periodic_chain_has_no_limit():
+    start = [[1.0, 0.0], [1.0, 0.0]]
+    assert model.distance(model.SWITCHING, start, 5) == [0.5] * 6
+    assert model.distance(setting.pair(0.75), start, 30)[-1] < 1e-9
+
+
+# ---- running it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model", "bounds", "leakage", "utility", "comparison", "sequences", "ages"])
+def test_figures_are_drawn(name, tmp_path):
+    save_figure(chapter(name).figure(), tmp_path / "drawn.svg")
+    text = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert text.count("<text") > 10
+    assert "exact" in text or name in {"model", "ages"}
+
+
+def test_a_figure_drawn_again_has_the_same_bytes(tmp_path):
+    for turn in ("a", "b"):
+        save_figure(leakage.figure(), tmp_path / f"{turn}.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_an_unknown_figure_is_refused_before_any_work(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--out", str(tmp_path / "out"), "--figures", "leakage,nonsense"])
+    told = capsys.readouterr().err
+    assert "nonsense" in told
+    assert "comparison" in told
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_whole_study_runs(tmp_path):
+    main(["--out", str(tmp_path / "out"), "--docs", str(tmp_path / "page.md")])
+    for name in CHAPTERS:
+        assert (tmp_path / "out" / f"{name}.svg").stat().st_size > 5000
+        assert (tmp_path / "out" / f"{name}.png").stat().st_size > 5000
+    assert not differences((tmp_path / "page.md").read_text(), PAGE.read_text(encoding="utf-8"))
