@@ -46,6 +46,25 @@ def postgres_server():
         yield server
 
 
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """One Spark session for the whole run: starting one costs more than most tests."""
+    from csdp.tables.spark import spark_session
+    from tables.tables import SPARK
+
+    folder = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    with spark_session("local[2]", more=SPARK | folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def parking_demo(tmp_path_factory):
+    """The demonstration, run once for every test that looks at it."""
+    from csdp.report.demo import run_demo
+
+    return run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", version="9.9")
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def where(request, tmp_path):
     """A place where no ledger is yet: what holds for a ledger holds for each kind."""

@@ -30,9 +30,10 @@ ALL = dict(commands(typer.main.get_command(app)))
 def test_the_commands():
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
     ledger = {f"ledger {name}" for name in ("show", "verify", "export", "migrate")}
-    ledger |= {"init", "stream"}
+    ledger |= {"init", "doctor", "stream", "serve", "key new", "key list", "key remove"}
     chains = {"chain new", "chain show", "chain simulate"}
-    assert leaves == chains | {"leakage", "plan", "compare", "release", "demo", "audit"} | ledger
+    data = {"suggest", "fit", "report"}
+    assert leaves == chains | {"leakage", "plan", "compare", "release", "demo", "audit"} | ledger | data
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

@@ -1,8 +1,8 @@
-"""`csdp demo`: a first look, with figures and a page."""
+"""`csdp demo`: real readings, from a public past to a private release and a report."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,25 +10,38 @@ from csdp.cli.output import console, progress_bar
 
 
 def demo(
+    data: Annotated[
+        Literal["parking", "glucose", "stocks"],
+        typer.Option(help="The data set: city and health come with csdp, finance with the package river."),
+    ] = "parking",
     out: Annotated[str, typer.Option(metavar="DIR", help="Folder for the figures and the page; made if missing.")] = (
         "demo-out"
     ),
 ) -> None:
-    """Two coupled sequences: what a release tells, a private release with ledger and certificate, and pages to open.
+    """Fit a chain on a public past, plan for a budget, publish the rest through a ledger, and write a report.
 
     \b
     Example:
       csdp demo --out demo-out
+
+    index.html shows the true values beside what was published and says so on its face; share.html is without them.
     """
     import csdp
     from csdp.cli.release import promises_table
+    from csdp.leakage import shown
     from csdp.report.demo import run_demo
 
-    with progress_bar() as progress:
-        found = run_demo(out, version=csdp.__version__, progress=progress)
     screen = console()
-    screen.print(found.table)
-    screen.print(str(found.words), soft_wrap=True)
+    with progress_bar() as progress:
+        found = run_demo(out, version=csdp.__version__, data=data, progress=progress)
+    study = found.study
+    screen.print(str(study.prepared.data.title))
+    screen.print(f"Fit: {study.quality.verdict}", soft_wrap=True)
+    screen.print(
+        f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; released for "
+        f"ever it tells at most {shown(study.ceiling)} of the present, over {len(study.chain.family or (0,))} chains",
+        soft_wrap=True,
+    )
     screen.print(promises_table(found.certificate))
     screen.print(f"To quote: {found.certificate.sentence}", soft_wrap=True)
     for path in found.files:

@@ -131,7 +131,7 @@ def export(
 
 
 @ledger_app.command("migrate")
-def migrate(where: Where) -> None:
+def migrate(where: Where, form: Form = "table") -> None:
     """Bring a ledger to the newest format, and say what was done.
 
     \b
@@ -142,8 +142,11 @@ def migrate(where: Where) -> None:
 
     with Ledger.open(where, create=False) as book:
         done = book.migrate()
+    if form == "json":
+        return show_json({"done": done})
     for line in done or ["already in the newest format; nothing was changed"]:
         typer.echo(line)
+    return None
 
 
 def _opened(where: str) -> Ledger:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from csdp.cli import inputs
-from csdp.cli.output import console, printable, progress_bar
+from csdp.cli.output import Format, console, printable, progress_bar, show_json
 from csdp.errors import BudgetExceeded, InputError
 from csdp.panel import Panel
 
@@ -93,6 +93,10 @@ def release(
         Literal["refuse", "clamp"],
         typer.Option(help="Readings that are no value of the model: refuse the file, or take the nearest value."),
     ] = "refuse",
+    discretiser: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Makes states of the readings; by default they are values of the model."),
+    ] = None,
     step: Annotated[
         int | None,
         typer.Option(help="Time between two ticks (seconds for timestamps).", show_default="found in the file"),
@@ -112,6 +116,9 @@ def release(
         str | None,
         typer.Option(metavar="SIZE", help="What DuckDB may hold in memory, such as 4GB; the rest is spilled."),
     ] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="Words for people, or JSON: what was written, and the certificate.")
+    ] = "table",
 ) -> None:
     """Publish a noisy, aged statistic of a file of readings, never above the limits of its dataset.
 
@@ -135,7 +142,7 @@ def release(
         raise InputError("output: this would overwrite the readings; give another name")
     certificate_path = out.with_name(out.name + ".certificate.json")
     chosen = _plan(plan, chain, query, age, ages, epsilon_c, adversary, stale_limit)
-    with _reading(data, chosen, engine, step, outside, master, memory_limit) as (readings, source):
+    with _reading(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.name == "identity" and chosen.model.sequences > WIDE
         if wide and kind != ".parquet":
             raise InputError(
@@ -162,7 +169,12 @@ def release(
             certificate = _certified(publisher, book, released.skipped)
             files.write_json(certificate_path, certificate.to_dict())
             fresh = book.summary(dataset).reserved - before
-        _show(count, certificate, out, certificate_path, fresh=fresh, total=len(readings.ticks))
+        told = {"published": count, "charged_now": fresh, "ticks": len(readings.ticks)}
+        if form == "json":
+            files_written = {"output": str(out), "certificate_file": str(certificate_path)}
+            show_json({**files_written, **told, "certificate": certificate.to_dict()})
+        else:
+            _show(certificate, out, certificate_path, told)
     if refusal is not None:
         raise refusal
 
@@ -176,12 +188,19 @@ def _reading(
     outside: Literal["refuse", "clamp"],
     master: str | None,
     memory_limit: str | None,
+    discretiser: str | None,
 ) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
     """The readings as an engine has them, and as a source for the publisher."""
     model = plan.model
+    if discretiser is not None and (engine != "memory" or outside != "refuse"):
+        raise InputError("discretiser: for --engine memory, and in the place of --outside")
     if engine == "memory" and master is None and memory_limit is None:
-        from csdp.panel import read_panel
+        from csdp.panel import Discretiser, read_panel
 
+        if discretiser is not None:
+            found = read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser), step=step)
+            yield found, found
+            return
         panel = read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
         yield panel, panel
         return
@@ -304,12 +323,12 @@ def _certified(publisher: Publisher, book: Ledger, skipped: tuple[Skipped, ...])
     return certify(publisher, book, skipped=skipped)
 
 
-def _show(count: int, certificate: Certificate, out: Path, beside: Path, *, fresh: int, total: int) -> None:
+def _show(certificate: Certificate, out: Path, beside: Path, told: dict[str, int]) -> None:
     """For people: what was written, the guarantees side by side, and what is not promised."""
     screen = console()
     screen.print(
-        f"{out}: {count:,} of {total:,} ticks of {printable(certificate.dataset)} published, {fresh:,} of them charged "
-        "now",
+        f"{out}: {told['published']:,} of {told['ticks']:,} ticks of {printable(certificate.dataset)} published, "
+        f"{told['charged_now']:,} of them charged now",
         soft_wrap=True,
     )
     for reason, ticks in certificate.counts["without_output"].items():

@@ -1,255 +1,243 @@
-"""The demonstration: two coupled sequences, what a release of their mean tells, and a release through the gate."""
+"""The demonstration: real readings, from a public past to a private release with certificate, ledger and report."""
 
 from __future__ import annotations
 
-import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from csdp.aging import Progress
-from csdp.chain import CoupledChain
-from csdp.errors import LedgerConflictError
-from csdp.leakage import LeakageTable, leakage_table, shown
+from csdp.chain import CoupledChain, JointChain, Model
+from csdp.chain.family import certified_model
+from csdp.chain.files import save_model
+from csdp.errors import CsdpWarning, LedgerConflictError
+from csdp.fit import fit
+from csdp.fit.quality import FitQuality, fit_quality
+from csdp.leakage import leakage
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
+from csdp.planning import Frontier, frontier
 from csdp.publisher import Batch, Publisher
-from csdp.queries import Mean
-from csdp.report import figures, history, sweeps
+from csdp.report import history, sweeps
+from csdp.report.cases import Prepared, prepare
 from csdp.report.certificate import Certificate, certify
+from csdp.report.estimates import PublicEstimate, public_answers, public_estimate
 from csdp.report.files import write_json
-from csdp.report.page import (
-    Section,
-    facts,
-    figure_block,
-    guarantee_block,
-    leakage_block,
-    page,
-    paragraph,
-    promises_block,
-)
+from csdp.report.levels import continual_level
 from csdp.report.series import Series, write_series
-from csdp.report.words import Guarantee, guarantee
-from csdp.utility import moments
+from csdp.utility import mse
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+#: Chains beside the point estimate that the data leaves possible; each costs as much as the point estimate.
+ENSEMBLE = 4
+#: Ages and noise levels of the trade-off, and ages of the comparison of bounds.
+FRONTIER_AGES, FRONTIER_LEVELS, AGES = (1, 2, 4), (0.1, 0.4, 1.0, 2.0), (1, 2, 3, 4, 6, 8)
 
-TRANSITIONS = ((0.7, 0.3), (0.3, 0.7))
-SELF_COUPLING = 0.75
-NAMES = ("ward A", "ward B")
-AGE, EPSILON_C = 2, 1.0
-AGES = tuple(range(1, 9))
-WEIGHTS = tuple(i / 20 for i in range(11))
-COUPLING_AGES = (1, 2, 4)
-#: The simulated readings that stand in for private ones: how many, from which seed, and how many are drawn.
-TICKS, SIMULATION_SEED, DRAWN = 200, 2, 60
-DATASET, BUDGET = "two-wards", 0.2
-PRIVATE = (
-    "Contains private data: the true values are drawn on this page. Do not pass it on; share.html is the same without "
-    "them."
-)
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean squared errors against the true answers. PRIVATE: they are computed from them."""
+
+    published: float
+    estimate: float
+    usual: float
+    constant: float
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was released, what it promises, and what the public past makes of it."""
+
+    batch: Batch
+    certificate: Certificate
+    leakage: list[history.LeakageRecord]
+    records: list[history.ReleaseRecord]
+    usual: list[tuple[int, float]]
+    errors: Errors
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that a demonstration found: records, before anything is drawn."""
+
+    prepared: Prepared
+    chain: CoupledChain
+    quality: FitQuality
+    joint_leakage: float
+    coupled_leakage: float
+    plan: Plan
+    point_plan: Plan
+    ceiling: float
+    point_ceiling: float
+    estimate: PublicEstimate
+    published: Published
+    by_age: list[sweeps.AgeRecord]
+    frontier: Frontier
+    model_mse: float
 
 
 @dataclass(frozen=True)
 class Demo:
     """What the demonstration found, and the files it wrote."""
 
-    chain: CoupledChain
-    table: LeakageTable
-    words: Guarantee
-    certificate: Certificate
+    study: Study
     files: tuple[Path, ...]
 
-
-@dataclass(frozen=True)
-class _Published:
-    """A private release: what came out, its certificate, and the leakage along the way."""
-
-    plan: Plan
-    panel: Panel
-    batch: Batch
-    certificate: Certificate
-    leakage: list[history.LeakageRecord]
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate of the release."""
+        return self.study.published.certificate
 
 
-def paper_chain() -> CoupledChain:
-    """Two binary sequences, p = q = 0.3, each following itself with weight 0.75."""
-    rest = 1 - SELF_COUPLING
-    return CoupledChain([[SELF_COUPLING, rest], [rest, SELF_COUPLING]], TRANSITIONS, names=NAMES)
-
-
-def run_demo(folder: str | PathLike[str], *, version: str, progress: Progress | None = None) -> Demo:
-    """Compute, publish, draw, and write figures, the released series with its certificate and ledger, and two pages.
+def run_demo(
+    folder: str | PathLike[str], *, version: str, data: str = "parking", progress: Progress | None = None
+) -> Demo:
+    """Fit on the public past, plan, publish, and write figures, series, certificate, ledger and two pages.
 
     Running it again in the same folder publishes the same values: they are in the ledger.
     """
+    from csdp.report.story import write_story
+
+    prepared = prepare(data)
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    chain, query = paper_chain(), Mean()
-    table = leakage_table(chain, query, ages=AGE, epsilon_c=EPSILON_C)
-    words = guarantee(adversary="informed", epsilon_c=EPSILON_C)
-    by_age = figures.leakage_by_age_figure(
-        sweeps.leakage_by_age(chain, query, ages=AGES, epsilon_c=EPSILON_C, progress=progress)
-    )
-    by_coupling = figures.coupling_figure(
-        sweeps.leakage_by_coupling(
-            TRANSITIONS, query, weights=WEIGHTS, ages=COUPLING_AGES, epsilon_c=EPSILON_C, progress=progress
-        )
-    )
-    published = _publish(chain, out, progress)
-    open_figure, private_figure = (_release_figure(published, private=private) for private in (False, True))
-    over_time = figures.leakage_history_figure(published.leakage[:DRAWN], budget=BUDGET)
-    drawings = {
-        "leakage.svg": by_age,
-        "leakage.png": by_age,
-        "coupling.svg": by_coupling,
-        "release.svg": open_figure,
-        "history.svg": over_time,
-    }
-    for name, drawing in drawings.items():
-        figures.save_figure(drawing, out / name)
-    promised = Section("What is promised, and what is not", promises_block(published.certificate))
-    spent = _spent(figures.inline_svg(over_time, name="history", description="Leakage of the present by tick"))
-    footer = f"csdp {version}, chain digest {chain.digest[:16]}"
-    sections = [
-        _released(private_figure, published, private=True),
-        spent,
-        promised,
-        _answer(table, words),
-        _aging(figures.inline_svg(by_age, name="age", description="Leakage against age, one line per bound")),
-        _coupling(
-            figures.inline_svg(by_coupling, name="coupling", description="Aged correlation and leakage by coupling")
-        ),
-        _unsound(),
-        _model(chain, published.certificate, readings=f"simulated, seed {SIMULATION_SEED}"),
-    ]
-    lead = (
-        f"Two hospital wards are quiet or busy, and influence each other. Their mean, {AGE} steps old and with noise, "
-        f"is published tick by tick. All of it together tells at most epsilon = {BUDGET:g}, at any moment, about "
-        "either ward now."
-    )
-    title = "What an aged release tells about the present"
-    # Not the seed: whoever has it can draw the same readings.
-    record = _model(chain, published.certificate, readings="simulated")
-    shared = [_released(open_figure, published, private=False), spent, promised, record]
-    pages = {
-        "share.html": page("A private release of two wards", lead=lead, sections=shared, footer=footer),
-        "index.html": page(title, lead=lead, sections=sections, footer=footer, notice=PRIVATE),
-    }
-    for name, text in pages.items():
-        (out / name).write_text(text, encoding="utf-8")
-    more = ("released.csv", "released.csv.certificate.json", "ledger.db")
-    return Demo(chain, table, words, published.certificate, tuple(out / name for name in (*drawings, *more, *pages)))
+    found = study(prepared, out, progress)
+    save_model(found.chain, out / "chain.json")
+    prepared.discretiser.save(out / "discretiser.json")
+    written = ["chain.json", "discretiser.json", "released.csv", "released.csv.certificate.json", "ledger.db"]
+    drawn = write_story(found, out, version=version)
+    return Demo(found, tuple(out / name for name in (*written, *drawn)))
 
 
-def _publish(chain: CoupledChain, out: Path, progress: Progress | None) -> _Published:
-    """Release simulated readings through the gate: ledger, certificate and series are written."""
-    panel = Panel.from_states(chain.simulate(TICKS, seed=SIMULATION_SEED), names=NAMES)
-    plan = Plan(chain, Mean(), AGE, EPSILON_C)
-    with Ledger.open(out / "ledger.db") as ledger, _publisher(plan, ledger) as publisher:
-        batch = publisher.publish(
-            panel, progress=None if progress is None else lambda done, total: progress("releasing", done, total)
-        )
+def study(prepared: Prepared, out: Path, progress: Progress | None = None) -> Study:
+    """Fit, check, plan and publish; ledger, certificate and series are written to the folder."""
+    tell: Callable[[str, int, int], None] = progress or _quiet
+    case, past = prepared.case, prepared.past
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CsdpWarning)  # what a fit warns of is in its record, and in the report
+        chain = fit(past, neighbours=prepared.pairs, public=True, ensemble=ENSEMBLE, progress=tell)
+        assert isinstance(chain, CoupledChain)
+        quality = fit_quality(chain.without_family(), past, public=True, progress=tell)
+    point, family = chain.without_family(), certified_model(chain)
+    age, point_plan, point_ceiling = _best_age(prepared, point, tell)
+    plan, ceiling = continual_level(
+        family, case.query, age=age, budget=case.budget, start=point_plan.epsilon_c * 0.72, progress=tell
+    )
+    estimate = public_estimate(plan, past)
+    published = _publish(prepared, plan, estimate, out, tell)
+    joint, coupled = _joint_leakage(prepared, point, plan)
+    return Study(
+        prepared,
+        chain,
+        quality,
+        joint,
+        coupled,
+        plan,
+        point_plan,
+        ceiling,
+        point_ceiling,
+        estimate,
+        published,
+        sweeps.leakage_by_age(point, case.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=tell),
+        frontier(point, case.query, ages=FRONTIER_AGES, levels=FRONTIER_LEVELS, releases="continual"),
+        mse(point, case.query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear").mse,
+    )
+
+
+def _quiet(what: str, done: int, total: int) -> None:
+    """For those who do not wait."""
+
+
+def _best_age(prepared: Prepared, point: Model, tell: Progress) -> tuple[int, Plan, float]:
+    """The age at which the public past is estimated best, with the point estimate's level for the budget."""
+    case = prepared.case
+    tried = []
+    for age in case.ages:
+        plan, most = continual_level(point, case.query, age=age, budget=case.budget, progress=tell)
+        tried.append((public_estimate(plan, prepared.past).mse, age, plan, most))
+    _, age, plan, most = min(tried, key=lambda each: each[0])
+    return age, plan, most
+
+
+def _joint_leakage(prepared: Prepared, point: CoupledChain, plan: Plan) -> tuple[float, float]:
+    """One release, by group: under joint chains, which can move together within a step, and under the coupled chain."""
+    worst_joint = worst_coupled = 0.0
+    place = {name: i for i, name in enumerate(prepared.past.names)}
+    for group in prepared.case.groups:
+        members = [place[name] for name in group]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CsdpWarning)
+            joint = fit(_part(prepared.past, members), method="joint", public=True, ensemble=0, progress=_quiet)
+        for model in (joint, point.subchain(members)):
+            told = leakage(model, plan.query, ages=plan.ages[0], epsilon_c=plan.epsilon_c).epsilon
+            if isinstance(model, JointChain):
+                worst_joint = max(worst_joint, told)
+            else:
+                worst_coupled = max(worst_coupled, told)
+    return worst_joint, worst_coupled
+
+
+def _part(panel: Panel, members: list[int]) -> Panel:
+    values = None if panel.values is None else panel.values[members]
+    names = tuple(panel.names[i] for i in members)
+    return Panel(names, panel.ticks, panel.times, panel.states[:, members], panel.step, values)
+
+
+def _publish(prepared: Prepared, plan: Plan, estimate: PublicEstimate, out: Path, tell: Progress) -> Published:
+    """Release the rest through the gate; ledger, certificate and series are written."""
+    panel = prepared.rest
+    with (
+        Ledger.open(out / "ledger.db") as ledger,
+        _publisher(plan, ledger, prepared.case.data, prepared.case.budget) as publisher,
+    ):
+        batch = publisher.publish(panel, progress=lambda done, total: tell("releasing", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
-        leakage = history.leakage_records(publisher, ledger, until=int(panel.ticks[-1]))
+        told = history.leakage_records(publisher, ledger, until=int(panel.ticks[-1]))
     write_series(Series.of(plan, panel, batch.releases, batch.skipped), out / "released.csv")
     write_json(out / "released.csv.certificate.json", certificate.to_dict())
-    return _Published(plan, panel, batch, certificate, leakage)
+    times = dict(zip(panel.ticks.tolist(), panel.times, strict=True))
+    records = estimated(batch, estimate, times)
+    usual = [(tick, estimate.at(time).usual) for tick, time in times.items()]
+    return Published(batch, certificate, told, records, usual, _errors(plan, prepared, records, usual))
 
 
-def _publisher(plan: Plan, ledger: Ledger) -> Publisher:
-    """The demo's dataset; under a name of its own where another version wrote this one under another plan."""
+def _publisher(plan: Plan, ledger: Ledger, name: str, budget: float) -> Publisher:
+    """The demo's dataset; under a name of its own where it was published before under another plan."""
     try:
-        return Publisher(plan, dataset=DATASET, ledger=ledger, budget=BUDGET, on_refusal="skip")
+        return Publisher(plan, dataset=name, ledger=ledger, budget=budget, on_refusal="skip")
     except LedgerConflictError:
-        name = f"{DATASET}-{plan.digest[:8]}"
-        return Publisher(plan, dataset=name, ledger=ledger, budget=BUDGET, on_refusal="skip")
+        other = f"{name}-{plan.digest[:8]}"
+        return Publisher(plan, dataset=other, ledger=ledger, budget=budget, on_refusal="skip")
 
 
-def _release_figure(published: _Published, *, private: bool) -> Figure:
-    drawn = history.release_records(release for release in published.batch if release.tick < DRAWN)
-    truth = history.truth_records(published.plan, published.panel)[:DRAWN] if private else ()
-    return figures.release_figure(drawn, what="mean of the two wards", truth=truth)
+def estimated(batch: Batch, estimate: PublicEstimate, times: dict[int, object]) -> list[history.ReleaseRecord]:
+    """Releases with the estimate that the public past makes of each."""
+    found = []
+    for release in batch:
+        when, value = times[release.tick], release.values[0]
+        found.append(history.ReleaseRecord(release.tick, value, estimate.of(value, when), estimate.at(when).error))
+    return found
 
 
-def _released(figure: Figure, published: _Published, *, private: bool) -> Section:
-    plan = published.plan
-    svg = figures.inline_svg(
-        figure,
-        name="private" if private else "open",
-        description="Published values and the estimate of the present mean",
-    )
-    [error] = published.batch.releases[0].standard_error
-    constant = math.sqrt(moments(plan.model, plan.query, ages=plan.ages).cov_now[0, 0])
-    words = (
-        f"Dots: what was published at the first {DRAWN} ticks. Line and band: the best linear estimate of the present "
-        f"mean from each dot, and two standard errors on either side. One standard error is {error:.3f}; the long-run "
-        f"mean alone, without any data, has {constant:.3f}: two sequences that forget within a few steps leave little "
-        "to estimate once their present is protected."
-    )
-    return Section("What was published", figure_block(svg, words))
-
-
-def _spent(svg: str) -> Section:
-    caption = (
-        f"What everything published so far tells about the present, tick by tick. A release that would pass {BUDGET:g} "
-        "is refused before any data is touched; while nothing is published the leakage falls, and releasing goes on."
-    )
-    return Section("The leakage stays under its budget", figure_block(svg, caption))
-
-
-def _answer(table: LeakageTable, words: Guarantee) -> Section:
-    notes = (
-        "Epsilon bounds how much the release can shift anyone's belief: the odds between two present values change by "
-        "at most a factor e to the power epsilon.",
-        "It covers one release; several together tell more, except where a row says “any number of releases”.",
-        "It is relative to the model. The bound “group” holds however sequences of one component are tied.",
-    )
-    return Section("One release, by every bound", guarantee_block(words, notes) + leakage_block(table))
-
-
-def _aging(svg: str) -> Section:
-    caption = (
-        "Each step of age shrinks what the release tells. The thick line is exact. Dashed lines are formulas as "
-        "printed (unsound): on other chains they fall below the truth. Lineage and group do not use the age here."
-    )
-    return Section("Older data tells less about now", figure_block(svg, caption))
-
-
-def _coupling(svg: str) -> Section:
-    caption = (
-        "Left, thick: the leakage coefficient Phi, the worst aged correlation over all couplings up to a weight; "
-        "thin: the aged correlation at that weight, which falls. Right: the leakage itself, which does not follow it: "
-        "at age 1 stronger coupling leaks more."
-    )
-    return Section("Coupling: correlation is not leakage", figure_block(svg, caption))
-
-
-def _unsound() -> Section:
-    found = sweeps.printed_below_truth()
-    text = (
-        f"Take {found.words}, with epsilon_c = 1. The printed formula gives {shown(found.printed.epsilon)}; the true "
-        f"leakage is {shown(found.exact.epsilon)}. A certificate by that formula would be wrong, so it is marked "
-        "UNSOUND everywhere and never certifies."
-    )
-    return Section("Why printed formulas are marked UNSOUND", paragraph(text))
-
-
-def _model(chain: CoupledChain, certificate: Certificate, *, readings: str) -> Section:
-    counts = certificate.counts
-    summary = chain.summary()
-    pairs = [
-        ("Sequences", f"{chain.sequences}, with {chain.states} states each"),
-        ("Moves", "0 to 1 and 1 to 0 with probability 0.3 a step"),
-        ("Coupling", f"weight {SELF_COUPLING:g} on itself, {1 - SELF_COUPLING:g} on the other"),
-        ("Differences shrink by", f"{summary.rate:.6g} per step"),
-        ("Release", f"mean, age {AGE}, epsilon_c {EPSILON_C:g}"),
-        ("Published", f"{counts['published']} of {TICKS} ticks; {counts['refused']} refused by the budget {BUDGET:g}"),
-        ("Ledger", f"dataset {certificate.dataset}, head {certificate.ledger['head_hash']}"),
-        ("Readings", f"{readings}; the noise comes from the operating system's randomness"),
-        ("Digest", chain.digest),
+def _errors(
+    plan: Plan, prepared: Prepared, records: list[history.ReleaseRecord], usual: list[tuple[int, float]]
+) -> Errors:
+    answers = public_answers(plan, prepared.rest)
+    truth = dict(zip(prepared.rest.ticks.tolist(), answers.tolist(), strict=True))
+    expected = dict(usual)
+    constant = float(np.nanmean(public_answers(plan, prepared.past)))
+    kept = [r for r in records if np.isfinite(truth[r.tick])]
+    parts = [
+        (
+            r.value - truth[r.tick],
+            (r.estimate or 0.0) - truth[r.tick],
+            expected[r.tick] - truth[r.tick],
+            constant - truth[r.tick],
+        )
+        for r in kept
     ]
-    return Section("The model and the record", facts(pairs))
+    return Errors(*np.square(np.array(parts)).mean(axis=0).tolist())

@@ -123,10 +123,18 @@ def coupling_figure(records: Sequence[CouplingRecord]) -> Figure:
     return figure
 
 
-def release_figure(records: Sequence[ReleaseRecord], *, what: str, truth: Sequence[TruthRecord] = ()) -> Figure:
+def release_figure(
+    records: Sequence[ReleaseRecord],
+    *,
+    what: str,
+    truth: Sequence[TruthRecord] = (),
+    usual: Sequence[tuple[int, float]] = (),
+    days: Sequence[tuple[int, str]] = (),
+) -> Figure:
     """Published values, and the estimate of the present answer with a band of two standard errors.
 
-    With `truth` it is a private figure, and says so.
+    With `truth` it is a private figure, and says so. `usual`: what would be said without any release; `days`: names of
+    ticks on the axis.
     """
     if not records:
         raise InputError("figure: nothing was published, so there is nothing to draw")
@@ -137,6 +145,9 @@ def release_figure(records: Sequence[ReleaseRecord], *, what: str, truth: Sequen
     if truth:
         axes.step([r.tick for r in truth], [r.value for r in truth], where="mid", color=ORANGE, linewidth=1.5, zorder=2)
         ends.append((truth[-1].tick, truth[-1].value, "true value\n(private)", ORANGE, False))
+    if usual:
+        axes.plot(*zip(*usual, strict=True), color=QUIET, linewidth=1.0, linestyle=(0, (3, 2)), zorder=2)
+        ends.append((*usual[-1], "no data:\nas usual", QUIET, False))
     axes.plot(ticks, [r.value for r in records], ".", color=QUIET, markersize=5, zorder=3)
     ends.append((ticks[-1], records[-1].value, "published", QUIET, False))
     guesses = [
@@ -151,14 +162,24 @@ def release_figure(records: Sequence[ReleaseRecord], *, what: str, truth: Sequen
         axes.fill_between(at, low, high, color=BLUE, alpha=0.15, linewidth=0, zorder=1)
         axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4)
         ends.append((at[-1], middle[-1], "estimate,\n± 2 errors", BLUE, True))
-    axes.set_xlabel("Tick")
+    _name_ticks(axes, days)
     axes.set_ylabel(what[:1].upper() + what[1:])
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
     _label_ends(axes, ends, gap=0.11)
     return figure
 
 
-def leakage_history_figure(records: Sequence[LeakageRecord], *, budget: float | None = None) -> Figure:
+def _name_ticks(axes: Any, days: Sequence[tuple[int, str]]) -> None:
+    """Numbers of ticks, or the names given."""
+    axes.set_xlabel("" if days else "Tick")
+    if days:
+        at, names = zip(*days, strict=True)
+        axes.set_xticks(at, names)
+
+
+def leakage_history_figure(
+    records: Sequence[LeakageRecord], *, budget: float | None = None, days: Sequence[tuple[int, str]] = ()
+) -> Figure:
     """Leakage of the present tick by tick, marks where something was published, under the line of its budget."""
     finite = [record for record in records if record.epsilon < float("inf")]
     if not finite:
@@ -174,15 +195,18 @@ def leakage_history_figure(records: Sequence[LeakageRecord], *, budget: float | 
         axes.plot([first, last], [budget, budget], color=RED, linewidth=1.6, linestyle=(0, (6, 2)), zorder=2)
         ends.append((last, budget, f"budget {budget:g}", RED, False))
     axes.set_ylim(bottom=0, top=1.12 * max([budget or 0.0, *(r.epsilon for r in finite)]))
-    axes.set_xlabel("Tick")
+    _name_ticks(axes, days)
     axes.set_ylabel("Leakage of the present, epsilon")
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
     _label_ends(axes, ends, gap=0.14)
     return figure
 
 
-def frontier_figure(line: Frontier, *, chosen: Found | None = None) -> Figure:
-    """Leakage against error, one line per age, with the error of publishing nothing and the chosen plan."""
+def frontier_figure(line: Frontier, *, chosen: Found | tuple[float, float] | None = None) -> Figure:
+    """Leakage against error, one line per age, with the error of publishing nothing and the chosen plan.
+
+    `chosen`: a plan that was searched for, or its leakage and error.
+    """
     figure = _figure(8.4, 5.0)
     axes = figure.add_subplot()
     colours = itertools.cycle((BLUE, GREEN, ORANGE, PURPLE, SKY, QUIET))
@@ -202,10 +226,9 @@ def frontier_figure(line: Frontier, *, chosen: Found | None = None) -> Figure:
         color=INK,
     )
     if chosen is not None:
-        axes.plot([chosen.leakage.epsilon], [chosen.error.mse], color=RED, marker="*", markersize=16, linestyle="none")
-        axes.annotate(
-            "this plan", (chosen.leakage.epsilon, chosen.error.mse), (9, 6), textcoords="offset points", color=RED
-        )
+        place = chosen if isinstance(chosen, tuple) else (chosen.leakage.epsilon, chosen.error.mse)
+        axes.plot(*([number] for number in place), color=RED, marker="*", markersize=16, linestyle="none")
+        axes.annotate("this plan", place, (9, 6), textcoords="offset points", color=RED)
     axes.set_xscale("log")
     axes.set_xlabel("Leakage of the present, epsilon (left is more private)")
     axes.set_ylabel("Mean squared error (down is more accurate)")

@@ -40,6 +40,23 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{rows}</dl>"
 
 
+def numbers_block(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A small table: a name, a number and a note in each row.
+
+    >>> numbers_block(("a", "b", "c"), [("x", "1", "<y>")])[-74:]
+    '<td class="n" data-label="b">1</td><td>&lt;y&gt;</td></tr></tbody></table>'
+    """
+    name, number, note = (escape(text) for text in head)
+    body = "".join(
+        f'<tr class="sound"><th scope="row">{escape(first)}</th>'
+        f'<td class="n" data-label="{number}">{escape(second)}</td>'
+        f"<td>{escape(third)}</td></tr>"
+        for first, second, third in rows
+    )
+    top = f"<tr><th>{name}</th><th class='n'>{number}</th><th>{note}</th></tr>"
+    return f'<table class="stack"><thead>{top}</thead><tbody>{body}</tbody></table>'
+
+
 def leakage_block(table: LeakageTable) -> str:
     """The bounds side by side; formulas that are not proven are marked UNSOUND."""
     rows = []

@@ -126,9 +126,9 @@ def _json(series: Series) -> bytes:
     return (json_text(content) + "\n").encode()
 
 
-def _parquet(series: Series) -> bytes:
+def arrow_table(series: Series) -> Any:
+    """The columns of a series as an arrow table."""
     import pyarrow
-    import pyarrow.parquet
 
     table = series.columns()
     kinds: dict[str, Any] = {"tick": pyarrow.int64(), "stale": pyarrow.int64(), "epsilon_s": pyarrow.float64()}
@@ -143,6 +143,13 @@ def _parquet(series: Series) -> bytes:
             arrays.append(pyarrow.array(cells, pyarrow.int64() if whole else pyarrow.string()))
         else:
             arrays.append(pyarrow.array(cells, kinds.get(name, pyarrow.float64())))
+    return pyarrow.table(arrays, names=list(table))
+
+
+def _parquet(series: Series) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(arrays, names=list(table)), sink)
+    pyarrow.parquet.write_table(arrow_table(series), sink)
     return bytes(sink.getvalue())

@@ -1,0 +1,179 @@
+"""`csdp serve` and `csdp key`: the service, and who may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from csdp.cli.output import Format, console, printable, show_json
+from csdp.errors import InputError
+
+if TYPE_CHECKING:
+    from csdp.service.keys import Keys
+
+KeysOption = Annotated[Path, typer.Option(metavar="FILE", help="The file of API keys (mode 0600).")]
+Form = Annotated[Format, typer.Option("--format", help="A table for people, or JSON.")]
+_KEYS = Path("keys.json")
+
+key_app = typer.Typer(
+    help="Make, list and remove the API keys of a service, which sees a change at once.\n\n\b\nExample:\n"
+    "  csdp key new --role writer --dataset ward-7\n  csdp key list",
+    short_help="Make, list and remove the API keys of a service.",
+    rich_markup_mode=None,
+)
+
+
+def serve(
+    spec: Annotated[
+        list[str],
+        typer.Option(metavar="STREAM.toml", help="The specification of a dataset; give it several times for several."),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")] = 8765,
+    keys: KeysOption = _KEYS,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes; more than 1 needs PostgreSQL.")] = 1,
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests per second of one key, in the long run.")] = 200.0,
+    max_body: Annotated[int, typer.Option(min=1024, help="Bytes of one request's body.")] = 16 * 2**20,
+    open_metrics: Annotated[
+        bool, typer.Option("--open-metrics", help="Show /metrics to this machine without a key.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check specifications and keys, and stop; nothing listens.")
+    ] = False,
+) -> None:
+    """Serve datasets over HTTP: readings in, published numbers out, and a dashboard.
+
+    \b
+    Example:
+      csdp serve --spec stream.toml --check
+
+    Without --check it listens until Ctrl-C or SIGTERM. The first start makes an admin key and shows it once; `csdp key
+    new` makes those of writers and readers.
+    """
+    try:
+        from csdp.service.server import serve as run
+        from csdp.service.settings import Settings
+    except ModuleNotFoundError as error:
+        raise InputError(f"the service needs {error.name}: install csdp[service]") from None
+    settings = Settings(
+        specs=tuple(str(Path(path).absolute()) for path in spec),
+        keys=str(keys.absolute()),
+        rate=rate,
+        burst=max(2 * rate, 20.0),
+        max_body=max_body,
+        max_line=min(max_body, Settings.max_line),
+        max_waiting=max(4 * max_body, Settings.max_waiting),
+        open_metrics=open_metrics,
+    )
+    store = _store(keys)
+    if check:
+        _check(settings.specs, store)
+        return
+
+    def ready(at: int) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        typer.echo(f"csdp: listening on http://{shown}:{at}/ (Ctrl-C stops)", err=True)
+        _first_key(store)
+
+    run(settings, host=host, port=port, workers=workers, ready=ready)
+
+
+def _check(specs: Sequence[str], store: Keys) -> None:
+    """Everything that a start would do before it listens, without opening a ledger."""
+    from csdp.stream.building import planned, sequences
+    from csdp.stream.spec import read_spec
+
+    for path in specs:
+        found = read_spec(path)
+        plan = planned(found)
+        names, _ = sequences(found, plan)
+        console().print(
+            printable(f"{path}: dataset {found.dataset}, {len(names):,} sequences, {plan!r}"), soft_wrap=True
+        )
+    console().print(printable(f"{store.path}: {len(store.all())} keys"), soft_wrap=True)
+
+
+def _first_key(store: Keys) -> None:
+    """An admin key where there is none, shown once."""
+    from csdp.service.keys import ALL, new_key
+
+    if any(key.role == "admin" and key.everywhere for key in store.all()):
+        return
+    key, text = new_key("admin", [ALL], label="first")
+    store.add(key)
+    typer.echo(f"csdp: a first admin key, shown this once (its hash is in {printable(str(store.path))}):", err=True)
+    typer.echo(text)
+
+
+@key_app.command("new")
+def new(
+    role: Annotated[str, typer.Option(help="writer (hands in readings), reader (published numbers), or admin.")],
+    dataset: Annotated[
+        list[str], typer.Option(help="A dataset that it is for; give it several times for several, '*' for all.")
+    ],
+    label: Annotated[str, typer.Option(help="A remark on who has it.")] = "",
+    keys: KeysOption = _KEYS,
+) -> None:
+    """Make a key and show it once; only its hash is kept.
+
+    \b
+    Example: csdp key new --role reader --dataset ward-7 --label corridor
+    """
+    from csdp.service.keys import new_key
+
+    key, text = new_key(role, dataset, label=label)
+    _store(keys).add(key)
+    typer.echo(f"csdp: key {key.id}, shown this once:", err=True)
+    typer.echo(text)
+
+
+@key_app.command("list")
+def list_keys(keys: KeysOption = _KEYS, form: Form = "table") -> None:
+    """Show the keys there are, without their secrets.
+
+    \b
+    Example: csdp key list --keys keys.json
+    """
+    from rich.table import Table
+
+    found = [key.shown() for key in _store(keys).all()]
+    if form == "json":
+        show_json(found)
+        return
+    table = Table(title=f"Keys in {keys}", title_justify="left")
+    for column in ("id", "role", "datasets", "label", "created"):
+        table.add_column(column)
+    for key in found:
+        names = key["datasets"]
+        assert isinstance(names, list)
+        shown = (key["id"], key["role"], ", ".join(names), key["label"], key["created"])
+        table.add_row(*(printable(str(part)) for part in shown))
+    console().print(table)
+
+
+@key_app.command("remove")
+def remove(
+    key: Annotated[str, typer.Argument(metavar="ID", help="The id of the key, or its label where no other has it.")],
+    keys: KeysOption = _KEYS,
+) -> None:
+    """Remove a key; it stops working at once, also on connections that are open.
+
+    \b
+    Example: csdp key remove corridor
+    """
+    store = _store(keys)
+    found = [one.id for one in store.all() if key in (one.id, one.label)]
+    if len(found) != 1:
+        what = f"{len(found)} keys" if found else "no key"
+        raise InputError(f"{keys}: {what} {key!r}; give one of the ids that `csdp key list` shows")
+    store.remove(found[0])
+    typer.echo(f"csdp: key {found[0]} removed", err=True)
+
+
+def _store(path: Path) -> Keys:
+    from csdp.service.keys import Keys
+
+    return Keys(path.absolute())

@@ -1,0 +1,195 @@
+"""A sensible start: from a file of readings to a proposed discretiser, chain, query, limits and plan, with reasons."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from csdp.aging import Progress
+from csdp.chain import CoupledChain
+from csdp.chain.family import certified_model
+from csdp.chain.files import save_model
+from csdp.errors import CsdpWarning, InfeasibleError, InputError
+from csdp.fit import fit
+from csdp.fit.quality import FitQuality, fit_quality
+from csdp.leakage import shown
+from csdp.panel import Discretiser, Panel, Readings, read_readings
+from csdp.plan import Plan
+from csdp.queries import Mean
+from csdp.report.levels import continual_level
+from csdp.utility import Error, mse
+
+#: Joint states of a component up to which many releases are followed closely, and soon.
+COMPONENT_STATES = 16
+#: Distinct numbers up to which every number is a state of its own.
+FEW_NUMBERS = 4
+AGES = (1, 2, 4)
+ENSEMBLE = 4
+PRIVACY = (
+    "Everything proposed here was taken from the readings and tells about them: states, chain and plan. Use readings "
+    "that are public, or an older part of them that may be; otherwise keep the proposal to yourself, and fit again "
+    "with csdp fit --epsilon."
+)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A proposal, and why: one line for each choice."""
+
+    discretiser: Discretiser
+    chain: CoupledChain
+    quality: FitQuality | None
+    plan: Plan
+    budget: float
+    ceiling: float
+    error: Error
+    reasons: tuple[tuple[str, str, str], ...]  #: what, the choice, why
+
+    def commands(self, data: str, folder: str = "DIR") -> tuple[str, ...]:
+        """What to run next, with the files of a folder."""
+        return (
+            f"csdp release {data} --discretiser {folder}/discretiser.json --plan {folder}/plan.json --budget "
+            f"{self.budget:g} --dataset NAME --ledger ledger.db --on-refusal skip -o released.csv",
+            "csdp report ledger.db --dataset NAME -o report",
+        )
+
+    def save(self, folder: Path, *, data: str) -> list[Path]:
+        """Write discretiser, chain, plan, and the commands to run next."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / name for name in ("discretiser.json", "chain.json", "plan.json", "next.txt")]
+        self.discretiser.save(paths[0])
+        save_model(self.chain, paths[1])
+        paths[2].write_text(self.plan.to_json(indent=2) + "\n", encoding="utf-8")
+        paths[3].write_text("\n".join(self.commands(data, str(folder))) + "\n", encoding="utf-8")
+        return paths
+
+
+def suggest(data: Any, *, budget: float = 1.0, public: bool = False, progress: Progress | None = None) -> Suggestion:
+    """A first proposal for readings (a file, a frame, an array, or `Readings`).
+
+    It looks at the readings, so it tells about them: PrivacyLeakWarning unless they are declared public.
+
+    >>> from csdp import CoupledChain
+    >>> states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(600, seed=1)
+    >>> found = suggest(states.astype(float), public=True)
+    >>> found.chain.sequences, found.ceiling <= 1.0, [what for what, _, _ in found.reasons][:3]
+    (2, True, ['states', 'chain', 'fit'])
+    """
+    if not public:
+        from csdp.errors import PrivacyLeakWarning
+
+        warnings.warn(PRIVACY, PrivacyLeakWarning, stacklevel=2)
+    readings = data if isinstance(data, Readings) else read_readings(data)
+    reasons: list[tuple[str, str, str]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CsdpWarning)  # said above, once
+        discretiser = _states(readings, reasons)
+        panel = discretiser.apply(readings)
+        chain, quality = _chain(panel, reasons, progress)
+    plan, ceiling, error = _plan(chain, budget, reasons, progress)
+    return Suggestion(discretiser, chain, quality, plan, budget, ceiling, error, tuple(reasons))
+
+
+def _states(readings: Readings, reasons: list[tuple[str, str, str]]) -> Discretiser:
+    if len(readings) < 50:
+        raise InputError(f"data: {len(readings)} ticks; at least 50 are needed to propose anything")
+    cells = readings.readings[np.isfinite(readings.readings)]
+    distinct = np.unique(cells[: 10**6]).size
+    if 2 <= distinct <= FEW_NUMBERS:
+        found = Discretiser.fit(readings, strategy="categories", public=True)
+        reasons.append(("states", f"{found.state_count}, one for each number", f"the readings hold {distinct} numbers"))
+        return found
+    m = 3 if len(readings.names) <= 2 else 2
+    found = Discretiser.fit(readings, states=m, strategy="quantile", public=True)
+    why = "equally many readings in each: rare states leak most; few states, because joint states multiply"
+    reasons.append(("states", f"{m} for each sequence, by quantiles", why))
+    return found
+
+
+def _chain(
+    panel: Panel, reasons: list[tuple[str, str, str]], progress: Progress | None
+) -> tuple[CoupledChain, FitQuality | None]:
+    s, m = len(panel.names), panel.state_count
+    together = max(1, int(np.log(COMPONENT_STATES) / np.log(m) + 1e-9))
+    neighbours: Any = "all" if s <= together else _partners(panel)
+    told = "everyone may follow everyone" if s <= together else "pairs that tell most of each other's next state"
+    chain = fit(panel, neighbours=neighbours, public=True, ensemble=ENSEMBLE, progress=progress or False)
+    assert isinstance(chain, CoupledChain)
+    why = f"components of at most {COMPONENT_STATES} joint states: many releases are then followed closely"
+    reasons.append(("chain", f"coupled, by em; {told}; a family of {ENSEMBLE + 1}", why))
+    try:
+        quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
+    except InputError:
+        quality = None
+    verdict = "too few ticks to hold some out" if quality is None else quality.verdict
+    reasons.append(("fit", "accepted" if quality is not None and quality.explains else "NOT explained", verdict))
+    return chain, quality
+
+
+def _partners(panel: Panel) -> Any:
+    """Disjoint pairs, the strongest lag-1 dependence first."""
+    states = np.where(panel.states < 0, np.nan, panel.states.astype(np.float64))
+    left, right = states[:-1], states[1:]
+    both = np.nan_to_num((left - np.nanmean(left, axis=0)).T @ np.nan_to_num(right - np.nanmean(right, axis=0)))
+    scale = np.maximum(np.nanstd(states, axis=0), 1e-9)
+    strength = np.abs(both) / np.outer(scale, scale)
+    strength = strength + strength.T
+    free = set(range(strength.shape[0]))
+    pairs = []
+    for place in np.argsort(-strength, axis=None):
+        i, k = (int(n) for n in np.unravel_index(place, strength.shape))
+        if i < k and i in free and k in free:
+            free -= {i, k}
+            pairs += [(i, k), (k, i)]
+    return pairs or 0
+
+
+def _plan(
+    chain: CoupledChain, budget: float, reasons: list[tuple[str, str, str]], progress: Progress | None
+) -> tuple[Plan, float, Error]:
+    query, point = Mean(), chain.without_family()
+    reasons.append(("query", "mean", "one number that every sequence moves little: the least noise for a given budget"))
+    tried = []
+    for age in AGES:
+        try:
+            plan, _ = continual_level(point, query, age=age, budget=budget, progress=progress)
+        except InfeasibleError:
+            continue
+        tried.append((mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear").mse, age, plan))
+    if not tried:
+        raise InfeasibleError(
+            f"budget {budget:g}: no age of {', '.join(map(str, AGES))} meets it for releases without end; raise it",
+            nearest=float("inf"),
+            no_data=float("nan"),
+        )
+    _, age, first = min(tried, key=lambda each: each[0])
+    plan, most = continual_level(
+        certified_model(chain), query, age=age, budget=budget, start=first.epsilon_c * 0.9, progress=progress
+    )
+    error = mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear")
+    reasons.append(
+        (
+            "budget",
+            f"{budget:g} for the present",
+            f"a ceiling at every moment: odds change by at most a factor e^{budget:g}",
+        )
+    )
+    gain = 1 - error.mse / error.no_data
+    useful = (
+        f"the least error of ages {', '.join(map(str, AGES))}; it takes away {gain:.0%} of the error of no data"
+        if gain >= 0.01
+        else "no age does better than publishing nothing but the long-run mean: more sequences, or a larger budget"
+    )
+    reasons.append(("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: at most {shown(most)} for ever", useful))
+    reasons.append(
+        (
+            "event limit",
+            f"{plan.epsilon_c:.3g}",
+            "plain differential privacy of one reading, which holds under any model",
+        )
+    )
+    return plan, most, error

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain
+from csdp.chain.files import load_model
+from csdp.panel import Discretiser
+
+TRUE = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]], names=["ward A", "ward B"])
+
+
+def table(path, states, *, offset=20.0):
+    rows = [f"{t},{','.join(map(str, row))}" for t, row in enumerate(states * 10.0 + offset)]
+    path.write_text("\n".join(["time,ward A,ward B", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def readings(tmp_path):
+    return table(tmp_path / "readings.csv", TRUE.simulate(2000, seed=4))
+
+
+def test_a_chain_its_discretiser_and_how_good_it_is(run, readings, tmp_path):
+    chain = tmp_path / "c.json"
+    told = run("fit", readings, "--public", "--states", "2", "--ensemble", "2", "-o", chain)
+    fitted = load_model(chain)
+    assert abs(fitted.kernel() - TRUE.kernel()).max() < 0.05
+    assert fitted.names == TRUE.names
+    assert len(fitted.family) == 3
+    assert Discretiser.load(tmp_path / "c.discretiser.json").apply(readings).values.shape == (2, 2)
+    assert "ward A" in told.stdout
+    assert "explains these data better than independent" in " ".join(told.stdout.split())
+    assert told.stderr == ""
+
+
+def test_a_discretiser_of_its_own_and_another_method(run, readings, tmp_path):
+    states = tmp_path / "d.json"
+    run("fit", readings, "--public", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", tmp_path / "a.json",
+        "-d", states)  # fmt: skip
+    again = ["--discretiser", str(states), "--method", "counts", "--neighbours", "0", "--smoothing", "1"]
+    run("fit", readings, "--public", *again, "--ensemble", "0", "-o", tmp_path / "b.json")
+    found = load_model(tmp_path / "b.json")
+    assert found.fitted.method == "counts"
+    assert found.fitted.smoothing == 1
+    assert len(found.components()) == 2
+    assert not (tmp_path / "b.discretiser.json").exists()
+
+
+def test_private_readings_are_warned_about(run, readings, tmp_path):
+    told = run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "c.json")
+    assert all(line.startswith("csdp: warning: ") for line in told.stderr.splitlines())
+    assert "not declared public" in told.stderr
+    assert "tells about private readings" in told.stdout
+
+
+def test_paid_for(run, fails, readings, tmp_path):
+    out = ["--ensemble", "0", "-o", str(tmp_path / "c.json")]
+    told = run("fit", readings, "--epsilon", "1", "--strategy", "uniform", "--bounds", "0,50", "--states", "2", *out)
+    assert told.stderr == ""
+    assert "Paid: epsilon 1" in told.stdout
+    assert "independent" not in told.stdout
+    assert json.loads((tmp_path / "c.json").read_text())["fit_cost"]["epsilon"] == 1
+    assert "declare them with --edges" in fails("fit", readings, "--epsilon", "1", *out)
+    assert "give one of the two" in fails("fit", readings, "--epsilon", "1", "--public", *out)
+
+
+def test_only_the_past(run, fails, readings, tmp_path):
+    out = ["--public", "--states", "2", "--ensemble", "0", "-o", str(tmp_path / "c.json")]
+    run("fit", readings, "--until", "500", *out)
+    assert load_model(tmp_path / "c.json").fitted.observations == 2 * 499
+    assert "fewer than two ticks" in fails("fit", readings, "--until", "1", *out)
+
+
+def test_movement_within_a_step_shows_both_leakages(run, tmp_path):
+    random = np.random.default_rng(1)
+    flips = (random.random((3000, 1)) < 0.1) | (random.random((3000, 2)) < 0.02)
+    path = table(tmp_path / "r.csv", np.cumsum(flips, axis=0) % 2)
+    told = run("fit", path, "--public", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json")
+    assert "under a joint chain" in told.stdout
+
+
+@pytest.mark.parametrize("method", ["ching", "moments"])
+def test_pairs_counted_by_an_engine(run, fails, tmp_path, method):
+    states = TRUE.simulate(3000, seed=5)
+    path = tmp_path / "states.csv"
+    path.write_text("time,ward A,ward B\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(states)))
+    out = ["--states", "2", "--engine", "duckdb", "-o", str(tmp_path / "c.json")]
+    run("fit", path, "--public", "--method", method, *out)
+    found = load_model(tmp_path / "c.json")
+    assert found.fitted.method == method
+    if method == "moments":
+        assert abs(found.kernel() - TRUE.kernel()).max() < 0.1
+    assert "needs the readings in memory" in fails("fit", path, "--public", *out)
+    assert "--epsilon needs --engine memory" in fails("fit", path, "--method", method, "--epsilon", "1", *out)
+
+
+def test_bad_input_is_one_line(fails, readings, tmp_path):
+    out = ["--public", "-o", str(tmp_path / "c.json")]
+    assert "no such file" in fails("fit", tmp_path / "none.csv", *out)
+    assert "edges" in fails("fit", readings, "--edges", "a,b", *out)
+    assert "no such file" in fails("fit", readings, "--discretiser", tmp_path / "no.json", *out)
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_the_help_needs_no_heavy_imports():
+    code = "import sys, csdp.cli; assert not {'pyspark', 'duckdb', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

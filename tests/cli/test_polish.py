@@ -1,0 +1,356 @@
+"""The command line as a whole: one way of doing things, on a terminal, in a pipe and in a script."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from inspect import unwrap
+from typing import get_args, get_type_hints
+
+import pytest
+import typer.main
+
+from csdp.cli import app
+from csdp.cli.app import PANELS
+from csdp.cli.doctor import examined
+from csdp.noise import two_sided_geometric
+
+
+def commands(command, path=()):
+    for name, inner in command.commands.items():
+        yield (*path, name), inner
+        if hasattr(inner, "commands"):
+            yield from commands(inner, (*path, name))
+
+
+ALL = dict(commands(typer.main.get_command(app)))
+LEAVES = {path: command for path, command in ALL.items() if not hasattr(command, "commands")}
+#: Commands without --format, and why.
+NO_FORMAT = {
+    ("chain", "new"): "writes a model, which is JSON",
+    ("chain", "simulate"): "writes a table of readings",
+    ("ledger", "export"): "writes JSON lines",
+    ("init",): "writes a specification",
+    ("stream",): "its outputs are JSON lines",
+    ("serve",): "its answers are JSON",
+    ("key", "new"): "prints the key and nothing else",
+    ("key", "remove"): "prints a line of confirmation",
+    ("demo",): "writes pages and figures to look at",
+    ("report",): "writes a page to look at",
+    ("suggest",): "writes files, and says why in words",
+    ("fit",): "writes a model, which is JSON",
+}
+#: One name for one thing: what an option of this name takes, wherever it is.
+MEANINGS = {
+    "--query": "str",
+    "--age": "int",
+    "--ages": "str",
+    "--epsilon-c": "float",
+    "--budget": "float",
+    "--event-limit": "float",
+    "--lifetime-limit": "float",
+    "--max-mse": "float",
+    "--seed": "int",
+}
+
+
+def process(*args, env=None, **options):
+    environment = {name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "NO_COLOR"}}
+    return subprocess.run(
+        [sys.executable, "-m", "csdp", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**environment, **(env or {})},
+        check=False,
+        **options,
+    )
+
+
+def options(command):
+    return [parameter for parameter in command.params if parameter.param_type_name == "option"]
+
+
+class TestHelp:
+    def test_commands_are_grouped_by_the_pipeline(self, run):
+        shown = run("--help").stdout
+        places = [shown.index(f"{panel}:") for panel in PANELS]
+        assert places == sorted(places)
+        for path, command in ALL.items():
+            if len(path) == 1:
+                assert command.rich_help_panel in PANELS, f"{path}: give it a rich_help_panel in csdp/cli/app.py"
+                panel = shown[shown.index(f"{command.rich_help_panel}:") :].split("\n\n")[0]
+                assert re.search(rf"^  {path[0]} ", panel, flags=re.MULTILINE)
+
+    def test_no_sentence_is_cut(self, run):
+        assert "..." not in run("--help").stdout.partition("Options:")[2]
+
+    @pytest.mark.parametrize("path", ALL, ids=" ".join)
+    def test_every_command_has_an_example_of_its_own(self, run, path):
+        shown = run(*path, "--help").stdout
+        assert f"csdp {' '.join(path)}" in shown.partition("Example")[2]
+
+    def test_a_mistyped_command_is_met_with_a_suggestion(self, fails):
+        assert "Did you mean 'leakage'" in fails("leakge")
+
+
+class TestConventions:
+    @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+    def test_results_come_as_json_too(self, path):
+        names = {name for parameter in options(LEAVES[path]) for name in parameter.opts}
+        told = f"{' '.join(path)}: give it --format, or say in NO_FORMAT why it prints no result"
+        assert "--format" in names or path in NO_FORMAT, told
+
+    def test_one_spelling(self):
+        for path, command in LEAVES.items():
+            for parameter in options(command):
+                for name in parameter.opts:
+                    assert re.fullmatch(r"--[a-z][a-z-]*[a-z]|--[a-z]|-[a-z]", name), f"{' '.join(path)}: {name}"
+
+    def test_an_output_file_is_always_output_or_o(self):
+        for path, command in LEAVES.items():
+            for parameter in options(command):
+                if "--output" in parameter.opts or "-o" in parameter.opts:
+                    assert {"--output", "-o"} <= set(parameter.opts), " ".join(path)
+
+    def test_format_is_a_table_or_json(self):
+        for path, command in LEAVES.items():
+            for parameter in options(command):
+                if "--format" in parameter.opts:
+                    assert parameter.default == "table", " ".join(path)
+
+    def test_an_option_means_the_same_everywhere(self):
+        for path, command in LEAVES.items():
+            taken = get_type_hints(unwrap(command.callback))
+            for parameter in options(command):
+                kind = MEANINGS.get(parameter.opts[0])
+                if kind is not None:
+                    found = taken[parameter.name]
+                    names = {part.__name__ for part in (get_args(found) or (found,))} - {"NoneType"}
+                    assert names == {kind}, f"{' '.join(path)}: {parameter.opts[0]} takes {found}"
+
+
+class TestJson:
+    def test_release(self, run, paper, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", "readings.csv")
+        given = ["--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", "ledger.db"]
+        shown = run("release", "readings.csv", *given, "-o", "out.csv", "--format", "json").stdout
+        told = json.loads(shown)
+        assert (told["published"], told["charged_now"], told["ticks"]) == (18, 18, 20)
+        assert told["certificate"] == json.loads((tmp_path / told["certificate_file"]).read_text())
+        again = json.loads(run("release", "readings.csv", *given, "-o", "out.csv", "--format", "json").stdout)
+        assert (again["published"], again["charged_now"]) == (18, 0)
+        assert json.loads(run("ledger", "migrate", "ledger.db", "--format", "json").stdout) == {"done": []}
+
+
+class TestTerminals:
+    """No colours where nobody asked for them."""
+
+    CASES = (
+        ["--help"],
+        ["leakage", "chain.json", "--age", "2", "--epsilon-c", "1"],
+        ["leakage", "nofile.json", "--age", "2", "--epsilon-c", "1"],
+    )
+
+    @pytest.mark.parametrize("args", CASES, ids=lambda args: " ".join(args[:2]))
+    def test_a_pipe_gets_plain_text(self, paper, args):
+        done = process(*args, cwd=paper.parent, env={"TERM": "xterm-256color"})
+        assert done.stdout + done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+
+    @pytest.mark.parametrize("args", CASES, ids=lambda args: " ".join(args[:2]))
+    def test_no_color_on_a_terminal(self, paper, args):
+        import pty
+
+        def shown(env):
+            main, side = pty.openpty()
+            running = subprocess.Popen(
+                [sys.executable, "-m", "csdp", *args],
+                stdout=side,
+                stderr=side,
+                stdin=subprocess.DEVNULL,
+                cwd=paper.parent,
+                env={**os.environ, "TERM": "xterm-256color", **env},
+            )
+            os.close(side)
+            seen = b""
+            while True:
+                try:
+                    part = os.read(main, 4096)
+                except OSError:  # the other side is closed
+                    break
+                if not part:
+                    break
+                seen += part
+            os.close(main)
+            running.wait(timeout=60)
+            return seen.decode()
+
+        plain = shown({"NO_COLOR": "1"})
+        assert plain
+        assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|4[0-7]|9[0-7])", plain)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("code", "hint"),
+        [
+            (errno.ENOENT, "check the name"),
+            (errno.EACCES, "check the permissions"),
+            (errno.ENOSPC, "free some space"),
+            (errno.EADDRINUSE, "choose another port"),
+        ],
+    )
+    def test_errors_of_the_system_say_what_to_do(self, fails, paper, monkeypatch, code, hint):
+        def broken(path):
+            raise OSError(code, os.strerror(code), "chain.json")
+
+        monkeypatch.setattr("csdp.cli.inputs.load_model", broken)
+        told = fails("chain", "show", paper)
+        assert told.startswith(f"csdp: chain.json: {os.strerror(code)}; ")
+        assert hint in told
+
+    def test_a_wrong_value_says_what_is_allowed(self, fails, paper):
+        told = fails("leakage", paper, "--age", "1", "--epsilon-c", "1", "--adversary", "bad")
+        assert "'bad' is not one of 'informed', 'uninformed', 'any'; try 'csdp leakage --help'" in told
+
+    def test_a_missing_option_is_named(self, fails, paper):
+        assert "'--epsilon-c'" in fails("leakage", paper, "--age", "1")
+
+
+class TestCompletion:
+    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+    def test_the_script(self, shell):
+        done = process("--show-completion", shell, env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+        assert done.returncode == 0, done.stderr
+        assert "csdp" in done.stdout
+        assert f"_CSDP_COMPLETE=complete_{shell}" in done.stdout
+
+    def test_in_a_real_bash(self, tmp_path):
+        """The script that is shown, loaded by bash, completes commands and options."""
+        command = tmp_path / "csdp"
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m csdp "$@"\n')
+        command.chmod(0o755)
+        script = (
+            "source <(csdp --show-completion); COMP_WORDS=(csdp le); COMP_CWORD=1; _csdp_completion csdp; "
+            'echo "${COMPREPLY[@]}"; COMP_WORDS=(csdp audit --eps); COMP_CWORD=2; _csdp_completion csdp; '
+            'echo "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(
+            [shutil.which("bash") or "bash", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        )
+        assert done.stdout.splitlines() == ["leakage ledger", "--epsilon-c"]
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """What `csdp doctor` prints here, as a table and as JSON."""
+    return [process("doctor", "--format", form) for form in ("table", "json")]
+
+
+class TestDoctor:
+    def test_a_good_installation(self, shown):
+        assert shown[0].returncode == 0, shown[0].stdout
+        assert "Everything required works." in shown[0].stdout
+        assert "SQLite" in shown[0].stdout
+
+    def test_json(self, shown):
+        told = json.loads(shown[1].stdout)
+        assert told["ok"]
+        names = {check["name"]: check for check in told["checks"]}
+        assert {"Python", "numpy", "cipher", "noise", "ledger", "psycopg", "fastapi", "opendp"} <= set(names)
+        assert names["noise"]["required"]
+        assert not names["psycopg"]["required"]
+
+    def test_no_path_of_this_machine_is_shown(self, shown):
+        for done in shown:
+            assert not re.search(r"(^|[\s\"'(])/\w+", done.stdout + done.stderr)
+
+    def test_noise_that_is_three_percent_too_small_is_found(self, run, monkeypatch):
+        monkeypatch.setattr(
+            "csdp.noise.two_sided_geometric", lambda scale, *rest: two_sided_geometric(0.97 * scale, *rest)
+        )
+        told = json.loads(run("doctor", "--format", "json", code=2).stdout)
+        assert not told["ok"]
+        bad = [check for check in told["checks"] if check["state"] != "ok" and check["required"]]
+        assert [check["name"] for check in bad] == ["noise"]
+        assert "do not publish" in bad[0]["hint"]
+
+    def test_a_cipher_that_is_another_one(self, monkeypatch):
+        from csdp.noise.randomness import Words
+
+        monkeypatch.setattr(Words, "fill", lambda self, buffer: buffer.fill(7))
+        assert next(check for check in examined() if check.name == "cipher").state == "wrong"
+
+    def test_a_required_package_that_is_too_old_or_missing(self, run, monkeypatch):
+        from importlib import metadata
+
+        real = metadata.version
+
+        def version(name):
+            if name == "highspy":
+                raise metadata.PackageNotFoundError(name)
+            return "1.26.4" if name == "numpy" else real(name)
+
+        monkeypatch.setattr(metadata, "version", version)
+        shown = run("doctor", code=2).stdout
+        assert "1.26.4; 2.1 or later is needed" in shown
+        assert "2 required parts do not work." in shown
+
+    def test_an_optional_part_that_is_missing_is_no_failure(self, run, monkeypatch):
+        from importlib import metadata
+
+        real = metadata.version
+
+        def version(name):
+            if name in {"paho-mqtt", "fastapi"}:
+                raise metadata.PackageNotFoundError(name)
+            return real(name)
+
+        monkeypatch.setattr(metadata, "version", version)
+        told = json.loads(run("doctor", "--format", "json").stdout)
+        absent = {check["name"]: check["hint"] for check in told["checks"] if check["state"] == "missing"}
+        assert absent["paho-mqtt"] == "streams from and to an MQTT broker: pip install 'csdp[mqtt]'"
+        assert "csdp[service]" in absent["fastapi"]
+
+    def test_a_part_that_is_installed_and_does_not_load(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "psycopg", None)
+        assert next(check for check in examined() if check.name == "psycopg").state == "wrong"
+
+    def test_not_installed_at_all(self, monkeypatch):
+        from importlib import metadata
+
+        def gone(name):
+            raise metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(metadata, "metadata", gone)
+        found = {check.name: check for check in examined()}
+        assert found["csdp"].state == "wrong"
+        assert not found["csdp"].required
+        assert found["Python"].state == "ok"
+
+    def test_a_folder_to_write_in(self, run, fails, tmp_path):
+        run("doctor", "--folder", tmp_path)
+        assert list(tmp_path.iterdir()) == []
+        assert "no such folder; give one that exists" in fails("doctor", "--folder", tmp_path / "none")
+
+    def test_a_disk_that_does_not_write(self, run, tmp_path, monkeypatch):
+        def full(*args, **options):
+            raise OSError(errno.ENOSPC, "No space left on device", "/a/path/of/this/machine")
+
+        monkeypatch.setattr("tempfile.TemporaryDirectory", full)
+        shown = run("doctor", "--folder", tmp_path, code=2).stdout
+        assert "No space left on device" in shown
+        assert "/a/path" not in shown
+        assert "--folder" in shown

@@ -1,0 +1,84 @@
+"""The demonstration's pages in a real browser: every figure is drawn, nothing is fetched, nothing complains."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+FIGURES = {
+    "index.html": ("private", "history", "coupling", "frontier", "age"),
+    "share.html": ("open", "history", "coupling", "frontier", "age"),
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tools:
+        found = tools.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield found
+        found.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_shown_with_data(parking_demo, browser, name, width, scheme):
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    asked, complaints = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    file = (parking_demo.files[0].parent / name).as_uri()
+    page.goto(file)
+    assert asked == [file]
+    assert complaints == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    figures = page.locator("figure svg")
+    assert figures.count() == len(FIGURES[name])
+    for figure, prefix in zip(figures.all(), FIGURES[name], strict=True):
+        figure.scroll_into_view_if_needed()
+        box = figure.bounding_box()
+        assert box is not None
+        assert box["width"] > 300
+        assert box["height"] > 120
+        assert figure.evaluate("e => e.querySelector('[id]').id").startswith(f"{prefix}-")
+        # Drawn lines: paths with a stroke that cover a part of the figure, not just ticks of an axis.
+        drawn = figure.evaluate(
+            "e => [...e.querySelectorAll('path')].filter(p => p.getTotalLength() > 60 && "
+            "getComputedStyle(p).stroke !== 'none').length"
+        )
+        assert drawn >= 3, prefix
+        assert figure.get_attribute("aria-label")
+    noticed = page.locator(".notice")
+    if name == "index.html":
+        assert "Contains private data" in noticed.inner_text()
+        assert page.get_by_text("true value").count() >= 1
+    else:
+        assert noticed.count() == 0
+        assert page.get_by_text("true value").count() == 0
+    context.close()
+
+
+def test_colours_follow_the_page(parking_demo, browser):
+    looks = {}
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        page = context.new_page()
+        page.goto((parking_demo.files[0].parent / "share.html").as_uri())
+        looks[scheme] = page.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill")
+        context.close()
+    assert looks["light"] != looks["dark"]
+
+
+def test_it_prints(parking_demo, browser):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto((parking_demo.files[0].parent / "share.html").as_uri())
+    assert page.pdf().startswith(b"%PDF")
+    context.close()
