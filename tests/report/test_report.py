@@ -124,8 +124,7 @@ class TestPage:
         table = leakage_table(PAPER, Mean(), ages=1, epsilon_c=1.0)
         evil = "<script>alert('x')</script>&\""
         hostile = type(table)(table.rows, {evil: evil}, evil)
-        words = type(guarantee(adversary="any", epsilon_c=1.0))(evil, evil)
-        body = page.leakage_block(hostile) + page.guarantee_block(words, [evil]) + page.facts([(evil, evil)])
+        body = page.leakage_block(hostile) + page.facts([(evil, evil)])
         body += page.figure_block("<svg></svg>", evil) + page.paragraph(evil)
         text = page.page(evil, lead=evil, sections=[page.Section(evil, body)], footer=evil)
         assert "<script" not in text
@@ -183,8 +182,6 @@ class TestFigures:
     def test_nothing_to_draw(self):
         with pytest.raises(InputError, match="no finite leakage"):
             figures.leakage_by_age_figure([sweeps.AgeRecord("freshness", 0, math.inf, True)])
-        with pytest.raises(InputError, match="no records"):
-            figures.coupling_figure([])
 
     def test_labels_never_overlap_or_leave_the_figure(self):
         placed = figures._apart([0.9, 0.91, 0.92, 0.93, 0.99], gap=0.05)
@@ -355,21 +352,10 @@ class TestSweeps:
             expected = leakage(PAPER, Mean(), ages=record.age, epsilon_c=0.5, bound=record.bound)
             assert (record.epsilon, record.sound) == (expected.epsilon, expected.sound)
 
-    def test_correlation_falls_with_coupling_while_leakage_grows(self):
-        records = sweeps.leakage_by_coupling(
-            [[0.7, 0.3], [0.3, 0.7]], Mean(), weights=[0.0, 0.25, 0.5], ages=[1], epsilon_c=1.0
-        )
-        assert [round(r.coefficient, 9) for r in records] == [0.4, 0.4, 0.4]
-        assert [round(r.correlation, 4) for r in records] == [0.4, 0.3, 0.24]
-        assert [round(r.epsilon, 4) for r in records] == [0.3740, 0.4002, 0.4088]
-
     def test_progress_is_told(self):
         told = []
         sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0, progress=lambda *t: told.append(t))
-        sweeps.leakage_by_coupling(
-            [[0.7, 0.3], [0.3, 0.7]], Mean(), weights=[0.1], ages=[1], epsilon_c=1.0, progress=lambda *t: told.append(t)
-        )
-        assert told == [("leakage by age", 1, 2), ("leakage by age", 2, 2), ("leakage by coupling", 1, 1)]
+        assert told == [("leakage by age", 1, 2), ("leakage by age", 2, 2)]
 
 
 def test_words_for_every_adversary():

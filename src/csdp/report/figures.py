@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from csdp.errors import InputError
-from csdp.report.sweeps import AgeRecord, CouplingRecord
+from csdp.report.sweeps import AgeRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,37 +89,6 @@ def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
     axes.set_ylabel("Leakage of the present, epsilon (log scale)")
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
     _label_ends(axes, ends)
-    return figure
-
-
-def coupling_figure(records: Sequence[CouplingRecord]) -> Figure:
-    """The paper's Phi(lambda, A) beside the exact leakage, both against the coupling of two sequences."""
-    if not records:
-        raise InputError("figure: no records to draw")
-    figure = _figure(8.4, 4.2)
-    left, right = figure.subplots(1, 2, sharex=True)
-    looks = (_Look(BLUE, "o"), _Look(GREEN, "s"), _Look(ORANGE, "^"), _Look(PURPLE, "D"))
-    ends_left, ends_right = [], []
-    for number, age in enumerate(sorted({record.age for record in records})):
-        line = sorted((r for r in records if r.age == age), key=lambda r: r.weight)
-        look = looks[number % len(looks)]
-        weights = [r.weight for r in line]
-        left.plot(weights, [r.coefficient for r in line], color=look.colour, linewidth=2.2)
-        style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 4}
-        left.plot(weights, [r.correlation for r in line], linewidth=1.0, **style)
-        right.plot(weights, [r.epsilon for r in line], linewidth=2.2, **style)
-        ends_left.append((weights[-1], line[-1].coefficient, f"worst, age {age}", look.colour, False))
-        ends_left.append((weights[-1], line[-1].correlation, f"here, age {age}", look.colour, False))
-        ends_right.append((weights[-1], line[-1].epsilon, f"age {age}", look.colour, False))
-    left.set_title("Aged correlation: worst up to\nthis coupling, and at it", loc="left", color=INK, fontsize=10.5)
-    right.set_title("Exact leakage of the present\nat this coupling", loc="left", color=INK, fontsize=10.5)
-    left.set_ylabel("Total variation")
-    right.set_ylabel("Leakage, epsilon")
-    for axes, ends in ((left, ends_left), (right, ends_right)):
-        axes.set_xlabel("Weight on the other sequence")
-        axes.set_ylim(bottom=0)
-        axes.grid(True, axis="y", color=GRID, linewidth=0.7)
-        _label_ends(axes, ends)
     return figure
 
 

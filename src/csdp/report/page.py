@@ -9,7 +9,6 @@ from string import Template
 
 from csdp.leakage import LeakageTable, shown
 from csdp.report.certificate import Certificate
-from csdp.report.words import Guarantee
 
 
 @dataclass(frozen=True)
@@ -77,16 +76,6 @@ def leakage_block(table: LeakageTable) -> str:
     return (
         f'<div class="wide"><table><caption>{escape(table.title)}</caption>'
         f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def guarantee_block(words: Guarantee, notes: Sequence[str] = ()) -> str:
-    """What is promised and what is not, side by side, then notes."""
-    more = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return (
-        f'<div class="pair"><div class="promise"><h3>Protected</h3><p>{escape(_sentence(words.protects))}</p></div>'
-        f'<div class="limit"><h3>Not protected</h3><p>{escape(_sentence(words.exposes))}</p></div></div>'
-        f"<ul>{more}</ul>"
     )
 
 
