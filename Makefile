@@ -15,10 +15,10 @@ demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figur
 	$(BIN)/csdp demo --out demo-out
 
 test: check system $(VENV)/.installed ## the whole suite, the same as CI
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-all: check system $(VENV)/.installed ## with the full-size sweeps
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.installed ## lint, format, types, import contracts
 	$(BIN)/ruff check .

@@ -14,6 +14,18 @@ ALLOWED_SKIPS = (
 )
 
 
+#: Tests that share something slow to start stay in one process.
+TOGETHER = {"parking_demo": "demo", "spark": "spark", "ward": "dashboard"}
+
+
+def pytest_collection_modifyitems(items):
+    """What shares the demonstration, a Spark session or a server runs in one process, so that each is made once."""
+    for item in items:
+        for fixture, group in TOGETHER.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(group))
+
+
 def _unexpected(reporter):
     """(test, reason) of every skip that is not on the list."""
     for report in reporter.stats.get("skipped", []):
