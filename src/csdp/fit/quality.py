@@ -126,9 +126,7 @@ def fit_quality(
         rows, gain, error = _scores(scored, past, future, tell)
         checks, ps = _checks(chain, readings, level, tell)
     # A chain that was fitted again has no names of its own.
-    table = tuple(
-        SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True)
-    )
+    table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
     weights = np.array([row.transitions for row in table], dtype=np.float64)
     mean, alone, still = (
         float(np.average(kind, weights=weights))
