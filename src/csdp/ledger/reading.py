@@ -98,9 +98,7 @@ def paged_entries(database: Database, name: str, *, after: int = 0, kind: str | 
         after = rows[-1].seq
 
 
-def committed_ticks(
-    database: Database, name: str, *, query: str, after: int | None, limit: int
-) -> list[Entry]:
+def committed_ticks(database: Database, name: str, *, query: str, after: int | None, limit: int) -> list[Entry]:
     """The outputs of the first `limit` ticks after one, or of the newest ones, by tick."""
     found = sa.select(entries).where(
         entries.c.dataset == name, ONCE, entries.c.kind == "commit", entries.c.query == query

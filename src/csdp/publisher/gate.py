@@ -113,6 +113,11 @@ class Publisher:
         grid = {"time_step": step} if step is not None else {}
         return {**limits, **grid, **({"time_origin": origin} if origin else {})}
 
+    @property
+    def unsafe(self) -> bool:
+        """Whether noise comes from a seed, so that nothing is protected."""
+        return self._randomness.unsafe
+
     # ---- context ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -352,8 +357,8 @@ class Publisher:
         """The newest tick taken in, and how old the reading of each sequence is that its release rests on."""
         return self._observed, fran.information_ages(self._fran)
 
-    def summary(self) -> dict[str, Any]:
-        """What was published, refused and lost, and the guarantees side by side."""
+    def summary(self, *, time: int | None = None) -> dict[str, Any]:
+        """What was published, refused and lost, and the guarantees, at the newest charged tick or a later one."""
         counts = self._ledger.summary(self.dataset)
         kept = counts.state or {"releases": 0, "stale": 0}
         state = self._restored(counts.state)
@@ -365,7 +370,7 @@ class Publisher:
             "lost": counts.lost,
             "newest_tick": counts.newest_tick,
             "limits": dict(self.limits),
-            "present": 0.0 if state is None else self.accountant.leakage(state).epsilon,
+            "present": 0.0 if state is None else self.accountant.leakage(state, time).epsilon,
             "event_level": self._records.event(kept),
             "group_level": earlier + self.accountant.group_level(int(kept["releases"])) * bool(kept["releases"]),
             "lifetime": self._records.lifetime(kept),

@@ -1,0 +1,186 @@
+"""The service under load, on loopback: snapshots per second, latency, listeners beside writers, memory over time.
+
+The soak takes 10 minutes at full size. Client and server share the machine, so times are those of a busy one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from bench.record import Record
+from csdp import CoupledChain
+from csdp.chain.files import save_model
+from csdp.service.keys import Keys, new_key
+
+SECONDS = 6.0
+SOAK = 600.0
+NAME = "bench"
+
+
+def spec(folder, count, *, per_tick):
+    """A dataset whose ticks take `per_tick` snapshots."""
+    edges = {(i, i): 0.75 for i in range(count)} | {(i, i ^ 1): 0.25 for i in range(count)}
+    save_model(CoupledChain(edges, [[0.7, 0.3], [0.3, 0.7]]), folder / "chain.json")
+    path = folder / "stream.toml"
+    path.write_text(
+        f'dataset = "{NAME}"\nledger = "ledger.db"\nchain = "chain.json"\n'
+        '[plan]\nquery = "mean"\nage = 2\nepsilon_c = 0.5\n'
+        f'[clock]\nstep = {per_tick}\n[source]\nkind = "http"\n[sink]\nkind = "none"\n'
+    )
+    return path
+
+
+@contextmanager
+def service(count, *, per_tick):
+    """`csdp serve` as a process: its port, keys of a writer and a reader, and the process."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        keys = Keys(folder / "keys.json")
+        texts = {}
+        for role in ("admin", "writer", "reader"):
+            key, texts[role] = new_key(role, ["*"])
+            keys.add(key)
+        command = [sys.executable, "-m", "csdp", "serve", "--spec", str(spec(folder, count, per_tick=per_tick))]
+        command += ["--port", "0", "--keys", str(keys.path), "--rate", "1000000"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder)
+        try:
+            port = int(re.search(r":(\d+)/", process.stderr.readline())[1])
+            yield port, texts, psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def bodies(count, start, total):
+    """Snapshots as they are sent, made before the clock runs."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(2, size=(64, count)).tolist()
+    return [json.dumps({"time": start + i, "values": rows[i % 64]}).encode() for i in range(total)]
+
+
+def write(port, key, messages, *, seconds, together=1):
+    """Hand in messages one after another for a while: how many, how long it took, and the time of each request."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    kind = "application/json" if together == 1 else "application/x-ndjson"
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": kind}
+    took, sent = [], 0
+    begun = time.perf_counter()
+    while time.perf_counter() < begun + seconds and sent + together <= len(messages):
+        body = b"\n".join(messages[sent : sent + together])
+        start = time.perf_counter()
+        connection.request("POST", f"/api/datasets/{NAME}/snapshots", body, headers)
+        answer = connection.getresponse()
+        answer.read()
+        took.append(time.perf_counter() - start)
+        assert answer.status == 200, answer.status
+        sent += together
+    connection.close()
+    return sent, time.perf_counter() - begun, took
+
+
+def measured(what, count, sent, seconds, took, **more):
+    """One line of the table."""
+    cut = statistics.quantiles(took, n=100) if len(took) > 1 else took * 99
+    line = {
+        "what": what,
+        "sequences": count,
+        "snapshots_per_s": round(sent / seconds, 1),
+        "p50_ms": round(1e3 * cut[49], 2),
+        "p99_ms": round(1e3 * cut[98], 2),
+        **more,
+    }
+    print(line, flush=True)
+    return line
+
+
+@contextmanager
+def listening(port, key, clients):
+    """Clients on live events, in a process of their own."""
+    code = (
+        "import socket,sys,select\n"
+        "port,key,n=int(sys.argv[1]),sys.argv[2],int(sys.argv[3])\n"
+        f"ask=f'GET /api/datasets/{NAME}/events HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer {{key}}\\r\\n\\r\\n'\n"
+        "all=[socket.create_connection(('127.0.0.1',port)) for _ in range(n)]\n"
+        "[one.sendall(ask.encode()) for one in all]\n"
+        "[one.recv(65536) for one in all]\n"
+        "print('ready',flush=True)\n"
+        "while True:\n"
+        "    for one in select.select(all,[],[])[0]: one.recv(1<<20)\n"
+    )
+    command = [sys.executable, "-c", code, str(port), key, str(clients)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def loads(count, seconds):
+    """One snapshot a request and many, with every snapshot closing a tick, and with ten to a tick."""
+    total = 20_000 if count <= 1000 else 1_500
+    for per_tick in (1, 10):
+        with service(count, per_tick=per_tick) as (port, texts, process):
+            messages = bodies(count, 1_000_000, total)
+            write(port, texts["writer"], messages[:50], seconds=seconds)
+            done = 50
+            for what, together in (("one snapshot a request", 1), ("NDJSON, 20 a request", 20)):
+                sent, took, each = write(port, texts["writer"], messages[done:], together=together, seconds=seconds)
+                done += sent
+                rss = round(process.memory_info().rss / 2**20)
+                yield measured(what, count, sent, took, each, snapshots_a_tick=per_tick, rss_mb=rss)
+
+
+def beside_listeners(seconds):
+    """A writer alone, and beside listeners; interleaved, so that a busy machine does both the same wrong."""
+    with service(100, per_tick=1) as (port, texts, _):
+        messages = bodies(100, 1_000_000, 60_000)
+        done = 0
+        found = {0: [], 50: []}
+        counts = {0: [0, 0.0], 50: [0, 0.0]}
+        for clients in (0, 50, 0, 50, 0, 50):
+            with listening(port, texts["reader"], clients) if clients else nullcontext():
+                sent, took, each = write(port, texts["writer"], messages[done:], seconds=seconds / 2)
+            done += sent
+            found[clients] += each
+            counts[clients][0] += sent
+            counts[clients][1] += took
+        for clients, took in found.items():
+            yield measured("one snapshot a request", 100, *counts[clients], took, listeners=clients)
+
+
+def soak(seconds):
+    """Memory of the service while it publishes all the time."""
+    with service(100, per_tick=1) as (port, texts, process):
+        ticks, begun, rss = 0, time.monotonic(), []
+        while time.monotonic() < begun + seconds:
+            messages = bodies(100, 1_000_000 + ticks, 20_000)
+            sent, _, _ = write(port, texts["writer"], messages, seconds=seconds / 12)
+            ticks += sent
+            rss.append(round(process.memory_info().rss / 2**20, 1))
+        third = max(1, len(rss) // 3)
+        early, late = statistics.mean(rss[third : 2 * third] or rss), statistics.mean(rss[-third:])
+        line = {"what": "soak", "seconds": seconds, "ticks": ticks, "rss_mb": rss, "growth_mb": round(late - early, 1)}
+        print(line, flush=True)
+        yield line
+
+
+def run(scale: float = 1.0) -> list[Record]:
+    """Everything, as records; listeners beside a writer as a ratio to the writer alone."""
+    seconds = max(0.5, SECONDS * scale)
+    found = [*loads(100, seconds), *loads(max(2, int(10_000 * scale)) // 2 * 2, seconds)]
+    found += beside_listeners(seconds)
+    return [*found, *soak(max(5.0, SOAK * scale))]

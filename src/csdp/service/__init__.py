@@ -1,0 +1,1 @@
+"""The service: readings come in over HTTP, published numbers go out; nothing raw ever does."""

@@ -1,0 +1,219 @@
+// The live view: published numbers, leakage against its limit, ages, the ledger.
+
+import { agesOf, showAges } from "./ages.js";
+import { Chart } from "./charts.js";
+import { byId, el, fill, number, row, say, show } from "./dom.js";
+import { History } from "./history.js";
+import { entryRow } from "./ledger.js";
+import { given, leakage, longTime, near, percentUp, shortTime, steps, up } from "./numbers.js";
+import { showPromise } from "./promise.js";
+import { described, drawLeakage, drawSeries } from "./series.js";
+import { showStatus } from "./status.js";
+
+const ROWS = 60;
+const ENTRIES = 10;
+const SPEAK_EVERY = 15000; // milliseconds between announcements: a screen reader must come to an end
+const LEDGER_EVERY = 1000;
+
+export class LiveView {
+  #service;
+  #dataset;
+  #signal;
+  #history = new History();
+  #status = null;
+  #output = 0;
+  #charts;
+  #unspoken = 0;
+  #spoken = -Infinity;
+  #speaking = null;
+  #reading = null;
+  #asked = -Infinity;
+
+  constructor() {
+    const chart = (name) => new Chart(byId(`${name}-chart`));
+    this.#charts = { series: chart("series"), leak: chart("leak"), ages: chart("ages") };
+    byId("window").addEventListener("change", () => this.#load().catch(() => this.#draw()));
+    byId("output").addEventListener("change", (event) => {
+      this.#output = Number(event.target.value);
+      this.#draw();
+    });
+  }
+
+  /** Show a dataset; returns the number of the newest entry that is shown, after which live events go on. */
+  async open(service, dataset, signal) {
+    clearTimeout(this.#speaking);
+    clearTimeout(this.#reading);
+    [this.#service, this.#dataset, this.#signal] = [service, dataset, signal];
+    this.#history = new History();
+    [this.#status, this.#unspoken, this.#speaking, this.#reading] = [null, 0, null, null];
+    this.#introduce();
+    await Promise.all([this.#statusNow(), this.#ledger(), this.#load()]);
+    return this.#history.newest?.id ?? 0;
+  }
+
+  #introduce() {
+    const { name, outputs, query, sequences } = this.#dataset;
+    this.#output = 0;
+    show("output-choice", outputs.length > 1);
+    byId("output").replaceChildren(...outputs.map((output, place) => el("option", { value: place }, output)));
+    say("live-title", name);
+    const whom = sequences === 1 ? "one sequence" : `${sequences} sequences`;
+    const what = `${query[0].toUpperCase()}${query.slice(1)} of ${whom}`;
+    say("live-lead", `${what}. Every number is aged and noised before it leaves.`);
+    const { least, most } = agesOf(this.#dataset);
+    const ago = least === most ? `${steps(least)} ago` : `${least} to ${most} steps ago`;
+    say("series-age", most === 0 ? "this step" : ago);
+  }
+
+  get #window() {
+    return Number(byId("window").value);
+  }
+
+  /** The newest tick that is over, with or without a number. */
+  get #now() {
+    return Math.max(this.#history.newest?.tick ?? -Infinity, this.#status?.closed_tick ?? -Infinity);
+  }
+
+  async #load() {
+    const signal = this.#signal;
+    const found = await this.#service.of(this.#dataset.name, "releases", { limit: this.#window }, { signal });
+    if (signal.aborted) return;
+    for (const release of found) this.#history.add(release);
+    this.#draw();
+  }
+
+  async #ledger() {
+    this.#asked = performance.now();
+    const signal = this.#signal;
+    const entries = await this.#service.of(this.#dataset.name, "ledger", { limit: ENTRIES }, { signal });
+    if (!signal.aborted) fill("ledger-table", entries.sort((a, b) => b.seq - a.seq).map(entryRow));
+  }
+
+  async #statusNow() {
+    const signal = this.#signal;
+    const status = await this.#service.of(this.#dataset.name, "status", {}, { signal });
+    if (!signal.aborted) this.#take(status);
+  }
+
+  #take(status) {
+    this.#status = status;
+    showStatus(status);
+    showAges(this.#charts.ages, this.#dataset, status);
+    showPromise(this.#dataset, status);
+    this.#draw();
+  }
+
+  /** An event of the stream. */
+  event(kind, data) {
+    if (kind === "status") {
+      this.#take(data);
+      return;
+    }
+    if (kind === "release") {
+      if (this.#history.add(data)) this.#announce();
+      this.#draw();
+    }
+    this.#ledgerSoon();
+  }
+
+  /** The ledger again, at most once a second. */
+  #ledgerSoon() {
+    if (this.#reading !== null) return;
+    const signal = this.#signal;
+    this.#reading = setTimeout(() => {
+      this.#reading = null;
+      if (!signal.aborted) this.#ledger().catch(() => {}); // the stream of events tells of a lost connection
+    }, Math.max(0, this.#asked + LEDGER_EVERY - performance.now()));
+  }
+
+  #announce() {
+    this.#unspoken += 1;
+    if (this.#speaking !== null) return;
+    const signal = this.#signal;
+    this.#speaking = setTimeout(() => {
+      this.#speaking = null;
+      if (signal.aborted) return;
+      this.#spoken = performance.now();
+      const newest = this.#history.newest;
+      const many = this.#unspoken === 1 ? "One new number" : `${this.#unspoken} new numbers`;
+      this.#unspoken = 0;
+      say("announce", `${many}. Step ${newest.tick}: ${described(newest, this.#output)}`);
+    }, Math.max(500, this.#spoken + SPEAK_EVERY - performance.now()));
+  }
+
+  #draw() {
+    const releases = this.#history.last(this.#window, this.#now);
+    const time = { now: this.#now, step: this.#dataset.step };
+    this.#drawNewest();
+    this.#drawSeries(releases, time);
+    this.#drawLeakage(releases.filter((r) => Number.isFinite(leakage(r.epsilon_s))), time);
+    this.#fillTables(releases.slice(-ROWS).reverse());
+  }
+
+  #drawNewest() {
+    const newest = this.#history.newest;
+    if (newest === null) {
+      say("tile-estimate", "–");
+      say("tile-estimate-more", "nothing is published yet");
+      return;
+    }
+    const estimate = newest.estimate[this.#output];
+    say("tile-estimate", near(estimate ?? newest.values[this.#output], 3));
+    const error = up(2 * newest.standard_error[this.#output], 2);
+    const what = estimate === undefined ? "published number" : `± ${error} (2 standard errors)`;
+    say("tile-estimate-more", `${what}, ${shortTime(newest.time)}`);
+  }
+
+  /** Words where there is nothing to draw. */
+  #nothing(releases) {
+    if (releases.length > 0) return null;
+    if (this.#history.newest !== null) return `No number in the last ${this.#window} steps.`;
+    return "Nothing is published yet. The first number comes when readings are old enough.";
+  }
+
+  #drawSeries(releases, time) {
+    const place = this.#output;
+    const words = this.#nothing(releases);
+    if (words !== null) {
+      this.#charts.series.show({ words });
+      return;
+    }
+    const read = (r) => say("series-readout", r && `Step ${r.tick}, ${longTime(r.time)}: ${described(r, place)}`);
+    const newest = described(releases.at(-1), place);
+    this.#charts.series.show({
+      label: `Line chart of ${releases.length} published numbers, newest: ${newest} A table follows.`,
+      draw: drawSeries(releases, { ...time, place, gaps: this.#history.gaps(releases[0].tick, time.now), read }),
+    });
+  }
+
+  #drawLeakage(releases, time) {
+    const limit = this.#dataset.limits.budget;
+    const present = leakage(this.#status?.present);
+    const words = this.#nothing(releases);
+    const bound = limit === null ? "no limit is set" : `limit ${given(limit)}`;
+    this.#charts.leak.show({
+      words,
+      label: `Line chart of the leakage about the present, now ${up(present)}, ${bound}. A table follows.`,
+      draw: drawLeakage(releases, { ...time, present, limit }),
+    });
+  }
+
+  #fillTables(newestFirst) {
+    const place = this.#output;
+    const limit = this.#dataset.limits.budget;
+    fill("series-table", newestFirst.map((r) => row(
+      String(r.tick),
+      longTime(r.time),
+      number(near(r.values[place])),
+      number(near(r.estimate[place])),
+      number(near(r.standard_error[place], 3)),
+      number(up(leakage(r.epsilon_s))),
+    )));
+    fill("leak-table", newestFirst.map((r) => row(
+      String(r.tick),
+      longTime(r.time),
+      number(up(leakage(r.epsilon_s))),
+      number(limit === null ? "no limit" : percentUp(leakage(r.epsilon_s), limit)),
+    )));
+  }
+}

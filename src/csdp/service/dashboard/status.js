@@ -1,0 +1,39 @@
+// How a dataset is doing: tiles, and the gauge of leakage against its limit.
+
+import { byId, say, show, svg } from "./dom.js";
+import { down, given, leakage, odds, percentUp, up } from "./numbers.js";
+
+export function showStatus(status) {
+  const present = leakage(status.present);
+  const limit = status.budget;
+  say("tile-present", up(present));
+  const part = limit === null ? "no limit is set" : `${percentUp(present, limit)} of the limit ${given(limit)}`;
+  say("tile-present-more", part);
+  say("tile-published", String(status.published));
+  const missed = [[status.refused, "refused"], [status.lost, "lost"]].filter(([count]) => count > 0);
+  const said = missed.length > 0 ? missed.map(([count, name]) => `${count} ${name}`) : ["none refused"];
+  if (status.newest_tick !== null) said.push(`newest step ${status.newest_tick}`);
+  say("tile-published-more", said.join(", "));
+  show("trouble", status.trouble !== "");
+  say("trouble", status.trouble === "" ? "" : `Publishing waits: ${status.trouble}.`);
+  showGauge(present, limit, status.remaining.budget);
+}
+
+function showGauge(present, limit, remaining) {
+  const gauge = byId("gauge");
+  gauge.hidden = limit === null;
+  if (limit === null) {
+    say("gauge-text", `${up(present)} – no limit is set. So far ${odds(present)}.`);
+    return;
+  }
+  const part = Math.min(present / limit, 1);
+  gauge.setAttribute("aria-valuemax", limit);
+  gauge.setAttribute("aria-valuenow", Math.min(present, limit));
+  gauge.setAttribute("aria-valuetext", `${up(present)} of ${given(limit)}`);
+  gauge.replaceChildren(svg(
+    "svg", { viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("rect", { class: "bar-back", width: 100, height: 20 }),
+    svg("rect", { class: `bar-fill${part > 0.9 ? " over" : ""}`, width: 100 * part, height: 20 }),
+  ));
+  say("gauge-text", `${up(present)} of at most ${given(limit)} (${down(remaining)} left): ${odds(present)}.`);
+}

@@ -1,0 +1,67 @@
+// What the numbers mean, for people who did not study privacy.
+
+const BOUNDS = {
+  exact: "the true value under the model, for this query",
+  profile: "holds for every query that is as sensitive as this one",
+  "two-point": "from two summary numbers of the model",
+  loose: "from one summary number of the model",
+  contraction: "holds whatever happened before",
+  freshness: "from age alone: holds for any noise and any number of releases",
+  lineage: "from each sequence's line of ancestors; for very many sequences",
+  slice: "from age alone, for very many sequences",
+  group: "plain group privacy: needs no model",
+  metric: "all releases so far, one number for each pair of states",
+  scalar: "all releases so far, kept in one number",
+  "printed-loose": "can be too small: for comparison only",
+  "printed-tight": "can be too small: for comparison only",
+};
+
+/** What a bound of the leakage rests on. */
+export const meaning = (bound) => BOUNDS[bound] ?? "";
+
+export const KNOWS = {
+  informed: "who knows the model and every other present value",
+  uninformed: "who knows the model but no present value",
+  any: "who knows the model and any part of the other present values",
+};
+
+export const ENTRIES = {
+  open: "Dataset opened: plan and limits are fixed",
+  change: "Plan changed",
+  plan: "Plan changed",
+  reserve: "Charged, before anything left",
+  commit: "Published",
+  refuse: "Refused: no number for this step",
+  skip: "No number for this step",
+  lost: "Lost: charged, never published",
+};
+
+export const REASONS = {
+  budget: "it would have passed the limit on the present",
+  event_limit: "it would have passed the limit of a single reading",
+  lifetime_limit: "it would have passed the lifetime limit",
+  missing: "readings were missing",
+};
+
+export const NOT_PROMISED = [
+  "Old readings are not protected like the present: once a reading is old enough to be published, only noise hides it.",
+  "A person who is in the data for a long time is protected less and less with every release.",
+  "The numbers for the present and for a lifetime hold if the sequences behave as the model says. The other two hold "
+    + "without it.",
+  "When something is published, and which readings were missing, is not hidden. It must not depend on the values.",
+  "What is published of the same readings elsewhere is not counted.",
+];
+
+const ASK = "the person who runs the service for a reader key.";
+const STATUS = {
+  0: "The service cannot be reached. Check the connection; the page tries again by itself.",
+  401: `This key is not known to the service. Check that it was copied completely, or ask ${ASK}`,
+  403: `This key may not read published numbers. Ask ${ASK}`,
+  429: "Too many requests in a short time. Wait a moment, then try again.",
+  503: "The service is busy. The page asks again by itself in a moment.",
+};
+
+/** What a person can do about a failed request. */
+export function trouble({ status, title, detail }) {
+  return STATUS[status] ?? (detail || title || `The service answered with status ${status}.`);
+}

@@ -1,0 +1,190 @@
+"""API keys: 256 random bits each, kept as a hash, with a role and the datasets that they are for."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from csdp.errors import InputError
+
+Role = Literal["writer", "reader", "admin"]
+ROLES: Final[tuple[str, ...]] = get_args(Role)
+#: In the place of a dataset's name: all of them, also those that are added later.
+ALL: Final = "*"
+VERSION: Final = "csdp/keys/1"
+_FORM = re.compile(r"csdp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_NOBODY = hashlib.sha256(b"").hexdigest()
+LABEL_LIMIT: Final = 100
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key as it is kept: `id` is public, `digest` the SHA-256 of its secret.
+
+    A secret of 256 random bits cannot be guessed, so a fast hash protects it as well as a slow one would.
+    """
+
+    id: str
+    role: Role
+    datasets: tuple[str, ...]
+    label: str
+    created: str
+    digest: str
+
+    def covers(self, dataset: str) -> bool:
+        """Whether it is for a dataset."""
+        return ALL in self.datasets or dataset in self.datasets
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is for all datasets."""
+        return ALL in self.datasets
+
+    def shown(self) -> dict[str, object]:
+        """All but the hash."""
+        return {
+            "id": self.id,
+            "role": self.role,
+            "datasets": list(self.datasets),
+            "label": self.label,
+            "created": self.created,
+        }
+
+    def __repr__(self) -> str:
+        return f"Key({self.id}, {self.role})"
+
+
+def new_key(role: str, datasets: Sequence[str], *, label: str = "") -> tuple[Key, str]:
+    """A new key and its secret text, which is shown once and kept nowhere.
+
+    >>> key, text = new_key("reader", ["ward-7"])
+    >>> key.covers("ward-7"), key.covers("ward-8"), matches(key, text), matches(key, text[:-1] + "~")
+    (True, False, True, False)
+    """
+    if role not in ROLES:
+        raise InputError(f"role: one of {', '.join(ROLES)} expected")
+    names = tuple(dict.fromkeys(datasets))
+    if not names or not all(isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable() for name in names):
+        raise InputError(f"datasets: at least one name expected, or {ALL!r} for all")
+    if len(label) > LABEL_LIMIT or not (label.isprintable() or not label):
+        raise InputError(f"label: at most {LABEL_LIMIT} printable characters")
+    name, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    key = Key(name, role, names, label, created, _digest(secret))  # type: ignore[arg-type] # checked above
+    return key, f"csdp_{name}_{secret}"
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def matches(key: Key | None, text: str) -> bool:
+    """Whether a text is the secret of a key, in a time that does not depend on how much of it is right."""
+    form = _FORM.fullmatch(text)
+    given = _digest(form[2] if form else text)
+    same = hmac.compare_digest(given, _NOBODY if key is None else key.digest)
+    return same and key is not None and form is not None and form[1] == key.id
+
+
+class Keys:
+    """The keys of a file (mode 0600), read again when the file has changed; every change replaces it as a whole."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._stamp: tuple[int, int, int] | None = None
+        self._known: dict[str, Key] = {}
+
+    def find(self, text: str) -> Key | None:
+        """The key whose secret this is, or None."""
+        form = _FORM.fullmatch(text)
+        key = self._current().get(form[1]) if form else None
+        return key if matches(key, text) else None
+
+    def all(self) -> list[Key]:
+        """Every key, oldest first."""
+        return list(self._current().values())
+
+    def add(self, key: Key) -> None:
+        """Keep one more."""
+        self._change(lambda known: {**known, key.id: key})
+
+    def remove(self, name: str, *, allowed: Callable[[Key], bool] = lambda _: True) -> Key | None:
+        """Forget a key at once; None where there is no such key, or it is not allowed to be removed."""
+        gone: list[Key] = []
+
+        def without(known: dict[str, Key]) -> dict[str, Key]:
+            gone.extend(key for key in known.values() if key.id == name and allowed(key))
+            return {other: key for other, key in known.items() if key not in gone}
+
+        self._change(without)
+        return gone[0] if gone else None
+
+    def _current(self) -> dict[str, Key]:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            self._stamp, self._known = None, {}
+            return self._known
+        stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if stamp != self._stamp:
+            self._known, self._stamp = _read(self.path), stamp
+        return self._known
+
+    def _change(self, change: Callable[[dict[str, Key]], dict[str, Key]]) -> None:
+        with _locked(self.path):
+            known = _read(self.path) if self.path.exists() else {}
+            _write(self.path, change(known))
+        self._stamp = None
+
+
+def _read(path: Path) -> dict[str, Key]:
+    if os.stat(path).st_mode & 0o077:
+        raise InputError(f"{path}: others may read it; the file of keys must have mode 0600 (chmod 600 {path})")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["version"] != VERSION:
+            raise InputError(f"{path}: a file of keys of another version; this one reads {VERSION}")
+        keys = [Key(**{**one, "datasets": tuple(one["datasets"])}) for one in content["keys"]]
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not a file of keys, or a damaged one; `csdp key new` begins another") from None
+    return {key.id: key for key in keys}
+
+
+def _write(path: Path, known: dict[str, Key]) -> None:
+    content = {"version": VERSION, "keys": [asdict(key) for key in known.values()]}
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(json.dumps(content, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One writer at a time, also among processes."""
+    handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

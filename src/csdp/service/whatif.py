@@ -1,0 +1,165 @@
+"""What other settings would cost and give: leakage by bound, error, and the line between both."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, Literal
+
+from csdp.accountant import Accountant
+from csdp.chain import Family, certified_model
+from csdp.leakage import leakage_table
+from csdp.plan import Plan
+from csdp.service.problems import busy
+from csdp.utility import Moments, moments
+from csdp.utility.error import Estimate, error_of
+
+Releases = Literal["1", "continual"]
+#: Answers that are kept; a slider asks for the same ones again and again.
+_KEPT = 4096
+#: Questions that may wait.
+_QUESTIONS = 32
+#: Bounds that hold for any number of releases.
+_ANY_NUMBER = ("freshness", "lineage", "slice")
+FRONTIER_AGES = (0, 1, 2, 3, 5, 8, 13)
+#: Noise levels of the frontier of releases at every tick: each costs a whole accountant.
+_LEVELS = (0.05, 0.15, 0.4, 1.0, 3.0, 10.0)
+
+
+class WhatIf:
+    """Answers questions about one plan with other settings, one at a time in a thread of its own, and keeps them.
+
+    Nothing of it touches data or the ledger: an answer follows from the chain and the query, which are public.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        found = certified_model(plan.chain)
+        self._models = found.members if isinstance(found, Family) else (found,)
+        self._kept: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
+        self._guard = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="csdp-what-if")
+        self._waiting = 0
+        self._moments: Callable[[int], list[Moments]] = lru_cache(maxsize=64)(self._moments_at)
+
+    def kept(self, *question: Any) -> dict[str, Any] | None:
+        """An answer that was found before."""
+        with self._guard:
+            if question in self._kept:
+                self._kept.move_to_end(question)
+            return self._kept.get(question)
+
+    async def ask(self, work: Callable[[], dict[str, Any]], *, seconds: float) -> dict[str, Any]:
+        """Have something worked out; an answer that takes too long is kept for whoever asks again."""
+        if self._waiting >= _QUESTIONS:
+            raise busy("too many questions wait already; ask again a little later", seconds=5)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._waiting += 1
+        future.add_done_callback(self._answered)
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            raise busy("this takes long; the answer is being worked out, ask again a little later", seconds=5) from None
+
+    def _answered(self, future: asyncio.Future[dict[str, Any]]) -> None:
+        self._waiting -= 1
+        if not future.cancelled():
+            future.exception()  # seen: whoever asked may be gone
+
+    def _keep(self, question: tuple[Any, ...], answer: dict[str, Any]) -> dict[str, Any]:
+        with self._guard:
+            self._kept[question] = answer
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return answer
+
+    def answer(self, age: int, epsilon_c: float, releases: Releases) -> dict[str, Any]:
+        """Leakage and error of one common age and one noise level, for one release or for one at every tick."""
+        found = self.kept(age, epsilon_c, releases)
+        return (
+            found
+            if found is not None
+            else self._keep((age, epsilon_c, releases), self._asked(age, epsilon_c, releases))
+        )
+
+    def _asked(self, age: int, epsilon_c: float, releases: Releases) -> dict[str, Any]:
+        plan = self._plan
+        other = Plan(plan.chain, plan.query, age, epsilon_c, adversary=plan.adversary, stale_limit=plan.stale_limit)
+        other.check_noise()
+        proven, unproven = self._bounds(age, epsilon_c)
+        accountant = Accountant(other)
+        if releases == "continual":
+            last = accountant.limit()
+            certified, bound = accountant.ceiling(), last.bound
+            proven = {name: value for name, value in proven.items() if name in _ANY_NUMBER}
+            proven[bound] = min(certified, proven.get(bound, certified))
+            unproven = {}
+        else:
+            certified, bound = other.certified.epsilon, other.certified.bound
+        errors = {name: self._error(age, epsilon_c, name) for name in ("raw", "linear")}
+        return {
+            "age": age,
+            "epsilon_c": epsilon_c,
+            "releases": releases,
+            "leakage": proven,
+            "unproven": unproven,
+            "certified": certified,
+            "bound": bound,
+            "mse": {name: error.safe for name, error in errors.items()},
+            "no_data": errors["raw"].no_data,
+            "event_level": accountant.event_level(plan.stale_limit),
+        }
+
+    def _bounds(self, age: int, epsilon_c: float) -> tuple[dict[str, float], dict[str, float]]:
+        """Every bound: the largest over the models, and only where it applies to all of them."""
+        plan = self._plan
+        tables = [
+            leakage_table(model, plan.query, ages=age, epsilon_c=epsilon_c, adversary=plan.adversary)
+            for model in self._models
+        ]
+        proven: dict[str, float] = {}
+        unproven: dict[str, float] = {}
+        for row in tables[0].rows:
+            same = [[other for other in table.rows if other.bound == row.bound] for table in tables]
+            if all(same):
+                into = proven if row.sound else unproven
+                into[row.bound] = max(other.epsilon for others in same for other in others)
+        return proven, unproven
+
+    def _moments_at(self, age: int) -> list[Moments]:
+        return [moments(model, self._plan.query, ages=(age,) * model.sequences) for model in self._models]
+
+    def _error(self, age: int, epsilon_c: float, estimate: Estimate) -> Any:
+        found = [
+            error_of(model, self._plan.query, known, (age,) * model.sequences, epsilon_c, estimate)
+            for model, known in zip(self._models, self._moments(age), strict=True)
+        ]
+        return max(found, key=lambda error: error.safe)
+
+    def frontier(self, releases: Releases) -> dict[str, Any]:
+        """Leakage and error over a grid of ages and noise levels, and the error of publishing nothing."""
+        from csdp.planning import frontier
+
+        found = self.kept("frontier", releases)
+        if found is not None:
+            return found
+        plan = self._plan
+        line = frontier(
+            plan.chain,
+            plan.query,
+            ages=FRONTIER_AGES,
+            levels=None if releases == "1" else _LEVELS,
+            releases=1 if releases == "1" else "continual",
+            adversary=plan.adversary,
+        )
+        answer = {"releases": releases, "points": line.records(), "no_data": line.no_data}
+        return self._keep(("frontier", releases), answer)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

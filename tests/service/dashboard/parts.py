@@ -1,0 +1,137 @@
+"""What the tests of the dashboard share: a service that is fed over HTTP, and how numbers are shown."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
+from types import SimpleNamespace
+
+import httpx
+from playwright.sync_api import expect
+
+from csdp import CoupledChain
+from csdp.chain.files import save_model
+from csdp.service.keys import Keys, new_key
+
+WARD, TAGGED = "ward 7", "<i>ward 8"
+BEDS = ["bed 1", "<b>bed 2"]
+STEP, START = 60, 29_000_000
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+PLAN_AGE, PLAN_LEVEL, BUDGET = 1, 0.5, 0.5
+MINUTE = 60_000
+
+
+def up(value, digits=4):
+    """A leakage as the page shows it: rounded up, never below its value."""
+    return Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))
+
+
+def near(value, digits=4):
+    return Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(value))
+
+
+class Ward:
+    """A running `csdp serve` with two datasets, and a simulated ward that sends readings."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.process = None
+        self.port = 0
+        chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], names=BEDS)
+        save_model(chain, folder / "chain.json")
+        self.specs = [
+            self._spec(WARD, query="mean", limits=f"[limits]\nbudget = {BUDGET}"),
+            self._spec(TAGGED, query="histogram", limits=""),
+        ]
+        self.keys = Keys(folder / "keys.json")
+        self.reader, self.both = self.new_key("reader", WARD), self.new_key("reader")
+        self.writer = self.new_key("writer")
+        self.ticks = dict.fromkeys((WARD, TAGGED), START)
+
+    def _spec(self, dataset, *, query, limits):
+        path = self.folder / f"{query}.toml"
+        path.write_text(
+            f"""
+dataset = {json.dumps(dataset)}
+ledger = "ledger.db"
+chain = "chain.json"
+[plan]
+query = "{query}"
+age = {PLAN_AGE}
+epsilon_c = {PLAN_LEVEL}
+{limits}
+[clock]
+step = {STEP}
+[source]
+kind = "http"
+[sink]
+kind = "none"
+"""
+        )
+        return path
+
+    def new_key(self, role, *datasets):
+        key, text = new_key(role, datasets or ["*"])
+        self.keys.add(key)
+        return SimpleNamespace(id=key.id, text=text)
+
+    def start(self):
+        specs = [part for spec in self.specs for part in ("--spec", str(spec))]
+        command = [sys.executable, "-m", "csdp", "serve", *specs, "--port", str(self.port)]
+        command += ["--keys", str(self.folder / "keys.json")]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        told = self.process.stderr.readline()
+        self.url = re.search(r"http://127\.0\.0\.1:\d+/", told)[0]
+        self.port = int(self.url.rsplit(":", 1)[1].strip("/"))
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                httpx.get(f"{self.url}health").raise_for_status()
+                return
+            except httpx.TransportError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        _, told = self.process.communicate(timeout=30)
+        return told
+
+    def feed(self, count, dataset=WARD):
+        """Snapshots of the next ticks; the last one stays open."""
+        with httpx.Client(headers={"Authorization": f"Bearer {self.writer.text}"}) as client:
+            for _ in range(count):
+                tick = self.ticks[dataset] = self.ticks[dataset] + 1
+                states = {bed: (tick * (place + 3) // 5) % 2 for place, bed in enumerate(BEDS)}
+                body = {"time": tick * STEP + 5, "values": states}
+                answer = client.post(f"{self.url}api/datasets/{dataset}/snapshots", json=body)
+                assert answer.status_code == 200, answer.text
+
+    def get(self, part, dataset=WARD, **asked):
+        headers = {"Authorization": f"Bearer {self.both.text}"}
+        answer = httpx.get(f"{self.url}api/datasets/{dataset}/{part}", params=asked, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+def rows(page, name):
+    return page.locator(f"#{name} tr").evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+
+
+def table(page, summary, name):
+    page.click(f"text={summary}")
+    return rows(page, name)
+
+
+def answered(page):
+    expect(page.locator("#answer")).to_have_attribute("aria-busy", "false")
+    return {name: page.inner_text(f"#answer-{name}") for name in ("leakage", "once", "raw", "linear", "none", "event")}

@@ -1,0 +1,70 @@
+"""The files of deploy/ name commands and options that exist, and keep raw readings off the disk."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from csdp.cli import app
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def check_command(words):
+    """A command line of ours, from the word after `csdp` on."""
+    command, rest = typer.main.get_command(app), list(words)
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts}
+    used = {word for word in rest if word.startswith("--")}
+    assert used <= known, used - known
+    return used
+
+
+def unit():
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str
+    found.read_string((DEPLOY / "csdp.service").read_text())
+    return found
+
+
+def test_the_unit():
+    found = unit()
+    program, *words = shlex.split(found["Service"]["ExecStart"])
+    assert program.endswith("/csdp")
+    assert check_command(words) >= {"--spec", "--keys", "--host", "--port"}
+    assert found["Service"]["LimitCORE"] == "0"
+    assert found["Service"]["MemorySwapMax"] == "0"
+    assert found["Service"]["UMask"] == "0077"
+
+
+def test_the_image():
+    text = (DEPLOY / "Containerfile").read_text()
+    command = json.loads(re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)[1])
+    assert check_command(command) >= {"--spec", "--keys"}
+    assert "USER csdp" in text
+    for source in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE):
+        for name in source.split():
+            assert (DEPLOY.parent / name).exists()
+
+
+def test_the_proxy_keeps_nothing():
+    text = (DEPLOY / "nginx.conf").read_text()
+    for line in ("proxy_request_buffering off;", "proxy_buffering off;", "access_log off;"):
+        assert line in text
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("page", ["service.md", "deployment.md"])
+def test_commands_in_the_docs(page):
+    lines = re.findall(r"^ {4}csdp (.*)$", (DOCS / page).read_text(), re.MULTILINE)
+    assert lines
+    for line in lines:
+        check_command(shlex.split(line, comments=True))

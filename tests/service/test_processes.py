@@ -1,0 +1,207 @@
+"""The service as an operator runs it: killed and started again; several workers with PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from csdp.errors import InputError
+from csdp.ledger import Ledger
+from csdp.service.workers import check_shared
+
+from service.parts import WARD, events, released, settings_of, write_spec  # isort: skip
+from service.processes import Process  # isort: skip
+from service.test_private import has_trace, raw  # isort: skip
+
+URL = f"/api/datasets/{WARD}"
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Start services; all of them are stopped at the end."""
+    found = []
+
+    def start(specs, *arguments):
+        found.append(Process(tmp_path, specs, *arguments))
+        found[-1].start()
+        return found[-1]
+
+    yield start
+    for one in found:
+        one.close()
+
+
+class Ward(threading.Thread):
+    """A writer that hands in raw readings of tick after tick, again and again until they are taken."""
+
+    def __init__(self, service, sequences, *, ticks):
+        super().__init__()
+        self._service, self._sequences, self._ticks = service, sequences, ticks
+        self._rng = np.random.default_rng(5)
+        self.tick = 0
+        self.refusals = 0
+        self.pace = 0.0
+
+    def run(self):
+        while self.tick < self._ticks:
+            body = {"time": 10 * self.tick + 3, "values": [raw(self._rng) for _ in range(self._sequences)]}
+            try:
+                # A new connection each time: with several workers each of them gets its share.
+                with self._service.client("writer") as client:
+                    answer = client.post(f"{URL}/snapshots", json=body)
+                if answer.status_code == 503:
+                    self.refusals += 1
+                    time.sleep(0.1)
+                    continue
+                assert answer.status_code == 200, answer.text
+            except httpx.TransportError:
+                time.sleep(0.05)
+                continue
+            self.tick += 1
+            time.sleep(self.pace)
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_killed_and_started_again(started, tmp_path):
+    kills = 2
+    service = started([write_spec(tmp_path, count=20)])
+    ward = Ward(service, 20, ticks=40)
+    ward.pace = 0.01
+    ward.start()
+    before = {}
+    for kill in range(kills):
+        until(lambda tick=12 * (kill + 1): ward.tick >= tick)
+        with service.client("reader") as reader:
+            before |= {one["tick"]: one["values"] for one in released(reader, limit=1000)}
+        service.kill()
+        service.start()
+    ward.join(60)
+    with service.client("reader") as reader:
+        after = released(reader, limit=1000)
+        status = reader.get(f"{URL}/status").json()
+    assert service.stop() == 0
+    ticks = [one["tick"] for one in after]
+    assert len(set(ticks)) == len(ticks) > 20
+    assert {
+        tick: values for tick, values in ((one["tick"], one["values"]) for one in after) if tick in before
+    } == before
+    assert ticks[-1] == 38
+    with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
+        assert ledger.verify() == []
+        summary = ledger.summary(WARD)
+        assert summary.committed == len(ticks) == status["published"]
+        assert summary.lost <= kills
+    content = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(map(has_trace, content))
+    for text in service.access.texts.values():
+        assert text.encode() not in b"".join(content)
+
+
+def test_the_first_start_shows_a_key_once(tmp_path):
+    service = Process(tmp_path, [write_spec(tmp_path)])
+    (tmp_path / "keys.json").unlink()
+    try:
+        service.start()
+        told = (tmp_path / "stderr").read_text()
+        [key] = [word for word in told.split() if word.startswith("csdp_")]
+        headers = {"Authorization": f"Bearer {key}"}
+        assert httpx.get(f"http://127.0.0.1:{service.port}/api/keys", headers=headers).status_code == 200
+        assert key.split("_", 2)[2] not in (tmp_path / "keys.json").read_text()
+        assert service.stop() == 0
+        service.start()
+        assert (tmp_path / "stderr").read_text().count("csdp_") == 1
+    finally:
+        service.close()
+
+
+def test_two_workers_share_a_dataset(started, tmp_path, postgres_server):
+    """Any worker takes readings and shows what is published; one publishes; when it dies another one does."""
+    service = started([write_spec(tmp_path, count=20, ledger=postgres_server.new_database())], "--workers", "2")
+    parent = psutil.Process(service.process.pid)
+    until(lambda: len(parent.children()) == 2)
+    ward = Ward(service, 20, ticks=60)
+    ward.pace = 0.02
+    ward.start()
+    heard = []
+
+    def listen():
+        last = "0"
+        while not heard or heard[-1] < 55:
+            try:
+                with (
+                    service.client("reader") as reader,
+                    reader.stream("GET", f"{URL}/events", headers={"Last-Event-ID": last}) as live,
+                ):
+                    for name, number, content in events(live):
+                        if name == "release":
+                            heard.append(content["tick"])
+                            last = str(number)
+                            if content["tick"] >= 55:
+                                break
+            except httpx.TransportError:
+                time.sleep(0.1)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    for tick in (15, 35):  # first one worker dies, then the other: one of them was publishing
+        until(lambda tick=tick: ward.tick >= tick)
+        killed = parent.children()[0 if tick == 15 else -1]
+        killed.kill()
+        until(lambda killed=killed: killed.pid not in [one.pid for one in parent.children()])
+        until(lambda: len(parent.children()) == 2)
+    ward.join(90)
+    assert not ward.is_alive()
+    listener.join(30)
+    assert not listener.is_alive()
+    with service.client("reader") as reader:
+        ticks = [one["tick"] for one in released(reader, limit=1000)]
+        seen = set()
+
+        def ask(_):  # each time over another connection, so that both workers are asked: they say the same
+            with service.client("admin", "*") as admin:
+                assert [one["tick"] for one in released(admin, limit=1000)] == ticks
+                status = admin.get(f"{URL}/status").json()
+                assert (status["closed_tick"], status["trouble"]) == (58, "")
+                return f'csdp_dataset_led{{dataset="{WARD}"}} 1.0' in admin.get("/metrics").text
+
+        with ThreadPoolExecutor(16) as pool:
+            until(lambda: seen.update(pool.map(ask, range(16))) or seen == {True, False})
+    assert len(set(ticks)) == len(ticks) >= 40
+    assert heard == ticks[: len(heard)]
+    assert service.stop() == 0
+    assert not psutil.pid_exists(service.process.pid) or parent.children() == []
+
+
+def test_several_workers_need_postgresql(tmp_path):
+    with pytest.raises(InputError, match=r"toml:\d+: ledger: several workers need postgresql"):
+        check_shared(settings_of(tmp_path))
+
+
+def test_memory_stays_flat(started, tmp_path):
+    """A short soak; bench/service.py has the long one."""
+    service = started([write_spec(tmp_path, count=100)])
+    process = psutil.Process(service.process.pid)
+
+    def work(ticks):
+        with service.client("writer") as client:
+            for tick in ticks:
+                body = {"time": 2 * tick, "values": [tick % 2] * 100}
+                assert client.post(f"{URL}/snapshots", json=body).status_code == 200
+        return process.memory_info().rss
+
+    work(range(100))
+    before = work(range(100, 300))
+    after = work(range(300, 700))
+    assert after < before + 8 * 2**20
