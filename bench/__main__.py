@@ -1,28 +1,67 @@
-"""Run every bench, print the tables, keep the numbers in bench/results/."""
+"""Measure against peers and physical limits in one run: a table of ratios, JSON and a figure in bench/results/.
+
+    python -m bench                        everything, full size
+    python -m bench --scale 0.01           everything at about a hundredth of the size, in some minutes
+    python -m bench noise fran             some sections
+
+Ratios at a reduced size say that everything runs, not how fast it is: targets hold at full size, and are not shown.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
+import os
+import platform
 import time
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
-SECTIONS = ("leakage", "certificates", "noise", "fran", "ledger", "fit", "tables")
+from bench.figure import draw
+from bench.record import Record, table
+
+SECTIONS = ("leakage", "certificates", "noise", "means", "fran", "ledger", "fit", "tables")
 
 
-def main() -> None:
-    """Run the sections named on the command line, or all."""
-    results = Path(__file__).parent / "results"
-    results.mkdir(exist_ok=True)
-    for section in sys.argv[1:] or SECTIONS:
-        print(f"\n== {section}", flush=True)
+def measured(sections: list[str], scale: float, out: Path) -> dict[str, list[Record]]:
+    """Run sections one after the other; each leaves its JSON as soon as it is done."""
+    out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list[Record]] = {}
+    for section in sections:
+        print(f"== {section}", flush=True)
         start = time.perf_counter()
-        records = import_module(f"bench.{section}").run()
-        for record in records:
-            print(record)
-        (results / f"{section}.json").write_text(json.dumps(records, indent=1))
-        print(f"-- {time.perf_counter() - start:.0f} s")
+        records: list[Record] = import_module(f"bench.{section}").run(scale)
+        if scale < 1:
+            records = [{**record, "target": None} if "target" in record else record for record in records]
+        found[section] = records
+        (out / f"{section}.json").write_text(json.dumps(records, indent=1))
+        print(f"-- {time.perf_counter() - start:.0f} s", flush=True)
+    return found
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the sections named on the command line, or all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; default all")
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the full size, default 1")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="for JSON and figure")
+    given = parser.parse_args(arguments)
+    unknown = set(given.sections) - set(SECTIONS)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))} given; sections: {', '.join(SECTIONS)}")
+    if not 0 < given.scale <= 1:
+        parser.error(f"--scale {given.scale} given; above 0, at most 1")
+    found = measured(given.sections or list(SECTIONS), given.scale, given.out)
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    whole = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "scale": given.scale, **machine, "found": found}
+    (given.out / "all.json").write_text(json.dumps(whole, indent=1))
+    print("\nour time over theirs, measured in one run; below 1 is faster\n")
+    print(table(found))
+    if draw(found, given.out / "growth.png"):
+        print(f"\nhow cost grows: {given.out / 'growth.png'}")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 import csdp
+from bench.record import Record, compared, point, sized
 from csdp.leakage import lineage, slice_bound
 from csdp.leakage.bounds import contraction_coefficient
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 NEIGHBOURS = 8
 AGE = 10
+TARGETS = {("lineage", 1_000_000): 30.0, ("slice, row-sum", 100_000): 100.0}
 
 
 def giant(sequences: int) -> csdp.CoupledChain:
@@ -51,7 +53,7 @@ def best_of(times: int, work: Callable[[], Any]) -> tuple[float, Any]:
     return least, answer
 
 
-def scale(sequences: int) -> list[dict[str, Any]]:
+def giants(sequences: int) -> list[Record]:
     """The giants: seconds, and the ratio to ten sparse products."""
     chain = giant(sequences)
     coupling, vector = chain.coupling_matrix(), np.random.default_rng(1).random(sequences)
@@ -72,33 +74,28 @@ def scale(sequences: int) -> list[dict[str, Any]]:
             csdp.leakage(chain, csdp.Mean(), ages=AGE, epsilon_c=1.0, bound="lineage", adversary="uninformed")
         ),
     }
-    records = []
+    records: list[Record] = []
     for name, work in works.items():
         seconds, epsilon = best_of(2, work)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        records.append(
-            {
-                "case": f"{name}, {sequences:,} sequences, age {AGE}",
-                "s": round(seconds, 3),
-                "ten_products_s": round(measure, 4),
-                "ratio": round(seconds / measure, 1),
-                "peak_MiB": round(peak),
-                "epsilon": epsilon,
-            }
-        )
+        case = f"{name}, {sequences:,} sequences, age {AGE}"
+        target = TARGETS.get((name, sequences))
+        record = compared(case, "ten sparse products of that size", seconds, measure, target=target)
+        records.append({**record, "peak_MiB": round(peak), "epsilon": epsilon})
+        records.append(point(name, "sequences", sequences, seconds))
     return records
 
 
-def gaps() -> list[dict[str, Any]]:
+def gaps(rings: tuple[int, ...]) -> list[Record]:
     """How far the bounds are above enumeration on rings (informed adversary, any number of releases)."""
     records = []
-    for sequences in (6, 8, 10):
+    for sequences in (s for s in rings if s <= 10):
         chain = ring(sequences)
         for age in (2, 4, 6):
             # tanh(D / 4), D the very range that slice bounds, over all pasts and all presents
             truth = 4.0 * math.atanh(contraction_coefficient(chain, age))
             records.append(_gap(chain, age, truth, "enumeration of all pasts and presents"))
-    for sequences in (12, 14, 16):
+    for sequences in (s for s in rings if s > 10):
         chain = ring(sequences)
         for age in (2, 4, 6):
             # So many pairs are not enumerated; the exact leakage with hardly any noise lies below the range.
@@ -107,7 +104,7 @@ def gaps() -> list[dict[str, Any]]:
     return records
 
 
-def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> dict[str, Any]:
+def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> Record:
     bounds = {form: float(slice_bound(chain, age, form=form).ranges.max()) for form in ("matrix", "shared", "row-sum")}
     bounds["lineage"] = float(lineage(chain, 1).ranges.max())
     return {
@@ -118,6 +115,8 @@ def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> dict
     }
 
 
-def run() -> list[dict[str, Any]]:
-    """Everything, as records."""
-    return [*scale(100_000), *scale(1_000_000), *gaps()]
+def run(scale: float = 1.0) -> list[Record]:
+    """The giants, and how far the bounds are above the truth on rings."""
+    sizes = [sized(full, scale, full // 200) for full in (10_000, 100_000, 1_000_000)]
+    found = [record for size in sizes for record in giants(size)]
+    return found + gaps((6, 8, 10, 12, 14, 16) if scale == 1 else (6,))

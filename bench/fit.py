@@ -6,16 +6,17 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.record import Record, compared, median_seconds, point, sized
 from csdp import CoupledChain, fit
 from csdp.fit.counting import everyone, pair_counts
 from csdp.fit.data import read
 
+_PEER = "R's markovchain, fitHighOrderMultivarMC"
 _SCRIPT = """
 suppressPackageStartupMessages(library(markovchain))
 states <- as.matrix(read.csv(commandArgs(trailingOnly = TRUE)[1], header = FALSE, colClasses = "character"))
@@ -23,15 +24,6 @@ begun <- proc.time()[["elapsed"]]
 found <- suppressMessages(fitHighOrderMultivarMC(states, order = 1, Norm = 2))
 cat(proc.time()[["elapsed"]] - begun)
 """
-
-
-def _median(work: Callable[[], object], rounds: int) -> float:
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
 
 
 def states_of(sequences: int, states: int, ticks: int, *, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -57,28 +49,35 @@ def r_seconds(table: np.ndarray[Any, Any]) -> float | None:
     return float(done.stdout)
 
 
-def against_r(sequences: int = 6, states: int = 3, ticks: int = 2000) -> dict[str, Any]:
-    """The same readings: R's estimator, ours of the same name, and joint EM."""
+def against_r(sequences: int, states: int, ticks: int) -> list[Record]:
+    """The same readings: R's estimator against ours of the same name, and against joint EM."""
     table = states_of(sequences, states, ticks)
     theirs = r_seconds(table)
-    record: dict[str, Any] = {"what": "against R", "sequences": sequences, "states": states, "ticks": ticks}
-    record["r_s"] = theirs
+    records = []
     for method in ("ching", "em"):
+        case = f"fit by {method}, {sequences} sequences, {states} states, {ticks:,} ticks"
         fit(table, method=method, public=True, ensemble=0)  # compiled code warm
-        ours = _median(lambda: fit(table, method=method, public=True, ensemble=0), 5)  # noqa: B023 - called at once
-        record[f"{method}_s"] = ours
-        record[f"{method}_ratio"] = None if theirs is None else theirs / ours
-    return record
+        ours = median_seconds(lambda: fit(table, method=method, public=True, ensemble=0), 5)  # noqa: B023 - at once
+        if theirs is None:
+            records.append({"case": case, "against": _PEER, "not_available": "R with markovchain is not installed"})
+        else:
+            records.append(compared(case, _PEER, ours, theirs))
+    return records
 
 
-def sized(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> dict[str, Any]:
+def timed(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> Record:
     """Seconds of all pair counts, and of EM with 8 neighbours, screening included."""
     table = states_of(sequences, states, ticks)
     sample = read(table, states=states)
-    record: dict[str, Any] = {"what": "size", "sequences": sequences, "states": states, "ticks": ticks}
+    record: Record = {
+        "case": f"fit of {sequences:,} sequences",
+        "states": states,
+        "sequences": sequences,
+        "ticks": ticks,
+    }
     if sequences <= 1000:
         graph = everyone(sequences)
-        record["counts_s"] = _median(lambda: pair_counts(sample, graph), rounds)
+        record["counts_s"] = median_seconds(lambda: pair_counts(sample, graph), rounds)
     start = time.perf_counter()
     chain = fit(table, states=states, neighbours=8, public=True, ensemble=0, max_iterations=200, tolerance=1e-6)
     record["em_s"] = time.perf_counter() - start
@@ -87,15 +86,17 @@ def sized(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> dict[s
     return record
 
 
-def run() -> list[dict[str, Any]]:
-    """R on growing sizes that it can finish, then s = 200, m = 4, T = 20,000, then growth with s and with T."""
-    sizes = [(3, 2, 1000), (6, 3, 2000), (10, 4, 5000)]
-    records = [against_r(*size) for size in sizes]
-    records.append(sized(200, 4, 20_000))
-    by_s = [sized(s, 4, 2000) for s in (50, 200, 800)]
-    by_t = [sized(50, 4, t) for t in (2000, 8000, 32_000)]
+def run(scale: float = 1.0) -> list[Record]:
+    """R on growing sizes that it can finish, then growth with s and with T, then two large ones."""
+    sizes = [(3, 2, 1000), (6, 3, 2000), (10, 4, 5000)] if scale == 1 else [(3, 2, sized(1000, scale, 200))]
+    records = [record for size in sizes for record in against_r(*size)]
+    ticks = [sized(full, scale, full // 100) for full in (2000, 8000, 32_000)]
+    by_s = [timed(sized(s, scale**0.5, 4 + s // 50), 4, ticks[0]) for s in (50, 200, 800)]
+    by_t = [timed(sized(50, scale**0.5, 5), 4, t) for t in ticks]
     for name, grown, key in (("sequences", by_s, "counts_s"), ("sequences", by_s, "em_s"), ("ticks", by_t, "em_s")):
+        label = {"counts_s": "pair counts", "em_s": "joint EM"}[key]
+        records += [point(f"{label}, by {name}", "sequences or ticks", r[name], r[key]) for r in grown]
         x, y = np.log([r[name] for r in grown]), np.log([r[key] for r in grown])
-        records.append({"what": f"growth of {key} with {name}", "exponent": float(np.polyfit(x, y, 1)[0])})
-    records += by_s + by_t + [sized(10_000, 4, 1000, rounds=1)]
-    return records
+        records.append({"case": f"growth of {label} with {name}", "exponent": float(np.polyfit(x, y, 1)[0])})
+    large = [timed(200, 4, 20_000), timed(10_000, 4, 1000, rounds=1)] if scale == 1 else []
+    return records + by_s + by_t + large

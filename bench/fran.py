@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
+from bench.record import Record, compared, median_seconds, point, sized
 from csdp import CoupledChain, Mean, Plan, fran
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.noise.bitslice import COMPILED_FROM
-
-
-def _median(work: Callable[[], object], rounds: int) -> float:
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
 
 
 def tick_seconds(sequences: int, *, rounds: int = 200) -> tuple[float, float]:
@@ -34,25 +22,22 @@ def tick_seconds(sequences: int, *, rounds: int = 200) -> tuple[float, float]:
     state = fran.init(plan)
     for _ in range(7):
         state, _ = fran.step(state, snapshot, randomness)
-    return _median(lambda: fran.step(state, snapshot, randomness), rounds), _median(snapshot.mean, rounds)
+    return median_seconds(lambda: fran.step(state, snapshot, randomness), rounds), median_seconds(snapshot.mean, rounds)
 
 
-def run() -> list[dict[str, Any]]:
+def run(scale: float = 1.0) -> list[Record]:
     """Time per tick by number of sequences, and the fitted exponent of its growth."""
-    sizes = [1_000, 10_000, 100_000, 300_000, 1_000_000, 3_000_000]
-    records: list[dict[str, Any]] = []
-    for size in sizes:
-        ours, numpy_mean = tick_seconds(size)
-        figures = {"tick_us": ours * 1e6, "mean_us": numpy_mean * 1e6, "ratio": ours / numpy_mean}
-        records.append({"sequences": size, **figures})
+    records: list[Record] = []
+    ticks = []
+    for full in (1_000, 10_000, 100_000, 300_000, 1_000_000, 3_000_000):
+        size = sized(full, scale, full // 1000)
+        ours, mean = tick_seconds(size, rounds=sized(200, scale, 10))
+        records.append(compared(f"tick of {size:,} sequences", "numpy's mean of the snapshot", ours, mean))
+        records.append(point("tick", "sequences", size, ours))
+        ticks.append((size, ours))
     # A tick has a fixed part (one draw of noise, one output); what grows is fitted beyond it.
-    fixed = records[0]["tick_us"]
-    grown = [(r["sequences"], r["tick_us"] - fixed) for r in records if r["sequences"] >= 100_000]
-    slope = np.polyfit(np.log([s for s, _ in grown]), np.log([max(us, 1e-3) for _, us in grown]), 1)[0]
-    records.append({"sequences": "exponent beyond the fixed part", "exponent": float(slope), "fixed_us": fixed})
+    fixed = ticks[0][1]
+    grown = np.array([(size, max(seconds - fixed, 1e-9)) for size, seconds in ticks[2:]])
+    slope = np.polyfit(*np.log(grown.T), 1)[0]
+    records.append({"case": "growth beyond the fixed part", "exponent": float(slope), "fixed_seconds": fixed})
     return records
-
-
-if __name__ == "__main__":
-    for record in run():
-        print(record)

@@ -1,6 +1,6 @@
 """Exact leakage: time and peak memory, as ratios to one product of two 4096 x 4096 matrices in the same process.
 
-`python -m bench.leakage` prints the table. Every case runs in a process of its own, so that its peak memory is its own.
+Every case runs in a process of its own, so that its peak memory is its own.
 Chain: p = q, self coupling .8, the rest shared; mean, age 5, epsilon_c 1, the stationary law included.
 """
 
@@ -11,10 +11,10 @@ import resource
 import subprocess
 import sys
 import time
-from typing import Any
 
 import numpy as np
 
+from bench.record import Record, compared, median_seconds, point, sized
 from csdp import CoupledChain, Mean, leakage
 from csdp.leakage import lineage
 
@@ -36,6 +36,10 @@ CASES: dict[str, tuple[str, int, float, float | None]] = {
     "exchangeable 500": ("equal", 500, 0.3, None),
     "lineage, 100,000 x 8 neighbours, age 50": ("lineage", 100_000, 0.3, None),
 }
+
+#: Those that need neither much time nor much memory.
+SMALL = ("all-to-all 8, general", "ring 12", "exchangeable 250", "lineage, 100,000 x 8 neighbours, age 50")
+SERIES = {"dense": "all-to-all, general", "ring": "ring", "equal": "exchangeable"}
 
 
 def make_chain(kind: str, s: int, p: float) -> CoupledChain:
@@ -63,9 +67,12 @@ def make_chain(kind: str, s: int, p: float) -> CoupledChain:
     return CoupledChain(coupling, move)
 
 
-def run_case(name: str) -> dict[str, Any]:
-    """Measure one case in this process."""
+def run_case(name: str, scale: float) -> Record:
+    """Measure one case in this process; at a reduced scale the product is smaller too."""
     kind, s, p, target = CASES[name]
+    if kind == "lineage":
+        s = sized(s, scale, 1000)
+        name = f"lineage, {s:,} x 8 neighbours, age 50"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
     value = 0.0
@@ -78,48 +85,32 @@ def run_case(name: str) -> dict[str, Any]:
             value = leakage(chain, Mean(), ages=5, epsilon_c=1.0, bound="exact").epsilon
         seconds.append(time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    matrix = np.random.default_rng(0).random((4096, 4096))
-    products = []
-    for _ in range(3):
-        start = time.perf_counter()
-        matrix @ matrix
-        products.append(time.perf_counter() - start)
-    unit = sorted(products)[1]
+    size = sized(4096, scale, 512)
+    matrix = np.random.default_rng(0).random((size, size))
+    unit = median_seconds(lambda: matrix @ matrix, 3)
     return {
-        "case": name,
+        **compared(name, f"one product of two {size} x {size} matrices", seconds[1], unit, target=target),
         "epsilon": value,
-        "cold_s": seconds[0],
-        "warm_s": seconds[1],
-        "matmul_s": unit,
-        "ratio": seconds[1] / unit,
-        "target": target,
+        "cold_seconds": seconds[0],
         "peak_MiB": peak / 1024,
         "start_MiB": before / 1024,
     }
 
 
-def run() -> list[dict[str, Any]]:
-    """Measure every case, each in a process of its own."""
-    records = []
-    for name in CASES:
-        done = subprocess.run([sys.executable, "-m", "bench.leakage", name], capture_output=True, text=True, check=True)
-        records.append(json.loads(done.stdout))
-        print_row(records[-1])
+def run(scale: float = 1.0) -> list[Record]:
+    """Measure every case, each in a process of its own; at a reduced scale the small ones."""
+    records: list[Record] = []
+    for name in CASES if scale == 1 else SMALL:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.leakage", name, str(scale)], capture_output=True, text=True, check=True
+        )
+        record = json.loads(done.stdout)
+        kind, s, p, _ = CASES[name]
+        records.append(record)
+        if kind != "lineage" and p == 0.3:
+            records.append(point(SERIES[kind], "sequences", s, record["seconds"]))
     return records
 
 
-def print_row(record: dict[str, Any]) -> None:
-    """One line of the table."""
-    target = "-" if record["target"] is None else f"<= {record['target']:g}"
-    print(
-        f"{record['case']:42} ratio {record['ratio']:8.2f}  target {target:6}  warm {record['warm_s']:7.2f} s  "
-        f"cold {record['cold_s']:7.2f} s  peak {record['peak_MiB']:6.0f} MiB  epsilon {record['epsilon']:.6g}",
-        flush=True,
-    )
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(run_case(sys.argv[1])))
-    else:
-        run()
+    print(json.dumps(run_case(sys.argv[1], float(sys.argv[2]))))

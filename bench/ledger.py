@@ -1,7 +1,7 @@
 """The ledger: reserve + commit pairs per second, as a ratio to one bare durable insert in the same run.
 
-`python -m bench.ledger` prints the table. One pair is two durable transactions, so a ratio of 0.5 would mean that
-the ledger costs nothing beyond what its promise needs. PostgreSQL is left out where it is not installed.
+One pair is two durable transactions, so a ratio of 2 would mean that the ledger costs nothing beyond what its promise
+needs. PostgreSQL is left out where it is not installed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import postgres
+from bench.record import Record, compared
 from csdp.ledger import Admission, Ledger, Request, Reserved
 
 SECONDS = 1.5
@@ -30,16 +31,19 @@ BATCH = 1000
 PAYLOAD = json.dumps({"charge": {"epsilon": 0.5}, "state": {"b": 0.25}})
 
 
-def run() -> list[dict[str, Any]]:
+def run(scale: float = 1.0) -> list[Record]:
     """One row per database and batch size: pairs per second, and the bare inserts they are compared with."""
+    seconds = max(0.1, SECONDS * scale)
     with tempfile.TemporaryDirectory() as folder, postgres.cluster() as server:
-        rows = _compare("sqlite", f"{folder}/ledger.db", _bare_sqlite(f"{folder}/bare.db"))
+        rows = _compare("sqlite", f"{folder}/ledger.db", _bare_sqlite(f"{folder}/bare.db", seconds), seconds)
         if server is not None:
-            rows += _compare("postgresql", server.new_database(), _bare_postgresql(server.new_database()))
+            rows += _compare(
+                "postgresql", server.new_database(), _bare_postgresql(server.new_database(), seconds), seconds
+            )
     return rows
 
 
-def _compare(name: str, where: str, bare: Callable[[], float]) -> list[dict[str, Any]]:
+def _compare(name: str, where: str, bare: Callable[[], float], seconds: float) -> list[Record]:
     rates: dict[str, list[float]] = {"bare": [], "single": [], "batch": []}
     with Ledger.open(where) as ledger:
         ledger.register("d", limits={}, chain_digest="c", plan_digest="p", plan_json="{}", guarantee={})
@@ -60,16 +64,19 @@ def _compare(name: str, where: str, bare: Callable[[], float]) -> list[dict[str,
 
         for _ in range(ROUNDS):  # interleaved, so that a busy machine slows all alike
             rates["bare"].append(bare())
-            rates["single"].append(_rate(pairs(1)))
-            rates["batch"].append(_rate(pairs(BATCH)))
+            rates["single"].append(_rate(pairs(1), seconds))
+            rates["batch"].append(_rate(pairs(BATCH), seconds))
     base = median(rates["bare"])
     return [
         {
-            "database": name,
-            "batch": size,
+            **compared(
+                f"reserve and commit, {name}, {size:,} at a time",
+                "one bare durable insert",
+                1 / median(rates[kind]),
+                1 / base,
+            ),
             "pairs_per_second": median(rates[kind]),
             "bare_inserts_per_second": base,
-            "ratio": median(rates[kind]) / base,
         }
         for kind, size in (("single", 1), ("batch", BATCH))
     ]
@@ -79,14 +86,14 @@ def _admit(state: dict[str, Any] | None, last_tick: int | None, request: Request
     return Admission(state={"b": 0.25}, charge={"epsilon": 0.5})
 
 
-def _rate(once: Callable[[], int]) -> float:
+def _rate(once: Callable[[], int], seconds: float) -> float:
     start, done = time.perf_counter(), 0
-    while (spent := time.perf_counter() - start) < SECONDS:
+    while (spent := time.perf_counter() - start) < seconds:
         done += once()
     return done / spent
 
 
-def _bare_sqlite(path: str) -> Callable[[], float]:
+def _bare_sqlite(path: str, seconds: float) -> Callable[[], float]:
     def measured() -> float:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -99,12 +106,12 @@ def _bare_sqlite(path: str) -> Callable[[], float]:
                 connection.execute("COMMIT")
                 return 1
 
-            return _rate(once)
+            return _rate(once, seconds)
 
     return measured
 
 
-def _bare_postgresql(url: str) -> Callable[[], float]:
+def _bare_postgresql(url: str, seconds: float) -> Callable[[], float]:
     def measured() -> float:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS bare (id BIGSERIAL PRIMARY KEY, payload TEXT)")
@@ -113,18 +120,6 @@ def _bare_postgresql(url: str) -> Callable[[], float]:
                 connection.execute("INSERT INTO bare (payload) VALUES (%s)", (PAYLOAD,))
                 return 1
 
-            return _rate(once)
+            return _rate(once, seconds)
 
     return measured
-
-
-def main() -> None:
-    """Print the table."""
-    print(f"{'database':<12}{'batch':>6}{'pairs/s':>10}{'bare/s':>10}{'ratio':>8}")
-    for row in run():
-        rate, bare = row["pairs_per_second"], row["bare_inserts_per_second"]
-        print(f"{row['database']:<12}{row['batch']:>6}{rate:>10.0f}{bare:>10.0f}{row['ratio']:>8.2f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,6 @@
 """Noise: draws per second at 1,000 grid units, as ratios to peers measured in the same run.
 
-`python -m bench.noise` prints the table. Peers pin other versions of our dependencies, so each lives in its
-own environment: the interpreter named by CSDP_BENCH_PYTHON_OPENDP (PYDP, DIFFPRIVLIB) if set, else a virtual
-environment made once under bench/.peers. CSDP_BENCH_NO_PEERS=1 leaves them out.
+`python -m bench noise` prints the table; each peer lives in its own environment (bench.peers).
 """
 
 from __future__ import annotations
@@ -11,39 +9,23 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
+from bench.peers import asked
+from bench.record import Record, compared, median_seconds, sized
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.noise.bitslice import COMPILED_FROM
 
 SCALE = 1000.0
 COUNT = 1_000_000
 ROUNDS = 25
-PEERS = Path(__file__).parent / ".peers"
 
-_TIMING = """
-import statistics, time
-def speed(draw, count, rounds=7):
-    draw()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        draw()
-        times.append(time.perf_counter() - start)
-    print(count / statistics.median(times))
-"""
-
-PEER_SCRIPTS: dict[str, tuple[str, list[str], str]] = {
+PEER_SCRIPTS: dict[str, tuple[str, str]] = {
     "OpenDP vector Laplace, integers": (
         "opendp",
-        ["opendp==0.16.*"],
         """
 import opendp.prelude as dp
 dp.enable_features("contrib")
@@ -54,7 +36,6 @@ speed(lambda: draw(zeros), 50_000)
     ),
     "OpenDP vector Laplace, floats": (
         "opendp",
-        ["opendp==0.16.*"],
         """
 import opendp.prelude as dp
 dp.enable_features("contrib")
@@ -65,7 +46,6 @@ speed(lambda: draw(zeros), 20_000)
     ),
     "PyDP Laplace": (
         "pydp",
-        ["python-dp==1.1.*"],
         """
 from pydp.algorithms.numerical_mechanisms import LaplaceMechanism
 draw = LaplaceMechanism(epsilon=0.001, sensitivity=1.0)
@@ -74,7 +54,6 @@ speed(lambda: [draw.add_noise(0.0) for _ in range(100_000)], 100_000)
     ),
     "diffprivlib Laplace": (
         "diffprivlib",
-        ["diffprivlib", "scikit-learn<1.9"],
         """
 from diffprivlib.mechanisms import Laplace
 draw = Laplace(epsilon=0.001, sensitivity=1.0)
@@ -84,53 +63,49 @@ speed(lambda: [draw.randomise(0.0) for _ in range(50_000)], 50_000)
 }
 
 
-def run() -> list[dict[str, Any]]:
+def run(scale: float = 1.0) -> list[Record]:
     """Measure ours, numpy's and the peers; each row has draws per second, or why there are none."""
+    count, rounds = sized(COUNT, scale, 2 * COMPILED_FROM), sized(ROUNDS, scale, 3)
     secure, unsafe = Randomness.secure(), np.random.default_rng()
-    contestants: dict[str, Callable[[], object]] = {
-        "csdp two-sided geometric, exact and secure": lambda: two_sided_geometric(SCALE, COUNT, secure),
-        "numpy Generator.laplace (unsafe)": lambda: unsafe.laplace(0.0, SCALE, COUNT),
-    }
+
+    def ours() -> float:
+        return median_seconds(lambda: two_sided_geometric(SCALE, count, secure), 1)
+
+    two_sided_geometric(SCALE, count, secure)  # compiled code warm
+    pairs = []
+    for _ in range(rounds):  # in turns, so that a busy machine slows both
+        pairs.append((ours(), median_seconds(lambda: unsafe.laplace(0.0, SCALE, count), 1)))
+    mine, numpys = (median(column) for column in zip(*pairs, strict=True))
+    records = [_row("numpy Generator.laplace (unsafe)", mine / count, numpys / count)]
+    records[0]["ratio"] = median(a / b for a, b in pairs)
+    records.append(_row("csdp, one thread for each of two draws", _two_threads(secure, count, rounds), mine / count))
+    records[-1]["case"] = "csdp, two threads"
+    for name, (home, script) in PEER_SCRIPTS.items():
+        before = [ours() for _ in range(rounds)]
+        speed, why = asked(home, script)
+        around = median(before + [ours() for _ in range(rounds)]) / count
+        records.append({"case": _OURS, "against": name, "not_available": why} if speed is None else
+                       _row(name, around, 1 / speed))  # fmt: skip
     cold, cached = _first_draw()
-    speeds: dict[str, list[float]] = {name: [] for name in contestants}
-    for draw in contestants.values():
-        draw()  # warm
-    for _ in range(ROUNDS):  # in turns, so that a busy machine slows all of them
-        for name, draw in contestants.items():
-            speeds[name].append(_speed(draw))
-    ours, numpys = speeds.values()
-    rows = [_row(name, median(measured), median(ours)) for name, measured in speeds.items()]
-    rows[1]["times_slower"] = median(a / b for a, b in zip(ours, numpys, strict=True))
-    ours_again = next(iter(contestants.values()))
-    rows.append(_row("csdp, two threads", _two_threads(secure), median(ours)))
-    for name, (home, requirements, script) in PEER_SCRIPTS.items():
-        before = [_speed(ours_again) for _ in range(ROUNDS)]
-        theirs, why = _peer(home, requirements, script)
-        around = before + [_speed(ours_again) for _ in range(ROUNDS)]
-        rows.append(_row(name, theirs, median(around)) if theirs else {"name": name, "not_available": why})
-    rows.append({"name": "csdp, first large draw, nothing compiled yet", "seconds": cold})
-    rows.append({"name": "csdp, first large draw, loops in numba's cache", "seconds": cached})
-    return rows
+    records.append({"case": "first large draw, nothing compiled yet", "seconds": cold})
+    records.append({"case": "first large draw, loops in numba's cache", "seconds": cached})
+    return records
 
 
-def _speed(draw: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    draw()
-    return COUNT / (time.perf_counter() - start)
+_OURS = "noise, exact and secure, one draw"
 
 
-def _row(name: str, speed: float, ours: float) -> dict[str, Any]:
-    return {"name": name, "draws_per_second": speed, "times_slower": ours / speed}
+def _row(name: str, ours: float, theirs: float) -> Record:
+    return {**compared(_OURS, name, ours, theirs), "draws_per_second": 1 / ours, "theirs_per_second": 1 / theirs}
 
 
-def _two_threads(source: Randomness) -> float:
+def _two_threads(source: Randomness, count: int, rounds: int) -> float:
+    """Seconds for each draw."""
     with ThreadPoolExecutor(2) as pool:
-        speeds = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            list(pool.map(lambda _: two_sided_geometric(SCALE, COUNT, source), range(2)))
-            speeds.append(2 * COUNT / (time.perf_counter() - start))
-    return median(speeds)
+        both = median_seconds(
+            lambda: list(pool.map(lambda _: two_sided_geometric(SCALE, count, source), range(2))), rounds
+        )
+    return both / (2 * count)
 
 
 def _first_draw() -> tuple[float, float]:
@@ -147,50 +122,3 @@ def _first_draw() -> tuple[float, float]:
             float(subprocess.run(command, env=environment, check=True, capture_output=True).stdout) for _ in range(2)
         )
     return cold, cached
-
-
-def _peer(home: str, requirements: list[str], script: str) -> tuple[float | None, str]:
-    """Run a peer's script in its own interpreter; return draws per second, or why it could not run."""
-    if os.environ.get("CSDP_BENCH_NO_PEERS"):
-        return None, "left out by CSDP_BENCH_NO_PEERS"
-    try:
-        python = os.environ.get(f"CSDP_BENCH_PYTHON_{home.upper()}") or _environment(home, requirements)
-        done = subprocess.run([python, "-c", _TIMING + script], check=True, capture_output=True, text=True, timeout=300)
-        return float(done.stdout.splitlines()[-1]), ""
-    except subprocess.CalledProcessError as error:
-        return None, (error.stderr.strip().splitlines() or ["no message"])[-1]
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        return None, str(error)
-
-
-def _environment(home: str, requirements: list[str]) -> str:
-    """Return the interpreter of a peer's environment, made where it is missing."""
-    folder = PEERS / home
-    python = folder / "bin" / "python"
-    if not (folder / ".ready").exists():
-        PEERS.mkdir(exist_ok=True)
-        (PEERS / ".gitignore").write_text("*\n")
-        for command in (
-            [sys.executable, "-m", "venv", "--clear", str(folder)],
-            [str(python), "-m", "pip", "install", "--quiet", *requirements],
-        ):
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)
-        (folder / ".ready").touch()
-    return str(python)
-
-
-def main() -> None:
-    """Print the table."""
-    print(f"scale {SCALE:,.0f} grid units, one thread, {COUNT:,} draws at a time, median of {ROUNDS}\n")
-    for row in run():
-        if "draws_per_second" in row:
-            figures = f"{row['draws_per_second'] / 1e6:10.4f} M draws/s   csdp is {row['times_slower']:,.2f}x"
-        elif "seconds" in row:
-            figures = f"{row['seconds']:10.2f} s"
-        else:
-            figures = f"not available: {row['not_available']}"
-        print(f"{row['name']:<48}{figures}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,11 @@
 """Tables at scale: a mean of age 5 on DuckDB as a ratio to DuckDB's own average by tick, memory by size, Spark.
 
-`python -m bench.tables --scale 1` makes the full 100,000 sequences x 1,000 ticks (10^8 rows); the default is a
-hundredth of the ticks. Every ratio is taken in one process, interleaved, so that a busy machine slows both sides alike.
+`python -m bench tables` makes the full 100,000 sequences x 1,000 ticks (10^8 rows). Every ratio is taken in one
+process, interleaved, so that a busy machine slows both sides alike.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,7 +15,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.record import Record, compared, point, sized
+
 SEQUENCES, TICKS, AGE = 100_000, 1_000, 5
+SPARK_FROM = 0.005  # of the full size; below it, starting Spark would be all that is measured
 ROUNDS = 5
 MEMORY = "3GB"  # for DuckDB; the process has to stay below 4 GiB
 
@@ -77,7 +79,7 @@ def averaged(path: Path, columns: str) -> float:
         return time.perf_counter() - start
 
 
-def compare(sequences: int, ticks: int) -> dict[str, Any]:
+def compare(sequences: int, ticks: int) -> Record:
     """The release against the average by tick of the same columns, in one process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.parquet")
@@ -92,14 +94,12 @@ def compare(sequences: int, ticks: int) -> dict[str, Any]:
             less.append(averaged(path, ""))
             seconds, published = released(path, plan, folder, f"d{k}", engine="duckdb")
             ours.append(seconds)
-    base = min(same)
+    case = f"duckdb, mean of age 5, {sequences * ticks:,} rows"
+    against = "DuckDB reading the Parquet columns once, average by tick"
     return {
-        "what": "duckdb, mean of age 5",
+        **compared(case, against, min(ours), min(same), target=2.0 if ticks == TICKS else None),
         "rows": sequences * ticks,
         "published": published,
-        "seconds": min(ours),
-        "same_columns_average": base,
-        "ratio": min(ours) / base,
         "median_ratio": median(o / s for o, s in zip(ours, same, strict=True)),
         "without_the_sequence_column": min(less),
         "certificate_once": certified,
@@ -107,19 +107,20 @@ def compare(sequences: int, ticks: int) -> dict[str, Any]:
     }
 
 
-def peak(sequences: int, ticks: int) -> dict[str, Any]:
+def peak(sequences: int, ticks: int) -> Record:
     """Peak memory of one survey of a table, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.parquet")
         make_table(path, sequences, ticks)
         done = subprocess.run(
-            [sys.executable, "-m", "bench.tables", "--peak", str(path), "--sequences", str(sequences)],
+            [sys.executable, "-m", "bench.tables", str(path), str(sequences)],
             capture_output=True,
             text=True,
             check=True,
             cwd=Path(__file__).parents[1],
         )
-    return {"what": "peak memory", "sequences": sequences, "ticks": ticks, **json.loads(done.stdout)}
+    case = f"peak memory, {sequences:,} sequences x {ticks:,} ticks"
+    return {"case": case, **json.loads(done.stdout)}
 
 
 def _peak_here(path: str, sequences: int) -> None:
@@ -138,7 +139,7 @@ def _peak_here(path: str, sequences: int) -> None:
     print(json.dumps({"before_mb": round(before), "peak_mb": round(after), "grown_mb": round(after - before)}))
 
 
-def in_memory(sequences: int, ticks: int) -> dict[str, Any]:
+def in_memory(sequences: int, ticks: int) -> Record:
     """Aged answers of an int8 panel in memory against one numpy pass over it."""
     import numpy as np
 
@@ -157,16 +158,11 @@ def in_memory(sequences: int, ticks: int) -> dict[str, Any]:
         ready = [tick for tick, _, reason in source.availability(plan) if not reason]
         source.answers(plan, ready)
         ours.append(time.perf_counter() - start)
-    return {
-        "what": "in memory, int8",
-        "rows": sequences * ticks,
-        "seconds": min(ours),
-        "numpy_mean": min(passes),
-        "ratio": min(ours) / min(passes),
-    }
+    case = f"memory, aged mean of an int8 panel, {sequences * ticks:,} readings"
+    return compared(case, "one numpy mean over the panel", min(ours), min(passes), target=2.0)
 
 
-def wide_ticks(sequences: int, ticks: int) -> dict[str, Any]:
+def wide_ticks(sequences: int, ticks: int) -> Record:
     """Ticks of a streaming publisher at full width: time per tick, and whether memory is flat."""
     import numpy as np
 
@@ -182,11 +178,11 @@ def wide_ticks(sequences: int, ticks: int) -> dict[str, Any]:
             publisher.push(snapshots[tick % 16], time=tick)
         spent = time.perf_counter() - start
         grown = peak_mb() - before
-    return {"what": "publisher, push", "sequences": sequences, "ticks": ticks, "tick_ms": 1000 * spent / ticks,
-            "grown_mb": grown}  # fmt: skip
+    case = f"publisher, one tick of {sequences:,} sequences, ledger included"
+    return {"case": case, "seconds": spent / ticks, "ticks": ticks, "grown_mb": grown}
 
 
-def on_spark(sequences: int, ticks: int) -> dict[str, Any]:
+def on_spark(sequences: int, ticks: int) -> Record:
     """The same aggregates from Spark local[2] and DuckDB."""
     import numpy as np
 
@@ -208,32 +204,24 @@ def on_spark(sequences: int, ticks: int) -> dict[str, Any]:
                 found[engine] = source.answers(plan, ready)
                 seconds[engine] = time.perf_counter() - start
     same = bool(np.array_equal(found["duckdb"], found["spark"]))
-    return {"what": "spark local[2]", "rows": sequences * ticks, "same_aggregates": same,
-            "spark_seconds": seconds["spark"], "duckdb_seconds": seconds["duckdb"]}  # fmt: skip
+    case = f"spark local[2], first use, {sequences * ticks:,} rows"
+    return {**compared(case, "duckdb", seconds["spark"], seconds["duckdb"]), "same_aggregates": same}
 
 
-def run(scale: float = 0.01) -> list[dict[str, Any]]:
-    """All of it, at a part of the full number of ticks."""
-    ticks = max(20, round(TICKS * scale))
-    records = [in_memory(SEQUENCES, ticks), compare(SEQUENCES, ticks)]
-    records += [peak(10_000, max(10, ticks // 10 * factor)) for factor in (1, 10, 100)]
-    records += [peak(SEQUENCES, ticks)]
-    return [*records, on_spark(SEQUENCES, ticks), wide_ticks(SEQUENCES, ticks)]
-
-
-def main() -> None:
-    """Print one line for each measurement."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=0.01)
-    parser.add_argument("--peak")
-    parser.add_argument("--sequences", type=int, default=SEQUENCES)
-    given = parser.parse_args()
-    if given.peak:
-        _peak_here(given.peak, given.sequences)
-        return
-    for record in run(given.scale):
-        print(record, flush=True)
+def run(scale: float = 1.0) -> list[Record]:
+    """All of it, at a part of the full number of ticks; of very small parts without Spark, and of fewer sequences."""
+    sequences = SEQUENCES if scale >= SPARK_FROM else 1000
+    ticks = sized(TICKS, scale, 20)
+    grown = [compare(sequences, part) for part in sorted({max(20, ticks // 100), max(20, ticks // 10), ticks})]
+    records = [in_memory(sequences, ticks), *grown]
+    records += [point("duckdb release", "rows", r["rows"], r["seconds"]) for r in grown]
+    records += [
+        peak(sequences // 10, max(10, ticks // 10 * factor))
+        for factor in ((1, 10, 100) if scale >= SPARK_FROM else (1,))
+    ]
+    records += [peak(sequences, ticks), wide_ticks(sequences, ticks)]
+    return [*records, on_spark(sequences, max(20, ticks // 10))] if scale >= SPARK_FROM else records
 
 
 if __name__ == "__main__":
-    main()
+    _peak_here(sys.argv[1], int(sys.argv[2]))

@@ -16,6 +16,14 @@ MOVES = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]]
 ALIKE = np.array([0.0, 0.5, 2.0])
 OWN = ALIKE * np.arange(1, 8)[:, None]
 TICKS = 30
+#: A session for tables of a few hundred rows: no compiling of what runs once, few tasks.
+SPARK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 def chain(values: np.ndarray = ALIKE, names: tuple[str, ...] = NAMES) -> CoupledChain:

@@ -23,8 +23,7 @@ from csdp.noise.indexed import TOGETHER
 from csdp.publisher import Release
 from csdp.tables import EngineSource, open_table, pair_counts
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tables import ALIKE, NAMES, chain, rows, states, write  # isort: skip
+from tables.tables import ALIKE, NAMES, chain, rows, states, write  # isort: skip
 
 
 class TestIndexedNoise:

@@ -17,7 +17,7 @@ from csdp.errors import InputError
 from csdp.leakage.part import Part, Value
 from csdp.leakage.result import Leakage
 from csdp.leakage.rounding import round_up
-from csdp.leakage.spread import over_parts
+from csdp.leakage.spread import Spread, over_parts
 from csdp.queries import FoldQuery, Query
 
 Floats = npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ def leakage(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
-    workers: int = 1,
+    workers: int | Spread = 1,
     progress: Progress | None = None,
 ) -> Leakage:
     """How much `query(aged snapshot) + Laplace(Delta_f / epsilon_c)` tells about anyone's present state.
@@ -76,7 +76,7 @@ def leakage(
     `bound="auto"` takes the sharpest sound bound that fits, component by component. Over a Family, and over that
     of a fitted chain: the largest (`point` is that of the first member, the point estimate).
     `workers`: processes over which components are spread; the answer is the same (a script that asks for more than one
-    keeps its work below `if __name__ == "__main__"`, as for every process pool).
+    keeps its work below `if __name__ == "__main__"`, as for every process pool), or `csdp.tables.SparkWorkers`.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -178,7 +178,7 @@ class Setting:
     def _several(self) -> bool:
         return len(self.parts[0].members) < self.model.sequences
 
-    def answer(self, bound: str, *, workers: int = 1) -> Leakage:
+    def answer(self, bound: str, *, workers: int | Spread = 1) -> Leakage:
         """The leakage by one bound: the largest over the components."""
         values: list[Value] = over_parts(self, "value", bound, workers=workers)
         worst = max(range(len(values)), key=lambda i: values[i].epsilon)

@@ -14,7 +14,7 @@ from csdp.chain import Family, Model, certified_model
 from csdp.errors import InputError
 from csdp.leakage.front import BOUNDS, UNSOUND, Setting
 from csdp.leakage.rounding import round_up, shown
-from csdp.leakage.spread import over_parts
+from csdp.leakage.spread import Spread, over_parts
 from csdp.queries import Query
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def leakage_summary(
     bound: str = "auto",
     adversary: Adversary = "informed",
     worst: int = 10,
-    workers: int = 1,
+    workers: int | Spread = 1,
     progress: Progress | None = None,
 ) -> LeakageSummary:
     """The leakage of each sequence by itself: quantiles over the sequences and the `worst` ones by name.
@@ -137,7 +137,7 @@ class _Kind:
     count: int
 
 
-def _by_kind(setting: Setting, bound: str, workers: int) -> list[_Kind]:
+def _by_kind(setting: Setting, bound: str, workers: int | Spread) -> list[_Kind]:
     answers = over_parts(setting, "by_sequence", bound, workers=workers)
     return [
         _Kind(member, float(value), used, part.copies)

@@ -2,5 +2,16 @@
 
 from csdp.tables.doors import ENGINES, open_table, pair_counts
 from csdp.tables.engine import Engine, EngineSource
+from csdp.tables.streaming import Taken, publish_stream
+from csdp.tables.workers import SparkWorkers
 
-__all__ = ["ENGINES", "Engine", "EngineSource", "open_table", "pair_counts"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "EngineSource",
+    "SparkWorkers",
+    "Taken",
+    "open_table",
+    "pair_counts",
+    "publish_stream",
+]

@@ -18,7 +18,23 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 
-class Engine(Protocol):
+class Answering(Protocol):
+    """The part of an engine that a publisher needs."""
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a table that is not one of the plan's chain."""
+
+    def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
+        """(tick, staleness, reason why not, or empty) in order of ticks, from which readings are missing alone."""
+
+    def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
+        """The query on the aged snapshots of some ticks (ticks, d), exact, on the plan's lattice."""
+
+    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+        """Answers of an identity query with noise drawn where the rows are, from the key of each tick (ticks, s)."""
+
+
+class Engine(Answering, Protocol):
     """One table of readings, and what the pipeline needs of it; answers of all engines are equal to the last bit.
 
     A table holds a chain's readings: known sequences, declared values, one reading each at a time on a regular grid.
@@ -36,18 +52,6 @@ class Engine(Protocol):
     @property
     def step(self) -> int:
         """Time from one tick to the next."""
-
-    def check(self, plan: Plan) -> None:
-        """Refuse a table that is not one of the plan's chain."""
-
-    def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
-        """(tick, staleness, reason why not, or empty) in order of ticks, from which readings are missing alone."""
-
-    def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
-        """The query on the aged snapshots of some ticks (ticks, d), exact, on the plan's lattice."""
-
-    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
-        """Answers of an identity query with noise drawn where the rows are, from the key of each tick (ticks, s)."""
 
     def pair_counts(self, edges: npt.ArrayLike) -> Counts:
         """Counts (edges, m, m) for pairs (target, source): ticks with the source in a and the target next in b."""
@@ -73,14 +77,17 @@ class EngineSource:
     drawn where the rows are.
     """
 
-    def __init__(self, engine: Engine, plan: Plan) -> None:
+    def __init__(self, engine: Answering, plan: Plan, *, ticks: range | None = None) -> None:
         plan.check_exact()
         engine.check(plan)
         self._engine = engine
+        self._ticks = ticks  # only these are offered; the others are there for the ages
 
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
-        yield from self._engine.availability(plan)
+        for tick, stale, reason in self._engine.availability(plan):
+            if self._ticks is None or tick in self._ticks:
+                yield tick, stale, reason
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""

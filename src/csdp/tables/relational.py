@@ -13,6 +13,7 @@ from csdp import fran
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
 from csdp.queries import FoldQuery
+from csdp.segments import PerGroup
 from csdp.tables import gaps, sql
 from csdp.tables.engine import checked_edges
 from csdp.tables.memory import counted
@@ -36,10 +37,11 @@ class RowBackend(Backend, Protocol):
 
 
 class RelationalEngine:
-    """One table under one chain's domain, read through SQL."""
+    """One table under one chain's domain, read through SQL. `once`: it is known that no reading is repeated."""
 
-    def __init__(self, backend: RowBackend, domain: Domain, *, step: int | None) -> None:
+    def __init__(self, backend: RowBackend, domain: Domain, *, step: int | None, once: bool = False) -> None:
         self._backend = backend
+        self._once = once
         self._domain = domain
         self._step = step
         self._survey: tuple[object, Survey] | None = None
@@ -79,7 +81,7 @@ class RelationalEngine:
         key = _kind(plan)
         if self._survey is None or (self._survey[0] != key and plan is not None):
             found = survey(self._backend, self._domain, plan, step=self._step)
-            if self._survey is None:
+            if self._survey is None and not self._once:
                 gaps.check_repeated(self._backend, self._domain, found)
             self._survey, self._stale, self._filled = (key, found), None, None
         return self._survey[1]
@@ -104,7 +106,7 @@ class RelationalEngine:
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice."""
         query = plan.query
-        if not isinstance(query, FoldQuery) or query.name == "identity":
+        if not isinstance(query, FoldQuery) or query.name == "identity" or isinstance(query, PerGroup):
             return self._from_snapshots(plan, ticks)
         counts, folds = self._cells(plan, ticks)
         if folds is not None:
@@ -174,7 +176,7 @@ class RelationalEngine:
         gaps.put_clock(self._backend, found, "clock", (found.at >= low) & (found.at <= high))
         slices = self._slices(plan, found, "clock")
         wanted = ", ".join(str(int(tick)) for tick in ticks)
-        part = f", {sql.part(plan)} AS part" if isinstance(plan.query, FoldQuery) else ""
+        part = f", {sql.part(plan)} AS part" if plan.query.name == "identity" else ""
         return (
             f"SELECT CAST(slice + age AS BIGINT) AS tick, idx, st{part} FROM ({slices}) s "
             f"WHERE slice + age IN ({wanted})"

@@ -55,7 +55,7 @@ class SparkEngine(RelationalEngine):
         self._stack = ExitStack()
         try:
             running = session if session is not None else self._stack.enter_context(spark_session(master))
-            backend = _Spark(running)
+            backend = SparkBackend(running)
             backend.layout = backend.lay_out(Path(path), found, names)
         except BaseException:
             self._stack.close()
@@ -107,7 +107,7 @@ def spark_session(master: str | None = None, *, more: Mapping[str, str] | None =
         for name, value in settings.items():
             builder = builder.config(name, value)
         try:
-            with _quiet():
+            with quiet():
                 session = builder.getOrCreate()
         except Exception as error:
             raise InputError(
@@ -135,7 +135,7 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Spark warns of versions of pandas; no pandas is used here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -143,7 +143,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-class _Spark:
+class SparkBackend:
     """A session as a backend."""
 
     layout: Layout
@@ -160,11 +160,16 @@ class _Spark:
         from pyspark.errors import PySparkException
 
         try:
-            with _quiet():
+            with quiet():
                 yield
         except (PySparkException, Py4JError) as error:
             condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
             raise InputError(f"{label}: Spark cannot read it as a table of readings ({condition})") from None
+
+    def view(self, name: str, path: str) -> None:
+        """Make Parquet files known under a name."""
+        with self._told(name):
+            self._session.read.parquet(path).createOrReplaceTempView(name)
 
     def run(self, query: str) -> Any:
         """The result as an Arrow table."""

@@ -1,0 +1,52 @@
+"""The bench at its smallest size: every section runs once, in one command, and leaves a table, JSON and a figure."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.__main__ import SECTIONS, main
+from bench.record import compared, sized, table
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_section_at_the_smallest_size(tmp_path):
+    """Peers are left out: their environments are made from the network."""
+    command = [sys.executable, "-m", "bench", "--scale", "0.0001", "--out", str(tmp_path)]
+    environment = os.environ | {"CSDP_BENCH_NO_PEERS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "all.json").read_text())["found"]
+    assert tuple(found) == SECTIONS
+    for section, records in found.items():
+        assert records == json.loads((tmp_path / f"{section}.json").read_text())
+        ratios = [record["ratio"] for record in records if "ratio" in record]
+        assert ratios, section
+        assert all(0 < ratio < math.inf for ratio in ratios)
+        assert f"\n{section} " in done.stdout
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("given", [["bread"], ["--scale", "0"], ["--scale", "2"]])
+def test_bad_arguments(given, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 2
+    assert "given" in capsys.readouterr().err
+
+
+def test_the_table_tells_whether_a_target_is_kept():
+    found = {
+        "a": [compared("one", "limit", 3.0, 1.0, target=2.0), compared("two", "limit", 1.0, 1.0, target=2.0)],
+        "b": [{"case": "no ratio", "seconds": 1.0}],
+    }
+    lines = table(found).splitlines()
+    assert [line.split() for line in lines[1:]] == [["a", "one", "limit", "3", "2", "NO"],
+                                                    ["a", "two", "limit", "1", "2", "yes"]]  # fmt: skip
+    assert (sized(1000, 0.01, 50), sized(1000, 0.5, 50), sized(1000, 3.0, 50)) == (50, 500, 1000)
