@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.figure import draw
 from bench.record import Record, table
 
-SECTIONS = ("leakage", "certificates", "noise", "means", "fran", "ledger", "fit", "tables")
+SECTIONS = ("leakage", "certificates", "noise", "means", "fran", "ledger", "fit", "tables", "service")
 
 
 def measured(sections: list[str], scale: float, out: Path) -> dict[str, list[Record]]:

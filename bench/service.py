@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from bench.record import Record
+from bench.record import Record, compared
 from csdp import CoupledChain
 from csdp.chain.files import save_model
 from csdp.service.keys import Keys, new_key
@@ -160,6 +160,8 @@ def beside_listeners(seconds):
             counts[clients][1] += took
         for clients, took in found.items():
             yield measured("one snapshot a request", 100, *counts[clients], took, listeners=clients)
+        halves = [statistics.median(found[clients]) for clients in (50, 0)]
+        yield compared("a snapshot beside 50 listeners", "the writer alone, median", *halves)
 
 
 def soak(seconds):

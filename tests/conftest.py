@@ -18,6 +18,7 @@ ALLOWED_SKIPS = (
 TOGETHER = {"parking_demo": "demo", "spark": "spark", "ward": "dashboard"}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """What shares the demonstration, a Spark session or a server runs in one process, so that each is made once."""
     for item in items:

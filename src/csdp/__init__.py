@@ -138,7 +138,7 @@ _LATER = {
 
 
 #: Rooms that are used by their own name, `csdp.rivals.names()`, and load then.
-_ROOMS = ("neighbours", "rivals")
+_ROOMS = ("datasets", "neighbours", "rivals", "stream", "tables")
 
 
 def __getattr__(name: str) -> Any:
