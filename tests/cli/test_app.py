@@ -184,6 +184,7 @@ class TestRealProcess:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
         assert done.stdout.strip() == "[]"
 
+    @pytest.mark.slow  # tests/report and the browser look at one demonstration that is made once
     def test_demo(self, tmp_path):
         done = process("demo", "--out", tmp_path / "out")
         assert done.returncode == 0, done.stderr
