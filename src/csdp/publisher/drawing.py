@@ -29,16 +29,16 @@ def drawn(plan: Plan, source: AgedSource, granted: Mapping[int, int], randomness
         keys = {tick: randomness.key() for tick in granted}
         noised = source.noised(plan, keys)
         return [
-            fran.finished(plan, row, stale, epsilon_c=_level(plan, tick), unsafe=randomness.unsafe)
+            fran.finished(plan, row, stale, epsilon_c=scheduled_level(plan, tick), unsafe=randomness.unsafe)
             for (tick, stale), row in zip(granted.items(), noised, strict=True)
         ]
     exact = source.answers(plan, list(granted))
     return [
-        fran.noisy(plan, answer, stale, randomness, epsilon_c=_level(plan, tick))
+        fran.noisy(plan, answer, stale, randomness, epsilon_c=scheduled_level(plan, tick))
         for (tick, stale), answer in zip(granted.items(), exact, strict=True)
     ]
 
 
-def _level(plan: Plan, tick: int) -> float | None:
+def scheduled_level(plan: Plan, tick: int) -> float | None:
     """The noise level of a tick, where the plan has a schedule."""
     return None if plan.schedule is None else plan.level(tick)

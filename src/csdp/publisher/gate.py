@@ -26,7 +26,7 @@ from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.change import Carried, carried
-from csdp.publisher.drawing import chunk_size, drawn
+from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
 from csdp.publisher.exposure import RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
 from csdp.publisher.refusal import LIMITED, explained
@@ -154,7 +154,7 @@ class Publisher:
             return granted
         if isinstance(granted, Published):
             return Release.of(granted)
-        output = fran.release(self._fran, self._randomness, epsilon_c=self._level(tick))
+        output = fran.release(self._fran, self._randomness, epsilon_c=scheduled_level(self.plan, tick))
         assert output is not None
         return Release.of(self._ledger.commit(granted, self._output(granted, output)))
 
@@ -229,13 +229,9 @@ class Publisher:
         if refusal is not None:
             raise refusal
 
-    def _level(self, tick: int) -> float | None:
-        """The noise level of a tick, where the plan has a schedule."""
-        return None if self.plan.schedule is None else self.plan.level(tick)
-
     def _quiet(self, tick: int) -> str:
         """Why the schedule publishes nothing at a tick, or nothing."""
-        return "" if self._level(tick) != 0.0 else "the plan's schedule publishes nothing at this tick"
+        return "" if scheduled_level(self.plan, tick) != 0.0 else "the plan's schedule publishes nothing at this tick"
 
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
         plan = self.plan
@@ -287,7 +283,7 @@ class Publisher:
         """The admissibility rule; runs inside the ledger's transaction."""
         stale = int(request.detail)
         state = self.accountant.start() if last is None else self.accountant.restore(last["accountant"])
-        level = self._level(request.tick)
+        level = scheduled_level(self.plan, request.tick)
         fresh = self.accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
         kept = {"releases": 0, "stale": 0, "cost": 0.0} if last is None else last
         kept = {**kept, "releases": int(kept["releases"]) + 1, "stale": max(stale, int(kept["stale"]))}

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.aging import Adversary
 from csdp.chain import Model
 from csdp.errors import InputError
-from csdp.noise import Randomness
 from csdp.queries import Query
-from csdp.rivals.protocol import Errors, Floats, Ints, Quantity, Trace, checked, one_target, positive, snapshots, whole
-from csdp.rivals.streams import Source, Stream, simulated_errors
-
-_NOT_COMPUTED = (
-    "not computed: groups depend on hidden noise and on the whole past, and its guarantee says nothing about what "
-    "correlations give away"
-)
+from csdp.rivals.protocol import Floats, Ints, Trace, checked, one_target, positive, snapshots
+from csdp.rivals.streams import Source, Stream, StreamRelease
 
 
 @dataclass(frozen=True, eq=False)
-class PegasusRelease:
-    """A calibrated PeGaSus: noise on every answer, groups of ticks that deviate little, the median of a group."""
+class PegasusRelease(StreamRelease):
+    """A calibrated PeGaSus: noise on every answer, groups of ticks that deviate little, the median of a group.
+
+    Of its trace, `noisy` and `exact` are what the perturber makes and gets.
+    """
+
+    not_computed: ClassVar[str] = (
+        "not computed: groups depend on hidden noise and on the whole past, and its guarantee says nothing about what "
+        "correlations give away"
+    )
 
     rival: str
     guarantee: str
@@ -34,14 +33,6 @@ class PegasusRelease:
     epsilon: float
     scales: tuple[float, ...]  #: of the perturber, of the grouper's threshold, of its deviations
     share: float
-
-    @cached_property
-    def _stream(self) -> Stream:
-        return Stream(self.chain, self.query)
-
-    def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
-        """Run it; `noisy` and `exact` are what the perturber makes and gets."""
-        return self._run(np.asarray(states), randomness)
 
     def _run(self, states: Ints, source: Source) -> Trace:
         stream = self._stream
@@ -60,23 +51,6 @@ class PegasusRelease:
                 start, closed = t, True  # the group ends before this tick, which is a closed group of its own
             values[t] = np.median(noisy[start : t + 1], axis=0)
         return Trace(values, noisy, answers, np.full(noisy.shape, self.scales[0]))
-
-    def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
-        """Outputs (T, d), for study only."""
-        return self.trace(states, randomness).values
-
-    def leakage(self, adversary: Adversary = "informed") -> Quantity:
-        """Not known: see the reason."""
-        return Quantity(None, _NOT_COMPUTED)
-
-    def lifetime(self, releases: int) -> Quantity:
-        """Not known: see the reason."""
-        whole("releases", releases)
-        return Quantity(None, _NOT_COMPUTED)
-
-    def errors(self) -> Errors:
-        """Simulated."""
-        return simulated_errors(self._stream, self._run)
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data."""

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from csdp import fran
+from csdp.aging import Adversary
 from csdp.chain import Model
 from csdp.noise import Randomness, lattice_step, two_sided_geometric
 from csdp.plan import Plan
 from csdp.queries import Query
-from csdp.rivals.protocol import Errors, Floats, Ints, Trace, snapshots
+from csdp.rivals.protocol import Errors, Floats, Ints, Quantity, Trace, snapshots, whole
 from csdp.utility import moments
 
 #: Ticks of the simulation behind the error of a stream rival, and the ticks before them that are left out.
@@ -84,3 +87,39 @@ def simulated_errors(stream: Stream, run: Callable[[Ints, Source], Trace]) -> Er
 @lru_cache(maxsize=4)
 def _path(chain: Model) -> Ints:
     return chain.simulate(SIMULATED_TICKS + WARM_UP, seed=0).astype(np.intp)
+
+
+class StreamRelease:
+    """Shared by the calibrated streams whose leakage is not known: release, errors by simulation, and the reason."""
+
+    chain: Model
+    query: Query
+    not_computed: ClassVar[str]
+
+    @cached_property
+    def _stream(self) -> Stream:
+        return Stream(self.chain, self.query)
+
+    def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
+        """Run it on the noise that releases draw."""
+        return self._run(np.asarray(states), randomness)
+
+    def _run(self, states: Ints, source: Source) -> Trace:
+        raise NotImplementedError  # each stream has its own
+
+    def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
+        """Outputs (T, d), for study only."""
+        return self.trace(states, randomness).values
+
+    def leakage(self, adversary: Adversary = "informed") -> Quantity:
+        """Not known: see the reason."""
+        return Quantity(None, self.not_computed)
+
+    def lifetime(self, releases: int) -> Quantity:
+        """Not known: see the reason."""
+        whole("releases", releases)
+        return Quantity(None, self.not_computed)
+
+    def errors(self) -> Errors:
+        """Simulated."""
+        return simulated_errors(self._stream, self._run)

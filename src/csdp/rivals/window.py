@@ -5,31 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.aging import Adversary
 from csdp.chain import Model
 from csdp.errors import InputError
-from csdp.noise import Randomness
 from csdp.queries import Query
-from csdp.rivals.protocol import Errors, Floats, Ints, Quantity, Trace, checked, one_target, positive, snapshots, whole
-from csdp.rivals.streams import Source, Stream, simulated_errors
+from csdp.rivals.protocol import Floats, Ints, Trace, checked, one_target, positive, snapshots, whole
+from csdp.rivals.streams import Source, Stream, StreamRelease
 
 Scheme = Literal["distribution", "absorption"]
 
-_NOT_COMPUTED = (
-    "not computed: whether a tick is published depends on hidden noise and on earlier outputs, and its guarantee says "
-    "nothing about what correlations give away"
-)
-
 
 @dataclass(frozen=True, eq=False)
-class WindowRelease:
-    """A calibrated w-event stream: publish anew where the answer has moved enough, else repeat the last output."""
+class WindowRelease(StreamRelease):
+    """A calibrated w-event stream: publish anew where the answer has moved enough, else repeat the last output.
+
+    Of its trace, `noisy`, `exact` and `scales` are of the ticks that were published anew.
+    """
+
+    not_computed: ClassVar[str] = (
+        "not computed: whether a tick is published depends on hidden noise and on earlier outputs, and its guarantee "
+        "says nothing about what correlations give away"
+    )
 
     rival: str
     guarantee: str
@@ -39,14 +38,6 @@ class WindowRelease:
     scales: tuple[float, ...]  #: of the dissimilarity, and of a publication with the whole window's budget
     window: int
     scheme: Scheme
-
-    @cached_property
-    def _stream(self) -> Stream:
-        return Stream(self.chain, self.query)
-
-    def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
-        """Run it; `noisy`, `exact` and `scales` are of the ticks that were published anew."""
-        return self._run(np.asarray(states), randomness)
 
     def _run(self, states: Ints, source: Source) -> Trace:
         answers = self._stream.answers(snapshots(states, self.chain))
@@ -68,23 +59,6 @@ class WindowRelease:
             values[t] = last
         noisy, exact, scales = (np.array([p[k] for p in published]).reshape(-1, d) for k in range(3))
         return Trace(values, noisy, exact, scales)
-
-    def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
-        """Outputs (T, d), for study only."""
-        return self.trace(states, randomness).values
-
-    def leakage(self, adversary: Adversary = "informed") -> Quantity:
-        """Not known: see the reason."""
-        return Quantity(None, _NOT_COMPUTED)
-
-    def lifetime(self, releases: int) -> Quantity:
-        """Not known: see the reason."""
-        whole("releases", releases)
-        return Quantity(None, _NOT_COMPUTED)
-
-    def errors(self) -> Errors:
-        """Simulated."""
-        return simulated_errors(self._stream, self._run)
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data."""

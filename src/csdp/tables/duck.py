@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError, TooLargeError
-from csdp.publisher import Release
 from csdp.tables.draws import RowNoise
 from csdp.tables.layout import Found, cell_values, look
 from csdp.tables.relational import RelationalEngine
 from csdp.tables.sql import Domain, Layout
-from csdp.tables.writing import write_long
 
 if TYPE_CHECKING:
     import duckdb
@@ -64,21 +61,9 @@ class DuckDBEngine(RelationalEngine):
         domain = Domain(tuple(names), cell_values(found, values), outside == "clamp")
         super().__init__(self._backend, domain, step=step)
 
-    def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
-        """Write releases as a long Parquet table, one row per tick and output."""
-        write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
-
     def close(self) -> None:
         """Close the database and remove its folder."""
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _DuckDB:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,7 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
+from csdp.publisher import Release
 from csdp.queries import FoldQuery
 from csdp.segments import PerGroup
 from csdp.tables import gaps, sql
@@ -19,6 +22,7 @@ from csdp.tables.engine import checked_edges
 from csdp.tables.memory import counted
 from csdp.tables.sql import Domain
 from csdp.tables.survey import Backend, Survey, dimensions, folded, survey
+from csdp.tables.writing import write_long
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -47,6 +51,21 @@ class RelationalEngine:
         self._survey: tuple[object, Survey] | None = None
         self._stale: tuple[object, dict[int, Ints]] | None = None
         self._filled: tuple[object, Ints, Ints | None] | None = None
+
+    def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
+        """Write releases as a long Parquet table, one row per tick and output; by the process that committed them."""
+        write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
+
+    def close(self) -> None:
+        """Let go of what the engine itself opened: nothing here."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     # ---- what was found ----------------------------------------------------------------------------------------------
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.publisher import Release
 from csdp.tables.draws import RowNoise
 from csdp.tables.java import java_home
 from csdp.tables.layout import Found, cell_values, look
 from csdp.tables.relational import RelationalEngine
 from csdp.tables.sql import Domain, Layout
-from csdp.tables.writing import write_long
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,21 +60,9 @@ class SparkEngine(RelationalEngine):
         domain = Domain(tuple(names), cell_values(found, values), outside == "clamp")
         super().__init__(backend, domain, step=step)
 
-    def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
-        """Write releases as a long Parquet table, one row per tick and output; by the driver, which committed them."""
-        write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
-
     def close(self) -> None:
         """Stop the session if this engine started it."""
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextmanager
