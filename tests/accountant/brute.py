@@ -1,7 +1,7 @@
 """Brute force over all output histories, for any adversary, any ages per release, gaps and several queries at once.
 
 Independent of the library. Every path of the chain is enumerated; the worst output of each release lies on the product
-of the sets of values of its coordinates (theory section 3, applied to one release with the others fixed).
+of the sets of values of its coordinates (as `oracle.worst_output` does, applied to one release with the others fixed).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def history_leakage(
     adversary: str = "informed",
     initial: Array | None = None,
 ) -> float:
-    """Worst log ratio of the history given two values of one sequence at `moment`, for an adversary of section 2."""
+    """Worst log ratio of the history given two values of one sequence at `moment`, for one adversary."""
     told = joint(kernel, s, m, outputs, moment, initial)
     law = presence(kernel, s, m, outputs, moment, initial)
     snaps = snapshots(s, m)

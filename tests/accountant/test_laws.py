@@ -172,7 +172,7 @@ def test_leakage_grows_with_releases_towards_its_limit(system: System, wait: int
 @given(systems(adversaries=("informed", "uninformed", "any"), kinds=("smooth", "skewed", "zeros")), GAPS)
 @laws(60)
 def test_no_quiet_tick_passes_the_peak(system: System, gaps: list[int]) -> None:
-    """Aging may raise leakage (theory section 5.6), so a ceiling must be held against the peak."""
+    """Aging may raise leakage between neighbours, so a ceiling must be held against the peak."""
     accountant = Accountant(system.plan())
     state = run(accountant, ticks_of(gaps))
     peak = accountant.peak(state)

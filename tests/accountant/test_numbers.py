@@ -1,4 +1,4 @@
-"""The numbers of theory sections 6 and 12, and the questions an accountant answers."""
+"""Known numbers of histories, and the questions an accountant answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_section_6_numbers_to_the_printed_digits(name: str) -> None:
+def test_numbers_to_the_printed_digits(name: str) -> None:
     coupling, transitions, age, epsilon_c, metric, scalar = CASES[name]
     accountant = Accountant(Plan(CoupledChain(coupling, transitions), Mean(), age, epsilon_c))
     count = len(metric)
@@ -128,7 +128,7 @@ def test_lifetime_of_a_skewed_and_of_a_deterministic_chain() -> None:
 @pytest.mark.parametrize("epsilon_c", [0.5, 1.0, 8.0])
 @pytest.mark.parametrize(("oldest", "gap"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
 def test_lifetime_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, gap: int, epsilon_c: float) -> None:
-    """Section 12: each output adds its full alpha, without L, at every slice from its oldest to its newest."""
+    """Each output adds its full alpha, without L, at every slice from its oldest to its newest."""
     kernel = joint_kernel(pair(0.75), SYMMETRIC)
     law = stationary(kernel)
     back = (law[:, None] * kernel).T / law[:, None]

@@ -19,8 +19,11 @@ from csdp.leakage.bounds import AgedPairs, log_mix
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-#: Relative slack for the rounding of kernels and of sums over them.
+#: Relative slack for the rounding of sums over kernels.
 SLACK = 1e-11
+_UNIT = float(np.finfo(np.float64).eps) / 2
+#: Steps over which it is looked for whether a chain forgets where it was.
+_LONGEST = 2**20
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Backward:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        law = model.stationary()
+        law, self._law_error = model.oldest_law()
         self.seen: Ints = np.flatnonzero(law > 0)
         self.law = law[self.seen]
         forward = model.kernel()[np.ix_(self.seen, self.seen)]
@@ -61,18 +64,30 @@ class Backward:
             self._powers[steps] = np.linalg.matrix_power(self._powers[1], steps)
         return np.asarray(self._powers[steps])
 
+    def relative(self, steps: int) -> float:
+        """Bound on the relative error of the entries of R^steps: of the law once, of a product at every step."""
+        return 2.0 * self._law_error + 4.0 * steps * (self.size + 8) * _UNIT
+
+    @cached_property
+    def settled(self) -> int:
+        """Steps after which nothing is left but rounding, so that more of them would only add to it."""
+        power, steps = self._powers[1], 1
+        while steps < _LONGEST and np.ptp(power, axis=0).max() > 1e-14:
+            power, steps = power @ power, 2 * steps
+        return steps
+
     def profile_table(self, steps: int) -> ProfileTable:
         """The profile of R^steps over all pairs of snapshots."""
         if steps not in self._tables:
             if len(self._tables) > 8:
                 self._tables.clear()
-            self._tables[steps] = ProfileTable(self.power(steps))
+            self._tables[steps] = ProfileTable(self.power(steps), relative=self.relative(steps))
         return self._tables[steps]
 
     @cached_property
     def forward_table(self) -> ProfileTable:
         """The profile of the forward kernel over all pairs of snapshots."""
-        return ProfileTable(self.forward)
+        return ProfileTable(self.forward, relative=self.relative(1))
 
     def present_rows(self, steps: int, adversary: Adversary) -> list[Rows]:
         """Laws of the snapshot `steps` ago given two presents that the adversary must not tell apart."""
@@ -82,9 +97,9 @@ class Backward:
 
 
 class ProfileTable:
-    """`L(alpha)` of a kernel, for every ordered pair of rows: sorted once, evaluated for any alpha."""
+    """`L(alpha)` of a kernel whose entries have a `relative` error: sorted once, evaluated for any alpha."""
 
-    def __init__(self, kernel: Floats) -> None:
+    def __init__(self, kernel: Floats, *, relative: float) -> None:
         n = kernel.shape[0]
         over, under = np.repeat(kernel, n, axis=0), np.tile(kernel, (n, 1))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -94,6 +109,7 @@ class ProfileTable:
             self._over = np.log(np.cumsum(np.take_along_axis(over, order, axis=1), axis=1))
             self._under = np.log(np.cumsum(np.take_along_axis(under, order, axis=1), axis=1))
         self._n = n
+        self._relative = relative
 
     def pairs(self, alpha: float) -> Floats:
         """L(alpha) of every ordered pair of rows, (n, n), rounded up."""
@@ -104,11 +120,18 @@ class ProfileTable:
                 value = np.nan_to_num(self._over - self._under, nan=0.0, posinf=np.inf).max(axis=1)
         else:
             value = (log_mix(self._over, alpha) - log_mix(self._under, alpha)).max(axis=1)
-        return np.asarray(np.minimum(value * (1 + SLACK) + 1e-14, alpha)).reshape(self._n, self._n)
+        # Both logarithms lie between -alpha and 0, and above -750, where floats end: that bounds their rounding.
+        upper = value * (1 + SLACK) + moved_by_rounding(self._relative, alpha) + 8.0 * _UNIT * min(alpha, 1500.0)
+        return np.asarray(np.minimum(upper, alpha)).reshape(self._n, self._n)
 
     def largest(self, alpha: float) -> float:
         """L(alpha) over all pairs."""
         return float(self.pairs(alpha).max())
+
+
+def moved_by_rounding(relative: float, alpha: float) -> float:
+    """How far a relative error of two laws moves ln of the ratio of their means of a g that varies by e^alpha."""
+    return 2.0 * relative * min(1.0, math.expm1(min(alpha, 1.0)))
 
 
 def answer_distances(answers: Sequence[Floats], rate: float) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.kernels import SLACK, Rows
+from csdp.accountant.kernels import SLACK, Rows, moved_by_rounding
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,7 +78,7 @@ class FlowSolver:
         flow = np.maximum(np.array(self._solver.getSolution().col_value)[: self._theta], 0.0)
         outflow = np.bincount(self._start, weights=flow, minlength=self._n)
         inflow = np.bincount(self._end, weights=self._gain * flow, minlength=self._n)
-        rounding = 1e-14 * (np.abs(target) + outflow + inflow)
+        rounding = max(1e-14, 4e-16 * self._n) * (np.abs(target) + outflow + inflow)
         numerator = target - outflow + inflow + rounding + error / size
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(q > 0, numerator / q, np.where(numerator > 0, np.inf, -np.inf))
@@ -87,15 +87,16 @@ class FlowSolver:
         return float(value) * (1 + SLACK)
 
 
-def step_back(metric: Floats, kernel: Floats, cap: Floats) -> Floats:
-    """b(x, x') one step later in time: the programme on the rows of the backward kernel, never above `cap`."""
+def step_back(metric: Floats, kernel: Floats, cap: Floats, *, relative: float) -> Floats:
+    """b(x, x') later in time: the programme on the rows of a kernel with a `relative` error, never above `cap`."""
     n = kernel.shape[0]
     if metric.max() <= 0:
         return np.zeros((n, n))
     solver = FlowSolver(metric)
+    rounding = moved_by_rounding(relative, float(metric.max()))
     out = np.zeros((n, n))
     for y, rows in _against_each(kernel):
-        out[:, y] = solver.bounds(rows)
+        out[:, y] = solver.bounds(rows) + rounding
     np.fill_diagonal(out, 0.0)
     return np.minimum(np.maximum(out, 0.0), cap)
 

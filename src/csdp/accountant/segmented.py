@@ -125,8 +125,12 @@ class SegmentUnit:
         return AgedPairs(self.model, ages=[1] * self.model.sequences, adversary=self.adversary)
 
     def peak(self, state: Floats, steps: int) -> float:
-        """The state falls towards the quiet one while nothing is published, so the present is the worst moment."""
-        return self.leakage(state, steps)[0]
+        """The largest leakage from now on: the state only falls towards the quiet one while nothing is published.
+
+        At the slice of a fresh release the known others are not charged yet; they are a step later.
+        """
+        now = self.leakage(state, steps)[0]
+        return max(now, self.leakage(state, 1)[0]) if steps == 0 else now
 
     def fading(self, state: Floats, steps: int) -> float:
         """What a state tells; never grows with `steps`."""

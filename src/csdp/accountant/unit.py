@@ -134,10 +134,15 @@ class Unit:
             return state * self._contraction(steps)
         if self.kind == "cap":
             return state
-        table = self.backward.profile_table(steps)
+        counted = min(steps, self.backward.settled)  # the largest entry never grows with more of them
+        table = self.backward.profile_table(counted)
         if self.kind == "scalar":
             return np.array([[table.largest(largest)]])
-        return step_back(state, self.backward.power(steps), table.pairs(largest))
+        if counted < steps:
+            return table.largest(largest) * (1.0 - np.eye(state.shape[0]))
+        return step_back(
+            state, self.backward.power(steps), table.pairs(largest), relative=self.backward.relative(steps)
+        )
 
     def _contraction(self, steps: int) -> float:
         """The all-pairs coefficient of one step, to the power; never above 1."""
@@ -180,7 +185,7 @@ class Unit:
     def peak(self, state: Floats, steps: int) -> float:
         """The largest leakage of the present from now on if nothing more is published.
 
-        Aging may raise what a metric state tells between neighbours (theory section 5.6). What the largest entry alone
+        Aging may raise what a metric state tells between neighbours (docs/errata.md). What the largest entry alone
         tells never grows with age, so the search ends where that falls below what was found.
         """
         worst = self.leakage(state, steps)[0]

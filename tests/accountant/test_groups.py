@@ -1,0 +1,61 @@
+"""One group of a segmented component: its charge, its worst moment, and what bounds it where the charge is endless."""
+
+import math
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain, segment
+from csdp.accountant import Accountant
+from csdp.accountant.segmented import SegmentUnit
+from csdp.plan import Plan
+
+
+def followers(weight: float, flip: float) -> CoupledChain:
+    """The first follows the second with some weight; the second goes its own way."""
+    return CoupledChain([[1 - weight, weight], [0, 1]], [[1 - flip, flip], [flip, 1 - flip]])
+
+
+def accountant(chain: CoupledChain, *, age: int, epsilon_c: float, **rest: object) -> Accountant:
+    return Accountant(Plan(chain, segment(chain, max_states=2).query(), age, epsilon_c, **rest), state="segmented")  # type: ignore[arg-type]
+
+
+def test_the_peak_of_fresh_data_is_a_tick_later() -> None:
+    """Known others are charged from the step after the release on, so the release itself is not the worst moment."""
+    found = accountant(followers(1e-4, 0.01), age=0, epsilon_c=0.1336778)
+    state = found.release(found.start(), 1)
+    told = [found.leakage(state, 1 + later).epsilon for later in range(4)]
+    assert told[1] > told[0] * 1.005
+    assert found.peak(state) == pytest.approx(max(told), rel=1e-12)
+
+
+@pytest.mark.parametrize("age", [0, 1, 3])
+@pytest.mark.parametrize("adversary", ["informed", "uninformed"])
+def test_no_later_moment_passes_the_peak(age: int, adversary: str) -> None:
+    draw = np.random.default_rng(7)
+    for _ in range(40):
+        chain = followers(10 ** draw.uniform(-4, -1), 10 ** draw.uniform(-4, -0.5))
+        found = accountant(chain, age=age, epsilon_c=draw.uniform(0.05, 3), adversary=adversary)
+        state = found.release(found.release(found.start(), 1), 3)
+        peak = found.peak(state)
+        for later in range(6):
+            assert found.leakage(state, 3 + later).epsilon <= peak * (1 + 1e-12)
+
+
+def test_an_endless_charge_leaves_the_bounds_of_the_whole() -> None:
+    """A state that only the outside makes possible tells which path it took; only what bounds the whole remains."""
+    own, copied, free = [[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.3, 0.7]]
+    chain = CoupledChain([[0.5, 0.5], [0, 1]], [[own, copied], [free, free]])
+    found = accountant(chain, age=2, epsilon_c=0.5)
+    (unit, _) = found.units
+    assert isinstance(unit, SegmentUnit)
+    assert math.isinf(float(unit.nothing().max()))
+    answer = found.leakage(found.release(found.start(), 1))
+    assert (answer.epsilon, answer.bound) == (pytest.approx(unit.cap(2)[0], rel=1e-12), unit.cap(2)[1])
+
+
+def test_lifetime_and_group_level_are_those_of_the_whole() -> None:
+    chain = followers(0.01, 0.2)
+    plan = Plan(chain, segment(chain, max_states=2).query(), 1, 0.5)
+    cut, whole = Accountant(plan, state="segmented"), Accountant(plan, state="scalar")
+    assert [cut.lifetime(n) for n in (1, 5, None)] == [whole.lifetime(n) for n in (1, 5, None)]
