@@ -82,13 +82,21 @@ def examined(where: str, sink: str, before: dict[int, tuple[float, ...]]) -> dic
     return published
 
 
+def size(sink: str) -> int:
+    return Path(sink).stat().st_size if Path(sink).exists() else 0
+
+
 def kills(where: str, sink: str, count: int, seed: int) -> None:
     rng = random.Random(seed)
     publish_on(where, sink, 3, batches=False)
     published = examined(where, sink, {})
     died = 0
     for number in range(count):
+        told_before = size(sink)
         victim = child(lambda batches=number % 3 == 0: publish_on(where, sink, 100_000, batches=batches))
+        # Every other one dies while it publishes, however slow the machine; the others at any moment.
+        while number % 2 and size(sink) == told_before:
+            time.sleep(0.001)
         time.sleep(rng.uniform(0.0, 0.3))
         os.kill(victim, signal.SIGKILL)
         _, status = os.waitpid(victim, 0)

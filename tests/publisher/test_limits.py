@@ -1,0 +1,181 @@
+"""What is refused: the budget, the other limits, and the tick from which it is granted again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain
+from csdp.accountant import Accountant
+from csdp.errors import BudgetExceeded, InputError
+from csdp.ledger import Ledger
+from csdp.panel import Panel
+from csdp.publisher import Release, Skipped
+
+from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, outputs, panel, plan, snapshot  # isort: skip
+
+
+def test_push_until_refused_and_again_from_the_tick_that_was_named(file: Path) -> None:
+    with opened(file) as publisher:
+        assert publisher.push(snapshot(0), time=0) == Skipped(0, "1 of 2 snapshots read so far")
+        values = [publisher.push(snapshot(t), time=t) for t in (1, 2, 3)]
+        assert [round(v.epsilon_s, 4) for v in values if isinstance(v, Release)] == [0.1966, 0.2695, 0.2956]
+        with pytest.raises(BudgetExceeded, match=r"above its limit 0\.3") as caught:
+            publisher.push(snapshot(4), time=4)
+        refused = caught.value
+        accountant = Accountant(plan())
+        three = accountant.release(accountant.release(accountant.release(accountant.start(), 1), 2), 3)
+        assert refused.limit_name == "budget"
+        assert refused.requested == pytest.approx(accountant.after(4).epsilon)
+        assert refused.spent == pytest.approx(accountant.leakage(three, 4).epsilon)
+        assert refused.remaining == pytest.approx(BUDGET - refused.spent)
+        assert refused.affordable_from == 5
+        assert "afforded from tick 5 on" in str(refused)
+        check(publisher._ledger)
+        for name, value in refused.fits.items():
+            better = plan(epsilon_c=value) if name == "epsilon_c" else plan(ages=value)
+            assert Accountant(better).limit().epsilon <= BUDGET
+        assert set(refused.fits) == {"epsilon_c", "age"}
+        assert isinstance(publisher.push(snapshot(5), time=5), Release)
+        check(publisher._ledger)
+
+
+@pytest.mark.parametrize(("ages", "epsilon_c"), [(1, 0.5), (2, 2.0), ((1, 2), 0.5)])
+def test_affordable_from_is_the_first_tick_that_is_admitted(file: Path, ages: object, epsilon_c: float) -> None:
+    chosen = plan(PAIR, ages, epsilon_c)
+    one = Accountant(chosen).after(1, state="metric").epsilon
+    budget = one + 0.05 * (Accountant(chosen).limit().epsilon - one)
+    with opened(file, plan=chosen, budget=budget) as publisher:
+        with pytest.raises(BudgetExceeded) as caught:
+            publisher.publish(panel(30, sequences=2))
+        error, last = caught.value, charged_ticks(publisher._ledger)[-1]
+        assert error.affordable_from is not None
+        assert error.affordable_from > last + 1
+    accountant = Accountant(chosen)
+    with Ledger.open(file) as ledger:
+        state = accountant.restore(ledger.summary(NAME).state["accountant"])
+    assert accountant.peak(accountant.release(state, error.affordable_from)) <= budget
+    assert accountant.peak(accountant.release(state, error.affordable_from - 1)) > budget
+
+
+def test_what_can_never_be_afforded_says_so(file: Path) -> None:
+    with opened(file, budget=0.01) as publisher:
+        publisher.push([0], time=0)
+        with pytest.raises(BudgetExceeded) as caught:
+            publisher.push([1], time=1)
+        assert caught.value.affordable_from is None
+        assert caught.value.spent < 1e-12
+        assert caught.value.fits["epsilon_c"] < 0.5
+        assert publisher.summary()["published"] == 0
+
+
+def test_skipping_keeps_going_and_the_leakage_recovers(file: Path) -> None:
+    with opened(file, on_refusal="skip") as publisher:
+        batch = publisher.publish(panel(40))
+        published = check(publisher._ledger)
+        assert len(batch) == len(published) > 15
+        refused = [s for s in batch.skipped if "above its limit" in s.reason]
+        assert len(refused) + len(batch) == 39
+        assert publisher.summary()["refused"] == len(refused)
+
+
+def test_a_batch_is_released_up_to_the_refusal(file: Path) -> None:
+    with opened(file) as publisher:
+        with pytest.raises(BudgetExceeded):
+            publisher.publish(panel(10))
+        assert sorted(outputs(publisher._ledger)) == charged_ticks(publisher._ledger) == [1, 2, 3]
+        with pytest.raises(BudgetExceeded):
+            publisher.publish(panel(10))
+        assert sorted(outputs(publisher._ledger)) == charged_ticks(publisher._ledger) == [1, 2, 3]
+        check(publisher._ledger)
+
+
+def test_a_refusal_on_record_loses_nothing_that_is_granted_after_it(file: Path) -> None:
+    with opened(file, on_refusal="skip") as publisher:
+        publisher.publish(panel(7))
+        done = charged_ticks(publisher._ledger)
+        assert 4 not in done
+        assert max(done) > 4
+    with opened(file) as publisher:
+        with pytest.raises(BudgetExceeded):
+            publisher.publish(panel(12))
+        assert publisher.summary()["lost"] == 0
+        check(publisher._ledger)
+
+
+@pytest.mark.parametrize("mode", ["push", "batch"])
+def test_push_and_batch_are_charged_alike(file: Path, tmp_path: Path, mode: str) -> None:
+    rows = np.array([snapshot(t, 2) for t in range(25)])
+    rows[5, 0] = rows[6, 0] = rows[11, 1] = rows[18] = -1
+    chosen = plan(PAIR, (1, 2), stale_limit=1)
+    with opened(file, plan=chosen, budget=0.4, on_refusal="skip") as publisher:
+        if mode == "batch":
+            publisher.publish(Panel.from_states(rows))
+        else:
+            for t, row in enumerate(rows):
+                publisher.push(row, time=t)
+        found = [(e.tick, json.loads(e.payload)) for e in publisher._ledger.entries(NAME, kind="reserve")]
+        stale = {one.tick: one.output["stale"] for one in publisher._ledger.published(NAME)}
+    with opened(tmp_path / "other.db", plan=chosen, budget=0.4, on_refusal="skip") as other:
+        other.publish(Panel.from_states(rows))
+        again = [(e.tick, json.loads(e.payload)) for e in other._ledger.entries(NAME, kind="reserve")]
+    assert found == again
+    assert set(stale.values()) == {0, 1}
+    accountant, state = Accountant(chosen), Accountant(chosen).start()
+    for tick, payload in found:
+        state = accountant.release(state, tick, stale=stale[tick] > 0)
+        assert payload["charge"]["present"] == pytest.approx(accountant.leakage(state).epsilon, rel=1e-9)
+
+
+def test_a_quiet_tick_cannot_pass_the_budget_either(file: Path) -> None:
+    """The tick after this release leaks 6.6 of the present, the release itself only 4."""
+    slow = CoupledChain([[0.4, 0.6], [0.6, 0.4]], [[0.999, 0.001], [0.0001, 0.9999]])
+    with opened(file, plan=plan(slow, 0, 4.0), budget=5.0) as publisher:
+        with pytest.raises(BudgetExceeded) as caught:
+            publisher.push([0, 1], time=3)
+        assert caught.value.requested > 6.5
+        assert charged_ticks(publisher._ledger) == []
+
+
+def test_event_limit(file: Path) -> None:
+    with opened(file, budget=None, event_limit=0.5, plan=plan(stale_limit=2)) as publisher:
+        for t in range(4):
+            publisher.push(snapshot(t), time=t)
+        assert publisher.remaining() == {"event_limit": pytest.approx(0.0, abs=1e-12)}
+        publisher.push([-1], time=4)
+        with pytest.raises(BudgetExceeded) as caught:
+            publisher.push([-1], time=5)  # the reading of tick 3 would be published again
+        assert caught.value.limit_name == "event_limit"
+        assert caught.value.requested == pytest.approx(1.0)
+        assert caught.value.spent == pytest.approx(0.5)
+        assert publisher.summary()["event_level"] == pytest.approx(0.5)
+    with opened(file, dataset="other", budget=None, event_limit=0.4) as publisher:
+        publisher.push([0], time=0)
+        with pytest.raises(BudgetExceeded):
+            publisher.push([0], time=1)
+
+
+def test_lifetime_limit(file: Path) -> None:
+    accountant = Accountant(plan())
+    limit = accountant.lifetime(4) * (1 + 1e-9)
+    with opened(file, budget=None, lifetime_limit=limit) as publisher:
+        for t in range(5):
+            publisher.push(snapshot(t), time=t)
+        assert publisher.remaining()["lifetime_limit"] == pytest.approx(0.0, abs=1e-6)
+        with pytest.raises(BudgetExceeded) as caught:
+            publisher.push(snapshot(5), time=5)
+        assert caught.value.limit_name == "lifetime_limit"
+        assert caught.value.spent == pytest.approx(accountant.lifetime(4))
+        assert caught.value.requested == pytest.approx(accountant.lifetime(5))
+        assert publisher.summary()["lifetime"] == pytest.approx(accountant.lifetime(4))
+    with opened(file, dataset="for ever", budget=None, lifetime_limit=accountant.lifetime()) as publisher:
+        assert len(publisher.publish(panel(50))) == 49
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan")])
+def test_limits_are_positive_numbers(file: Path, bad: float) -> None:
+    with pytest.raises(InputError, match="budget"):
+        opened(file, budget=bad)
