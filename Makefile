@@ -9,13 +9,14 @@ CONSTRAINTS := constraints/dev.txt
 SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-jre-headless \
 	Rscript:r-base-core openssl:openssl
 
-.PHONY: help demo test test-all check system bench reproduce docs lock clean
+.PHONY: help demo test test-all check system bench mutants reproduce figures docs lock clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
 	$(BIN)/csdp demo --out demo-out
 
 test: check system $(VENV)/.installed ## the whole suite, the same as CI
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" --cov --cov-report=
+	$(BIN)/python tests/branches.py
 
 test-all: check system $(VENV)/.installed ## with the full-size sweeps
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -40,8 +41,14 @@ system: ## real servers and a browser for the tests, where they are missing and 
 reproduce: $(VENV)/.installed ## every figure and number of the paper, and what is true, into study-out/
 	$(BIN)/python -m study --out study-out
 
+mutants: $(VENV)/.mutants ## wrong programmes on purpose: does the suite notice? (about two hours)
+	$(BIN)/python tests/mutation.py
+
 bench: $(VENV)/.installed ## time and memory, each as a ratio to a peer measured in the same run
 	$(BIN)/python -m bench
+
+figures: $(VENV)/.installed ## the figures of the explanation, into docs/assets/
+	$(BIN)/python -m study.explain
 
 docs: $(VENV)/.docs ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -49,9 +56,9 @@ docs: $(VENV)/.docs ## the documentation site, into site/
 lock: ## resolve the newest versions again and write them down
 	rm -rf $(VENV)
 	$(MAKE) $(VENV)/bin/python
-	$(PIP) install -e ".[all]" --group dev --group docs
+	$(PIP) install -e ".[all]" --group dev --group docs --group mutants
 	$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(CONSTRAINTS)
-	touch $(VENV)/.installed $(VENV)/.docs
+	touch $(VENV)/.installed $(VENV)/.docs $(VENV)/.mutants
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -65,8 +72,12 @@ $(VENV)/.docs: $(VENV)/.installed
 	$(PIP) install -c $(CONSTRAINTS) --group docs
 	touch $@
 
+$(VENV)/.mutants: $(VENV)/.installed
+	$(PIP) install -c $(CONSTRAINTS) --group mutants
+	touch $@
+
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 clean: ## remove what was made here
-	rm -rf $(VENV) site demo-out study-out build dist
+	rm -rf $(VENV) site demo-out study-out build dist .coverage .mutants

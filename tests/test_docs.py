@@ -6,13 +6,16 @@ import doctest
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer.main
 from typer.testing import CliRunner
 
 import csdp
+from csdp.aging import Adversary
 from csdp.cli import app
+from csdp.leakage.front import Bound
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -74,6 +77,48 @@ def test_links_lead_somewhere():
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def slugs(page):
+    """The anchors of a page's headings, as the site makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in heads}
+
+
+def test_links_lead_to_headings():
+    found = 0
+    for page in PAGES:
+        for link, anchor in re.findall(r"\]\(([^)#]*)#([\w-]+)\)", page.read_text(encoding="utf-8")):
+            target = page.parent / link if link else page
+            assert anchor in slugs(target), f"{page.name}: {link}#{anchor}"
+            found += 1
+    assert found > 5
+
+
+def test_every_page_is_in_the_navigation_and_on_the_front_page():
+    navigation = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    there = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES}
+    assert navigation == there
+    front = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert there - {"index.md"} <= set(re.findall(r"\]\(([\w/-]+\.md)\)", front))
+
+
+def test_every_picture_is_shown_and_described():
+    shown = {}
+    for page in PAGES:
+        for words, name in re.findall(r"!\[([^\]]*)\]\(assets/([\w.-]+)\)", page.read_text(encoding="utf-8")):
+            shown[name] = words
+    assert set(shown) == {path.name for path in (ROOT / "docs" / "assets").iterdir()} - {"iframe-worker.js"}
+    assert all(len(words) > 40 for words in shown.values())
+
+
+def test_the_glossary_has_the_words_of_the_interface():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = {word.strip() for row in re.findall(r"^\| ([^|]+) \|", text, flags=re.MULTILINE) for word in row.split(",")}
+    assert {"present", "event", "group", "lifetime", "budget", "epsilon_c", "epsilon_s", "adversary", "stale"} <= words
+    for name in {*get_args(Bound), *get_args(Adversary)} - {"auto", "exact"}:
+        assert f"`{name}`" in text, name
 
 
 def test_named_tests_and_functions_exist():

@@ -21,6 +21,23 @@ def test_python_runs_as_shown():
     assert result.failed == 0
 
 
+def test_it_is_ten_lines():
+    (block,) = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^(?:>>>|\.\.\.) ", block, flags=re.MULTILINE)) == 10
+
+
+def test_it_begins_with_three_sentences():
+    first = README.read_text(encoding="utf-8").split("\n\n")[1]
+    assert len(re.findall(r"\.(?:\s|$)", first)) == 3
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)", README.read_text(encoding="utf-8"))
+    assert len(links) > 8
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
 def test_commands_run_as_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^    csdp (.*)$", README.read_text(encoding="utf-8"), flags=re.MULTILINE)

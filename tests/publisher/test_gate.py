@@ -1,9 +1,8 @@
-"""Who may publish, what the file holds, and what a change of plan carries over."""
+"""Who may publish, and what the file holds."""
 
 from __future__ import annotations
 
 import json
-import math
 import stat
 from pathlib import Path
 
@@ -12,13 +11,13 @@ import pytest
 
 from csdp import CoupledChain, Custom, Identity, Linear, Max, Mean
 from csdp.accountant import Accountant
-from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsafeRandomnessWarning, UnsoundError
+from csdp.errors import InputError, LedgerConflictError, UnsafeRandomnessWarning, UnsoundError
 from csdp.ledger import Ledger
 from csdp.panel import Panel, to_states
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release
 
-from publisher.rules import BUDGET, NAME, ONE, opened, outputs, panel, plan, snapshot  # isort: skip
+from publisher.rules import BUDGET, NAME, ONE, opened, outputs, panel, plan  # isort: skip
 
 
 def test_other_terms_on_one_dataset_are_refused(file: Path) -> None:
@@ -164,95 +163,6 @@ def test_progress_is_told(file: Path) -> None:
     with opened(file, budget=None) as publisher:
         publisher.publish(panel(251), progress=lambda done, total: told.append((done, total)))
     assert told == [(100, 250), (200, 250), (250, 250)]
-
-
-def test_a_change_of_plan_is_recorded_and_carries_the_history(file: Path) -> None:
-    with opened(file) as publisher:
-        for t in range(3):
-            publisher.push(snapshot(t), time=t)
-        before = publisher.summary()["present"]
-        with pytest.raises(LedgerConflictError, match="later tick"):
-            publisher.change_plan(plan(ages=2), from_tick=2)
-        new = publisher.change_plan(plan(ages=2, epsilon_c=1.0), from_tick=4, budget=0.5)
-        history = publisher._ledger.history(NAME)
-        assert [terms.plan_digest for terms in history] == [publisher.plan.digest, new.plan.digest]
-        assert history[1].from_tick == 4
-        assert "same chain" in (history[1].rule or "")
-        assert history[1].limits["budget"] == 0.5
-        assert history[1].guarantee["one_release"] == new.plan.certified.epsilon
-        assert 0 < new.summary()["present"] <= before
-        with pytest.raises(LedgerConflictError, match="published under plan"):
-            publisher.push(snapshot(3), time=3)
-        results = [new.push(snapshot(t), time=t) for t in range(4, 8)]
-        assert isinstance(results[-1], Release)
-        assert new._ledger.verify() == []
-        old = new.push(snapshot(2), time=2)
-        assert isinstance(old, Release)
-    with pytest.raises(LedgerConflictError):
-        opened(file)
-    with opened(file, plan=plan(ages=2, epsilon_c=1.0), budget=0.5) as again:
-        assert again.summary()["published"] >= 3
-
-
-def test_a_change_of_chain_counts_the_history_under_any_model(file: Path) -> None:
-    other = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]])
-    with opened(file, budget=None) as publisher:
-        publisher.publish(panel(6))
-        changed = publisher.change_plan(plan(other), from_tick=6)
-        assert "new chain" in (publisher._ledger.history(NAME)[1].rule or "")
-        accountant = Accountant(plan(other))
-        expected = accountant.leakage(accountant.resume(5 * 0.5, 5, 1)).epsilon
-        assert changed.summary()["present"] == pytest.approx(expected)
-
-
-def test_a_change_before_any_release_starts_afresh(file: Path) -> None:
-    with opened(file) as publisher:
-        changed = publisher.change_plan(plan(ages=2), from_tick=10)
-        with changed.change_plan(plan(ages=3), from_tick=12) as third:
-            assert third.summary()["present"] < 1e-12
-            assert third.summary()["event_level"] == 0.0
-            for t in range(12, 16):
-                result = third.push(snapshot(t), time=t)
-            assert isinstance(result, Release)
-            assert result.epsilon_s == pytest.approx(Accountant(plan(ages=3)).after(1, state="metric").epsilon)
-
-
-def test_records_that_both_plans_read_count_twice(file: Path) -> None:
-    """Event level and lifetime: older ages read again what was published before the change."""
-    with opened(file, budget=None, event_limit=0.8) as publisher:
-        publisher.publish(panel(5))
-        older = publisher.change_plan(plan(ages=4), from_tick=5)
-        assert older.summary()["event_level"] == pytest.approx(0.5)
-        with pytest.raises(BudgetExceeded) as caught:
-            older.publish(panel(9, first=1))
-        assert caught.value.limit_name == "event_limit"
-        assert caught.value.requested == pytest.approx(1.0)
-    with opened(file, dataset="fresh", budget=None, event_limit=0.8) as publisher:
-        publisher.publish(panel(5))
-        same_age = publisher.change_plan(plan(epsilon_c=0.7), from_tick=5)
-        assert len(same_age.publish(panel(4, first=4))) == 3
-        assert same_age.summary()["event_level"] == pytest.approx(0.7)
-
-
-def test_lifetime_is_carried_over_a_change(file: Path) -> None:
-    with opened(file, budget=None, plan=plan(epsilon_c=2.0)) as publisher:
-        publisher.publish(panel(5))
-        before = publisher.summary()
-        changed = publisher.change_plan(plan(epsilon_c=0.01), from_tick=5)
-        after = changed.summary()
-        assert after["lifetime"] >= before["lifetime"] * (1 - 1e-9)
-        assert after["group_level"] >= before["group_level"] * (1 - 1e-9)
-        changed.publish(panel(4, first=4))
-        after = changed.summary()
-        assert after["lifetime"] >= before["lifetime"] * (1 - 1e-9)
-        assert after["group_level"] == pytest.approx(4 * 2.0 + 3 * 0.01)
-        again = changed.change_plan(plan(CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]]), ages=6), from_tick=9)
-        state = again._ledger.summary(NAME).state
-        assert state["earlier"]["overlap"]
-        assert state["earlier"]["releases"] == 7
-        assert again.summary()["lifetime"] >= after["lifetime"] * (1 - 1e-9)
-        assert math.isfinite(again.summary()["lifetime"])
-        assert isinstance(again.plan.query, Mean)
 
 
 def test_a_dataset_has_one_step_of_time(file):

@@ -167,7 +167,7 @@ def test_it_uses_the_public_interface_only():
 
 
 STANDARD = {"__future__", "argparse", "collections", "dataclasses", "functools", "importlib", "json", "math", "pathlib"}
-STANDARD |= {"tempfile", "time", "typing"}
+STANDARD |= {"re", "tempfile", "time", "typing", "warnings"}
 
 
 # ---- the curves, against something that shares no code with csdp -------------------------------------------------

@@ -69,7 +69,7 @@ def _earlier_costs(
     return {
         "releases": int(before["releases"]) + released,
         "event": old.event,
-        "group": float(before["group"]) + accountant.group_level(max(released, 1)) * bool(released),
+        "group": float(before["group"]) + (accountant.group_level(released) if released else 0.0),
         "slice": this_chain if following.chain == plan.chain else any_model,
         "slice_any": any_model,
         "newest": max(newest),

@@ -42,12 +42,14 @@ class Publisher:
 
     Args:
         plan: what is published; its bound must be sound.
-        dataset: name in the ledger. ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
+        dataset: name in the ledger.
+        ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
         budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
-        event_limit: limit for the plain epsilon-DP of one record. lifetime_limit: for what all releases tell of one.
+        event_limit: limit for the plain epsilon-DP of one record.
+        lifetime_limit: limit for what all releases tell of one record.
         time_step: time from one tick to the next, where times are not ticks; recorded, so that a later run with
-            another one, which would misjudge how fast the past fades, is refused. time_origin: where tick 0 begins;
-            recorded likewise.
+            another one, which would misjudge how fast the past fades, is refused.
+        time_origin: where tick 0 begins; recorded likewise.
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 

@@ -1,0 +1,156 @@
+"""A change of plan: what it carries over of the history before it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from csdp import CoupledChain, Mean
+from csdp.accountant import Accountant
+from csdp.errors import BudgetExceeded, LedgerConflictError
+from csdp.plan import Plan
+from csdp.publisher import Release
+
+from publisher.rules import NAME, PAIR, charged_ticks, opened, panel, plan, snapshot  # isort: skip
+
+
+def test_a_change_of_plan_is_recorded_and_carries_the_history(file: Path) -> None:
+    with opened(file) as publisher:
+        for t in range(3):
+            publisher.push(snapshot(t), time=t)
+        before = publisher.summary()["present"]
+        with pytest.raises(LedgerConflictError, match="later tick"):
+            publisher.change_plan(plan(ages=2), from_tick=2)
+        new = publisher.change_plan(plan(ages=2, epsilon_c=1.0), from_tick=4, budget=0.5)
+        history = publisher._ledger.history(NAME)
+        assert [terms.plan_digest for terms in history] == [publisher.plan.digest, new.plan.digest]
+        assert history[1].from_tick == 4
+        assert "same chain" in (history[1].rule or "")
+        assert history[1].limits["budget"] == 0.5
+        assert history[1].guarantee["one_release"] == new.plan.certified.epsilon
+        assert 0 < new.summary()["present"] <= before
+        with pytest.raises(LedgerConflictError, match="published under plan"):
+            publisher.push(snapshot(3), time=3)
+        results = [new.push(snapshot(t), time=t) for t in range(4, 8)]
+        assert isinstance(results[-1], Release)
+        assert new._ledger.verify() == []
+        old = new.push(snapshot(2), time=2)
+        assert isinstance(old, Release)
+    with pytest.raises(LedgerConflictError):
+        opened(file)
+    with opened(file, plan=plan(ages=2, epsilon_c=1.0), budget=0.5) as again:
+        assert again.summary()["published"] >= 3
+
+
+def test_a_change_of_chain_counts_the_history_under_any_model(file: Path) -> None:
+    other = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]])
+    with opened(file, budget=None) as publisher:
+        publisher.publish(panel(6))
+        changed = publisher.change_plan(plan(other), from_tick=6)
+        assert "new chain" in (publisher._ledger.history(NAME)[1].rule or "")
+        accountant = Accountant(plan(other))
+        expected = accountant.leakage(accountant.resume(5 * 0.5, 5, 1)).epsilon
+        assert changed.summary()["present"] == pytest.approx(expected)
+
+
+def test_a_change_before_any_release_starts_afresh(file: Path) -> None:
+    with opened(file) as publisher:
+        changed = publisher.change_plan(plan(ages=2), from_tick=10)
+        with changed.change_plan(plan(ages=3), from_tick=12) as third:
+            assert third.summary()["present"] < 1e-12
+            assert third.summary()["event_level"] == 0.0
+            for t in range(12, 16):
+                result = third.push(snapshot(t), time=t)
+            assert isinstance(result, Release)
+            assert result.epsilon_s == pytest.approx(Accountant(plan(ages=3)).after(1, state="metric").epsilon)
+
+
+def test_records_that_both_plans_read_count_twice(file: Path) -> None:
+    """Event level and lifetime: older ages read again what was published before the change."""
+    with opened(file, budget=None, event_limit=0.8) as publisher:
+        publisher.publish(panel(5))
+        older = publisher.change_plan(plan(ages=4), from_tick=5)
+        assert older.summary()["event_level"] == pytest.approx(0.5)
+        with pytest.raises(BudgetExceeded) as caught:
+            older.publish(panel(9, first=1))
+        assert caught.value.limit_name == "event_limit"
+        assert caught.value.requested == pytest.approx(1.0)
+    with opened(file, dataset="fresh", budget=None, event_limit=0.8) as publisher:
+        publisher.publish(panel(5))
+        same_age = publisher.change_plan(plan(epsilon_c=0.7), from_tick=5)
+        assert len(same_age.publish(panel(4, first=4))) == 3
+        assert same_age.summary()["event_level"] == pytest.approx(0.7)
+
+
+def test_lifetime_is_carried_over_a_change(file: Path) -> None:
+    with opened(file, budget=None, plan=plan(epsilon_c=2.0)) as publisher:
+        publisher.publish(panel(5))
+        before = publisher.summary()
+        changed = publisher.change_plan(plan(epsilon_c=0.01), from_tick=5)
+        after = changed.summary()
+        assert after["lifetime"] >= before["lifetime"] * (1 - 1e-9)
+        assert after["group_level"] >= before["group_level"] * (1 - 1e-9)
+        changed.publish(panel(4, first=4))
+        after = changed.summary()
+        assert after["lifetime"] >= before["lifetime"] * (1 - 1e-9)
+        assert after["group_level"] == pytest.approx(4 * 2.0 + 3 * 0.01)
+        again = changed.change_plan(plan(CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]]), ages=6), from_tick=9)
+        state = again._ledger.summary(NAME).state
+        assert state["earlier"]["overlap"]
+        assert state["earlier"]["releases"] == 7
+        assert again.summary()["lifetime"] >= after["lifetime"] * (1 - 1e-9)
+        assert math.isfinite(again.summary()["lifetime"])
+        assert isinstance(again.plan.query, Mean)
+
+
+def changed(file: Path, *plans: Plan, releases: int = 5) -> list[dict[str, Any]]:
+    """What the ledger keeps after each of some plans has taken over from the one before it, five ticks later."""
+    found, first = [], 0
+    publisher = opened(file, budget=None, plan=plans[0])
+    for number, one in enumerate(plans):
+        if number:
+            publisher = publisher.change_plan(one, from_tick=first)
+            found.append(publisher._ledger.summary(NAME).state)
+        publisher.publish(panel(releases + one.max_age, first=first - one.max_age if number else 0))
+        first = max(charged_ticks(publisher._ledger)) + 1
+    publisher.close()
+    return found
+
+
+def test_under_one_chain_the_history_counts_what_it_told(file: Path) -> None:
+    """Less than the sum of its costs, because the chain forgets."""
+    (state,) = changed(file, plan(epsilon_c=1.0), plan(epsilon_c=0.5))
+    old, new = Accountant(plan(epsilon_c=1.0)), Accountant(plan(epsilon_c=0.5))
+    told = old.largest(old.history(5))
+    assert told < 3.0 < 5 * 1.0
+    resumed = new.resume(told, 5, 1)
+    assert new.restore(state["accountant"]).slices[0] == pytest.approx(resumed.slices[0], rel=1e-9)
+
+
+def test_costs_of_a_slice_add_up_where_plans_read_the_same_records(file: Path) -> None:
+    """The third plan's ages reach back over what the first two read, and theirs over one another's."""
+    first, second, third = changed(file, plan(epsilon_c=0.5), plan(ages=7, epsilon_c=0.25), plan(ages=20), plan())
+    assert first["earlier"]["overlap"]
+    assert second["earlier"]["overlap"]
+    assert not third["earlier"]["overlap"]
+    assert [s["earlier"]["slice"] for s in (first, second, third)] == pytest.approx([0.5, 0.75, 1.25])
+
+
+def test_costs_of_a_slice_do_not_add_up_where_records_are_new(file: Path) -> None:
+    _, second = changed(file, plan(epsilon_c=0.5), plan(epsilon_c=0.25), plan(epsilon_c=0.125))
+    assert not second["earlier"]["overlap"]
+    assert second["earlier"]["slice"] == pytest.approx(0.5)
+    assert second["earlier"]["group"] == pytest.approx(5 * 0.5 + 5 * 0.25)
+
+
+def test_another_chain_counts_every_sequence_of_the_old_one(file: Path) -> None:
+    """Two sequences that the old chain holds apart may be tied under the new one: its costs add up then."""
+    apart = CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]])
+    for number, (following, slice_cost) in enumerate(((apart, 0.5), (PAIR, 1.0))):
+        with opened(file, budget=None, dataset=f"d{number}", plan=plan(apart)) as publisher:
+            publisher.publish(panel(6, sequences=2))
+            after = publisher.change_plan(plan(following, epsilon_c=0.25), from_tick=6)
+            assert after._ledger.summary(f"d{number}").state["earlier"]["slice"] == pytest.approx(slice_cost)
