@@ -35,8 +35,7 @@ def indexed_noise(scale: Fraction, indices: NDArray[Any], key: bytes) -> NDArray
     out = np.empty(places.size, dtype=np.int64)
     order = np.argsort(blocks, kind="stable")
     distinct, starts = np.unique(blocks[order], return_index=True)
-    for block, start, end in zip(distinct.tolist(), starts, [*starts[1:], places.size], strict=True):
-        cells = order[start:end]
+    for block, cells in zip(distinct.tolist(), np.split(order, starts)[1:], strict=True):
         words = Randomness.from_key(key, stream=block).words()
         out[cells] = draw(scale, TOGETHER, words)[places[cells] % TOGETHER]
     return out

@@ -1,0 +1,161 @@
+"""What a caller gives and gets: scales, shapes, lattices, variances."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from fractions import Fraction
+from math import isclose
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from csdp.errors import InputError
+from csdp.noise import Randomness, lattice_step, two_sided_geometric, variance
+from csdp.noise.indexed import TOGETHER, indexed_noise
+
+from noise.exact import power_of_e, seeded  # isort: skip
+
+
+def test_streams_of_a_key_are_the_same_in_every_version() -> None:
+    """A ledger may be replayed years later: a change of these numbers is a change of the format."""
+    source = Randomness.from_key(bytes(range(32)), stream=5)
+    first, second = (two_sided_geometric(1000.0, 6, source).tolist() for _ in range(2))
+    assert first == [-3628, 319, -80, -963, 1032, -76]
+    assert second == [448, 11, 2558, -1071, 36, -1777]
+    many = two_sided_geometric(1000.0, 100_000, Randomness.from_key(bytes(range(32)), stream=5))
+    seal = hashlib.sha256(many.astype("<i8").tobytes()).hexdigest()
+    assert seal == "402933b9b09b7146750c20b071c99f321f7c34cc2a5e1b3437f6f64bc56cf4fa"
+
+
+@pytest.mark.parametrize("bad", [[-1, 3], [0.5], [[1, 2]], ["a"]])
+def test_bad_indices_are_refused(bad: object) -> None:
+    with pytest.raises(InputError, match="whole numbers"):
+        indexed_noise(Fraction(1000), np.array(bad), bytes(32))
+
+
+def test_noise_of_indices_does_not_depend_on_who_asks() -> None:
+    """Any share of the indices, in any order, from either side of a border between streams."""
+    key = bytes(range(32))
+    whole = indexed_noise(Fraction(1000), np.arange(3 * TOGETHER), key)
+    chosen = np.random.default_rng(1).permutation(3 * TOGETHER)[:500]
+    assert (indexed_noise(Fraction(1000), chosen, key) == whole[chosen]).all()
+    edges = np.array([TOGETHER, TOGETHER - 1, 2 * TOGETHER, 0])
+    assert (indexed_noise(Fraction(1000), edges, key) == whole[edges]).all()
+    assert len({whole[start : start + TOGETHER].tobytes() for start in range(0, 3 * TOGETHER, TOGETHER)}) == 3
+    assert indexed_noise(Fraction(1000), np.arange(0), key).size == 0
+
+
+def test_scales_are_broadcast_along_the_last_axis() -> None:
+    noise = two_sided_geometric([1e-3, 1.0, 1e6], (2000, 3), seeded(1))
+    assert noise.shape == (2000, 3)
+    assert noise.dtype == np.int64
+    assert (noise[:, 0] == 0).all()
+    assert 0 < np.abs(noise[:, 1]).max() < 40
+    assert np.abs(noise[:, 2]).max() > 1e6
+
+
+def test_numbers_of_every_kind_are_taken_exactly() -> None:
+    same = [
+        1000.0,
+        1000,
+        Fraction(1000),
+        np.float64(1000),
+        np.float32(1000),
+        np.int32(1000),
+        np.array(1000.0),
+    ]
+    drawn = {two_sided_geometric(s, 50, seeded(2)).tobytes() for s in same}
+    assert len(drawn) == 1
+
+
+@pytest.mark.parametrize("shape", [0, (0,), (3, 0), ()])
+def test_empty_and_scalar_shapes(shape: int | tuple[int, ...]) -> None:
+    assert two_sided_geometric(5.0, shape, seeded(1)).shape == (shape if isinstance(shape, tuple) else (shape,))
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        0.0,
+        -1.0,
+        float("nan"),
+        float("inf"),
+        9e-10,
+        1.1e9,
+        True,
+        None,
+        "5",
+        1j,
+        [1.0, -1.0],
+        [[1.0], [2.0, 3.0]],
+        [],
+    ],
+)
+def test_bad_scales_are_refused(scale: object) -> None:
+    with pytest.raises(InputError):
+        two_sided_geometric(scale, (3, 2), seeded(1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -1), 2.0, "3", None, True, (1.5,), [[1]]])
+def test_bad_shapes_are_refused(shape: object) -> None:
+    with pytest.raises(InputError, match="shape"):
+        two_sided_geometric(1.0, shape, seeded(1))  # type: ignore[arg-type]
+
+
+def test_scales_that_do_not_broadcast_are_refused() -> None:
+    with pytest.raises(InputError, match="broadcast"):
+        two_sided_geometric([1.0, 2.0], (2, 3), seeded(1))
+
+
+def test_numpy_generators_are_refused() -> None:
+    with pytest.raises(InputError, match="Randomness"):
+        two_sided_geometric(1.0, 3, np.random.default_rng(1))  # type: ignore[arg-type]
+
+
+def test_small_draws_do_not_load_numba() -> None:
+    code = (
+        "import sys; from csdp.noise import *; two_sided_geometric(9.0, 5000, Randomness.secure());"
+        "sys.exit('numba' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("exponent", range(-9, 10))
+def test_variance_keeps_its_digits(exponent: int) -> None:
+    scale = 10.0**exponent
+    low, _ = power_of_e(1 / Fraction(scale), 2000) if scale > 1e-3 else (0, 0)
+    q = Fraction(low, 2**2000)
+    assert isclose(variance(scale), float(2 * q / (1 - q) ** 2), rel_tol=1e-13, abs_tol=1e-300)
+
+
+def test_variance_refuses_bad_scales() -> None:
+    with pytest.raises(InputError):
+        variance(0.0)
+
+
+@settings(deadline=None)
+@given(st.floats(1e-100, 1e100), st.floats(1e-100, 1e100))
+@example(1.0, 1024.0)
+@example(1.0, float(np.nextafter(1024.0, 0)))
+@example(0.1, 3.0)
+def test_the_lattice_step_is_the_largest_allowed(unit: float, scale: float) -> None:
+    step = lattice_step(unit, scale)
+    assert step <= unit
+    assert 1024 * Fraction(step) <= Fraction(scale)
+    assert step == unit or 2048 * Fraction(step) > Fraction(scale)
+    ratio = Fraction(unit) / Fraction(step)
+    assert ratio.denominator == 1
+    assert ratio.numerator.bit_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "scale"),
+    [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (float("nan"), 1.0), (1.0, float("inf")), (1e-300, 1e-323)],
+)
+def test_lattices_that_cannot_be_are_refused(unit: float, scale: float) -> None:
+    with pytest.raises(InputError):
+        lattice_step(unit, scale)

@@ -1,0 +1,155 @@
+"""Thresholds and the sampler against the definition, digit by digit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import isclose
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from csdp.errors import TooLargeError
+from csdp.noise import bitslice, thresholds
+from csdp.noise.randomness import Words
+from csdp.noise.thresholds import Table, Threshold
+
+from noise.exact import ENGINES, SCALES, Oracle, check, engine, oracle_digits, random_oracle  # isort: skip
+
+
+# ---------------------------------------------------------------- thresholds
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_threshold_digits_agree_with_integer_arithmetic(scale: float) -> None:
+    for law in thresholds.table(Fraction(scale)).thresholds:
+        for k in (0, 1, 2, 7):
+            assert law.word(k) == oracle_digits(law.exponent, law.is_odds, 64 * (k + 1)) % 2**64
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.fractions(Fraction(1, 10**9), 300, max_denominator=10**9), st.booleans(), st.integers(0, 4))
+def test_any_threshold_agrees_with_integer_arithmetic(x: Fraction, is_odds: bool, k: int) -> None:
+    if x > 0:
+        expected = oracle_digits(x, is_odds, 64 * (k + 1)) % 2**64
+        assert Threshold(x, is_odds).word(k) == expected
+
+
+def test_a_threshold_of_a_billion_zeros_is_known_without_computing_it() -> None:
+    law = thresholds.table(Fraction(1e-9)).tail
+    assert law.word(0) == law.word(3) == law.word(10**6) == 0
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 7.3, 40.0])
+def test_digits_sign_and_tail_together_give_the_two_sided_geometric_law(scale: float) -> None:
+    law = thresholds.table(Fraction(scale))
+    *digits, sign, tail = [t.word(0) / 2**64 for t in law.thresholds]
+    q = np.exp(-1 / scale)
+    for n in [*range(-300, 301), 1000, -2000]:
+        g = n if n >= 0 else -1 - n
+        probability = (sign if n < 0 else 1 - sign) * tail ** (g >> law.digits) * (1 - tail)
+        for i, p in enumerate(digits):
+            probability *= p if g >> i & 1 else 1 - p
+        expected = (1 - q) / (1 + q) * q ** abs(n)
+        assert isclose(probability, expected, rel_tol=1e-9, abs_tol=1e-19)
+
+
+# ---------------------------------------------------------------- the sampler against the oracle
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_sampler_does_what_the_definition_says(scale: float, name: str) -> None:
+    check(random_oracle(Fraction(scale), 2, seed=3), Fraction(scale), name)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("scale", [1 / 12, 1.0, 7.3, 1000.0])
+def test_ties_beyond_the_first_64_digits_are_broken_exactly(scale: float, name: str) -> None:
+    """Some lanes of every row repeat their threshold for 64, 128 or 192 digits, and only then differ."""
+    source = np.random.default_rng(5)
+    tied = 1 << 3 | 1 << 17 | 1 << 63
+
+    def choose(row: int, position: int, plane: int) -> int:
+        law = oracle_laws[row]
+        digit = oracle_digits(law.exponent, law.is_odds, plane + 1) & 1
+        noise = int(source.integers(2**64, dtype=np.uint64))
+        return noise & ~tied | (tied if digit else 0)
+
+    def single(law: Threshold, k: int) -> int:
+        exact = oracle_digits(law.exponent, law.is_odds, 64 * (k + 1)) % 2**64
+        if k == 0:  # a tail already drawn: stop it
+            return 2**64 - 1
+        return (exact + int(source.choice([0, 1, -1]))) % 2**64
+
+    oracle_laws = thresholds.table(Fraction(scale)).thresholds
+    oracle = Oracle(Fraction(scale), 2, choose, single)
+    assert len(oracle.log) > 64 * len(oracle_laws)
+    check(oracle, Fraction(scale), name)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("scale", [0.02, 1 / 12, 1.0, 7.3, 1000.0, 1e9])
+def test_digits_beyond_the_table_are_drawn(scale: float, name: str) -> None:
+    """One lane has random digits of zero: all its digits are 1, and then several tails follow."""
+    source = np.random.default_rng(7)
+    draws = iter([0, 0, 0, 2**64 - 1])
+
+    def choose(row: int, position: int, plane: int) -> int:
+        noise = int(source.integers(2**64, dtype=np.uint64))
+        return noise & ~(1 << 9)
+
+    def single(law: Threshold, k: int) -> int:
+        return next(draws) if k == 0 else 0
+
+    oracle = Oracle(Fraction(scale), 1, choose, single)
+    far = oracle.values[9]
+    assert far == -1 - ((5 << oracle.digits) - 1)
+    check(oracle, Fraction(scale), name)
+
+
+def test_a_value_beyond_64_bits_raises_and_never_wraps() -> None:
+    assert bitslice._beyond(0, 2**63 - 1) == 2**63 - 1
+    assert bitslice._beyond(-1, 2**63 - 1) == -(2**63)
+    for value in (0, -1):
+        with pytest.raises(TooLargeError) as caught:
+            bitslice._beyond(value, 2**63)
+        assert caught.value.limit == 2.0**63
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_overflow_raises_from_the_sampler_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    likely = tuple(Threshold(Fraction(1, 10), True) for _ in range(64))
+    law = Table(62, likely, np.array([t.word(0) for t in likely], np.uint64))
+    monkeypatch.setattr(bitslice, "table", lambda scale: law)
+    with pytest.raises(TooLargeError, match="broken"):
+        bitslice.draw(Fraction(1), 64, Words(bytes(32)), engine=engine(name))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(-9, 9).map(lambda e: min(max(10.0**e, 1e-9), 1e9)) | st.fractions(Fraction(1, 100), 10**6),
+    st.integers(0, 3000),
+    st.integers(0, 2**32),
+)
+@example(1000.0, 64 * bitslice.BLOCK * 2 + 65, 1)
+@example(1e9, 64 * bitslice.BLOCK + 1, 2)
+@example(1024 / 12, 64 * bitslice.BLOCK * 3, 3)
+@example(2.0**15 / 12, 200, 4)  # 15 digits and the sign fill a field of 16 exactly
+@example(2.0**16 / 12, 200, 5)
+@example(2.0**31 / 12, 200, 6)
+@example(2.0**32 / 12, 200, 7)
+def test_numpy_and_compiled_give_the_same_bits(scale: float | Fraction, count: int, seed: int) -> None:
+    key = seed.to_bytes(32, "big")
+    plain, compiled = (bitslice.draw(Fraction(scale), count, Words(key), engine=engine(e)) for e in ENGINES)
+    np.testing.assert_array_equal(plain, compiled)
+
+
+@pytest.mark.parametrize("scale", [1 / 12, 1.0, 1000.0, 2.0**15 / 12, 2.0**32 / 12])
+def test_what_is_compiled_is_what_is_written(scale: float) -> None:
+    """The source of the compiled loops, run by Python: whoever reads it reads what numba makes of it."""
+    key = bytes(range(32))
+    with np.errstate(over="ignore"):  # two's complement on purpose
+        written = bitslice.draw(Fraction(scale), 700, Words(key), engine=engine("interpreted"))
+    np.testing.assert_array_equal(written, bitslice.draw(Fraction(scale), 700, Words(key), engine=engine("compiled")))
