@@ -15,7 +15,7 @@ from csdp.noise import bitslice, thresholds
 from csdp.noise.randomness import Words
 from csdp.noise.thresholds import Table, Threshold
 
-from noise.exact import ENGINES, SCALES, Oracle, check, engine, oracle_digits, random_oracle  # isort: skip
+from noise.exact import ENGINES, FAST, SCALES, Oracle, check, engine, oracle_digits, random_oracle  # isort: skip
 
 
 # ---------------------------------------------------------------- thresholds
@@ -118,7 +118,7 @@ def test_a_value_beyond_64_bits_raises_and_never_wraps() -> None:
         assert caught.value.limit == 2.0**63
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", FAST)
 def test_overflow_raises_from_the_sampler_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     likely = tuple(Threshold(Fraction(1, 10), True) for _ in range(64))
     law = Table(62, likely, np.array([t.word(0) for t in likely], np.uint64))
@@ -142,14 +142,7 @@ def test_overflow_raises_from_the_sampler_too(name: str, monkeypatch: pytest.Mon
 @example(2.0**32 / 12, 200, 7)
 def test_numpy_and_compiled_give_the_same_bits(scale: float | Fraction, count: int, seed: int) -> None:
     key = seed.to_bytes(32, "big")
-    plain, compiled = (bitslice.draw(Fraction(scale), count, Words(key), engine=engine(e)) for e in ENGINES)
+    plain, compiled = (
+        bitslice.draw(Fraction(scale), count, Words(key), engine=engine(e)) for e in ("numpy", "compiled")
+    )
     np.testing.assert_array_equal(plain, compiled)
-
-
-@pytest.mark.parametrize("scale", [1 / 12, 1.0, 1000.0, 2.0**15 / 12, 2.0**32 / 12])
-def test_what_is_compiled_is_what_is_written(scale: float) -> None:
-    """The source of the compiled loops, run by Python: whoever reads it reads what numba makes of it."""
-    key = bytes(range(32))
-    with np.errstate(over="ignore"):  # two's complement on purpose
-        written = bitslice.draw(Fraction(scale), 700, Words(key), engine=engine("interpreted"))
-    np.testing.assert_array_equal(written, bitslice.draw(Fraction(scale), 700, Words(key), engine=engine("compiled")))
