@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import csdp
+from bench.leakage import make_chain
 from bench.record import Record, compared, point, sized
 from csdp.leakage import lineage, slice_bound
 from csdp.leakage.bounds import contraction_coefficient
@@ -34,13 +35,6 @@ def giant(sequences: int) -> csdp.CoupledChain:
     source = (target + np.tile(steps, sequences)) % sequences
     weight = np.tile([0.8, *[0.2 / NEIGHBOURS] * NEIGHBOURS], sequences)
     return csdp.CoupledChain(csr_array((weight, (target, source)), shape=(sequences, sequences)), FLIP)
-
-
-def ring(sequences: int) -> csdp.CoupledChain:
-    """Self .8, each neighbour .1."""
-    pairs = {(j, j): 0.8 for j in range(sequences)}
-    sides = {(j, (j + d) % sequences): 0.1 for j in range(sequences) for d in (1, -1)}
-    return csdp.CoupledChain(pairs | sides, FLIP)
 
 
 def best_of(times: int, work: Callable[[], Any]) -> tuple[float, Any]:
@@ -90,13 +84,13 @@ def gaps(rings: tuple[int, ...]) -> list[Record]:
     """How far the bounds are above enumeration on rings (informed adversary, any number of releases)."""
     records = []
     for sequences in (s for s in rings if s <= 10):
-        chain = ring(sequences)
+        chain = make_chain("ring", sequences, 0.3)
         for age in (2, 4, 6):
             # tanh(D / 4), D the very range that slice bounds, over all pasts and all presents
             truth = 4.0 * math.atanh(contraction_coefficient(chain, age))
             records.append(_gap(chain, age, truth, "enumeration of all pasts and presents"))
     for sequences in (s for s in rings if s > 10):
-        chain = ring(sequences)
+        chain = make_chain("ring", sequences, 0.3)
         for age in (2, 4, 6):
             # So many pairs are not enumerated; the exact leakage with hardly any noise lies below the range.
             truth = csdp.leakage(chain, csdp.Mean(), ages=age, epsilon_c=50.0, bound="exact").epsilon

@@ -38,6 +38,7 @@ def run(scale: float = 1.0) -> list[Record]:
     # A tick has a fixed part (one draw of noise, one output); what grows is fitted beyond it.
     fixed = ticks[0][1]
     grown = np.array([(size, max(seconds - fixed, 1e-9)) for size, seconds in ticks[2:]])
-    slope = np.polyfit(*np.log(grown.T), 1)[0]
+    sizes, seconds = np.log(grown.T)
+    slope = np.polyfit(sizes, seconds, 1)[0]
     records.append({"case": "growth beyond the fixed part", "exponent": float(slope), "fixed_seconds": fixed})
     return records

@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 
+# The tests have a way to start a PostgreSQL server of their own.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import postgres

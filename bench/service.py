@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -27,9 +28,11 @@ from csdp.service.keys import Keys, new_key
 SECONDS = 6.0
 SOAK = 600.0
 NAME = "bench"
+#: Snapshots that were taken, the seconds for all of them, and the seconds of each request.
+Written = tuple[int, float, list[float]]
 
 
-def spec(folder, count, *, per_tick):
+def spec(folder: Path, count: int, *, per_tick: int) -> Path:
     """A dataset whose ticks take `per_tick` snapshots."""
     edges = {(i, i): 0.75 for i in range(count)} | {(i, i ^ 1): 0.25 for i in range(count)}
     save_model(CoupledChain(edges, [[0.7, 0.3], [0.3, 0.7]]), folder / "chain.json")
@@ -43,7 +46,7 @@ def spec(folder, count, *, per_tick):
 
 
 @contextmanager
-def service(count, *, per_tick):
+def service(count: int, *, per_tick: int) -> Iterator[tuple[int, dict[str, str], psutil.Process]]:
     """`csdp serve` as a process: its port, keys of a writer and a reader, and the process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -56,27 +59,31 @@ def service(count, *, per_tick):
         command += ["--port", "0", "--keys", str(keys.path), "--rate", "1000000"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder)
         try:
-            port = int(re.search(r":(\d+)/", process.stderr.readline())[1])
+            assert process.stderr is not None
+            address = process.stderr.readline()
+            found = re.search(r":(\d+)/", address)
+            assert found is not None, address
+            port = int(found[1])
             yield port, texts, psutil.Process(process.pid)
         finally:
             process.terminate()
             process.wait(60)
 
 
-def bodies(count, start, total):
+def bodies(count: int, start: int, total: int) -> list[bytes]:
     """Snapshots as they are sent, made before the clock runs."""
     rng = np.random.default_rng(0)
     rows = rng.integers(2, size=(64, count)).tolist()
     return [json.dumps({"time": start + i, "values": rows[i % 64]}).encode() for i in range(total)]
 
 
-def write(port, key, messages, *, seconds, together=1):
+def write(port: int, key: str, messages: list[bytes], *, seconds: float, together: int = 1) -> Written:
     """Hand in messages one after another for a while: how many, how long it took, and the time of each request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     kind = "application/json" if together == 1 else "application/x-ndjson"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": kind}
-    took, sent = [], 0
-    begun = time.perf_counter()
+    took: list[float] = []
+    sent, begun = 0, time.perf_counter()
     while time.perf_counter() < begun + seconds and sent + together <= len(messages):
         body = b"\n".join(messages[sent : sent + together])
         start = time.perf_counter()
@@ -90,8 +97,9 @@ def write(port, key, messages, *, seconds, together=1):
     return sent, time.perf_counter() - begun, took
 
 
-def measured(what, count, sent, seconds, took, **more):
+def measured(what: str, count: int, written: Written, more: Record) -> Record:
     """One line of the table."""
+    sent, seconds, took = written
     cut = statistics.quantiles(took, n=100) if len(took) > 1 else took * 99
     line = {
         "what": what,
@@ -106,7 +114,7 @@ def measured(what, count, sent, seconds, took, **more):
 
 
 @contextmanager
-def listening(port, key, clients):
+def listening(port: int, key: str, clients: int) -> Iterator[None]:
     """Clients on live events, in a process of their own."""
     code = (
         "import socket,sys,select\n"
@@ -122,6 +130,7 @@ def listening(port, key, clients):
     command = [sys.executable, "-c", code, str(port), key, str(clients)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdout is not None
         process.stdout.readline()
         yield
     finally:
@@ -129,7 +138,7 @@ def listening(port, key, clients):
         process.wait()
 
 
-def loads(count, seconds):
+def loads(count: int, seconds: float) -> Iterator[Record]:
     """One snapshot a request and many, with every snapshot closing a tick, and with ten to a tick."""
     total = 20_000 if count <= 1000 else 1_500
     for per_tick in (1, 10):
@@ -138,36 +147,35 @@ def loads(count, seconds):
             write(port, texts["writer"], messages[:50], seconds=seconds)
             done = 50
             for what, together in (("one snapshot a request", 1), ("NDJSON, 20 a request", 20)):
-                sent, took, each = write(port, texts["writer"], messages[done:], together=together, seconds=seconds)
-                done += sent
+                written = write(port, texts["writer"], messages[done:], together=together, seconds=seconds)
+                done += written[0]
                 rss = round(process.memory_info().rss / 2**20)
-                yield measured(what, count, sent, took, each, snapshots_a_tick=per_tick, rss_mb=rss)
+                yield measured(what, count, written, {"snapshots_a_tick": per_tick, "rss_mb": rss})
 
 
-def beside_listeners(seconds):
+def beside_listeners(seconds: float) -> Iterator[Record]:
     """A writer alone, and beside listeners; interleaved, so that a busy machine does both the same wrong."""
     with service(100, per_tick=1) as (port, texts, _):
         messages = bodies(100, 1_000_000, 60_000)
         done = 0
-        found = {0: [], 50: []}
-        counts = {0: [0, 0.0], 50: [0, 0.0]}
+        found: dict[int, Written] = {0: (0, 0.0, []), 50: (0, 0.0, [])}
         for clients in (0, 50, 0, 50, 0, 50):
             with listening(port, texts["reader"], clients) if clients else nullcontext():
                 sent, took, each = write(port, texts["writer"], messages[done:], seconds=seconds / 2)
             done += sent
-            found[clients] += each
-            counts[clients][0] += sent
-            counts[clients][1] += took
-        for clients, took in found.items():
-            yield measured("one snapshot a request", 100, *counts[clients], took, listeners=clients)
-        halves = [statistics.median(found[clients]) for clients in (50, 0)]
-        yield compared("a snapshot beside 50 listeners", "the writer alone, median", *halves)
+            before = found[clients]
+            found[clients] = (before[0] + sent, before[1] + took, before[2] + each)
+        for clients, written in found.items():
+            yield measured("one snapshot a request", 100, written, {"listeners": clients})
+        beside, alone = (statistics.median(found[clients][2]) for clients in (50, 0))
+        yield compared("a snapshot beside 50 listeners", "the writer alone, median", beside, alone)
 
 
-def soak(seconds):
+def soak(seconds: float) -> Iterator[Record]:
     """Memory of the service while it publishes all the time."""
     with service(100, per_tick=1) as (port, texts, process):
-        ticks, begun, rss = 0, time.monotonic(), []
+        ticks, begun = 0, time.monotonic()
+        rss: list[float] = []
         while time.monotonic() < begun + seconds:
             messages = bodies(100, 1_000_000 + ticks, 20_000)
             sent, _, _ = write(port, texts["writer"], messages, seconds=seconds / 12)

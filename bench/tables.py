@@ -50,9 +50,9 @@ def make_plan(sequences: int) -> Any:
     return Plan(chain, Mean(), AGE, 1.0)
 
 
-def released(path: Path, plan: Any, folder: str, name: str, *, engine: str) -> tuple[float, int]:
-    """Seconds from opening the table to the last commit, and the ticks published. The publisher is warm: what depends
-    on the chain alone (certificate, accountant, estimate) is reported by itself.
+def released(path: Path, plan: Any, folder: str, name: str) -> tuple[float, int]:
+    """Seconds from opening the table with DuckDB to the last commit, and the ticks published. The publisher is warm:
+    what depends on the chain alone (certificate, accountant, estimate) is reported by itself.
     """
     import numpy as np
 
@@ -60,11 +60,10 @@ def released(path: Path, plan: Any, folder: str, name: str, *, engine: str) -> t
     from csdp.tables import EngineSource, open_table
 
     model = plan.model
-    settings: dict[str, Any] = {"memory_limit": MEMORY} if engine == "duckdb" else {"master": "local[2]"}
     with Publisher(plan, dataset=name, ledger=f"{folder}/ledger.db") as publisher:
         publisher.publish(Panel.from_states(np.zeros((AGE + 1, model.sequences), np.int8), names=model.names))
         start = time.perf_counter()
-        with open_table(path, names=model.names, values=model.values, engine=engine, **settings) as table:
+        with open_table(path, names=model.names, values=model.values, memory_limit=MEMORY) as table:
             batch = publisher.publish(EngineSource(table, plan))
         return time.perf_counter() - start, len(batch)
 
@@ -92,7 +91,7 @@ def compare(sequences: int, ticks: int) -> Record:
         for k in range(ROUNDS):
             same.append(averaged(path, ", max(sequence)"))
             less.append(averaged(path, ""))
-            seconds, published = released(path, plan, folder, f"d{k}", engine="duckdb")
+            seconds, published = released(path, plan, folder, f"d{k}")
             ours.append(seconds)
     case = f"duckdb, mean of age 5, {sequences * ticks:,} rows"
     against = "DuckDB reading the Parquet columns once, average by tick"

@@ -53,8 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     (given.out / "reproduction.json").write_text(results.to_json(), encoding="utf-8")
     if given.docs is not None:
         given.docs.write_text(page, encoding="utf-8")
-    told = ", ".join(f"{count} {verdict.removesuffix(' with')}" for verdict, count in results.counts().items())
-    console.print(f"{sum(results.counts().values())} claims: {told}")
+    console.print(results.headline())
     console.print(f"{given.out}/reproduction.md, .json and {len(names)} figures, {time.perf_counter() - start:.0f} s")
 
 

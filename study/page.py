@@ -63,20 +63,18 @@ class Results:
 
     def counts(self) -> dict[str, int]:
         """How many claims have each verdict."""
-        found = Counter(
-            next(verdict for verdict in reversed(VERDICTS) if claim.verdict.startswith(verdict))
-            if not claim.verdict.startswith("reproduced only")
-            else "reproduced only with"
-            for claims in self.claims.values()
-            for claim in claims
-        )
+        found = Counter(claim.kind for claims in self.claims.values() for claim in claims)
         return {verdict: found[verdict] for verdict in VERDICTS}
+
+    def headline(self) -> str:
+        """The counts in words."""
+        counts = self.counts()
+        told = ", ".join(f"{count} {verdict.removesuffix(' with')}" for verdict, count in counts.items())
+        return f"{sum(counts.values())} claims: {told}"
 
     def markdown(self) -> str:
         """The page."""
-        counts = self.counts()
-        told = ", ".join(f"{count} {verdict.removesuffix(' with')}" for verdict, count in counts.items())
-        parts = [_HEAD, f"**{sum(counts.values())} claims: {told}.**\n"]
+        parts = [_HEAD, f"**{self.headline()}.**\n"]
         for name, claims in self.claims.items():
             if claims:
                 parts.append(f"## {chapter(name).title}\n\n`study/{name}.py`\n")

@@ -34,13 +34,18 @@ class Claim:
     note: str = ""
 
     @property
-    def verdict(self) -> str:
-        """One of four, with the condition where there is one."""
+    def kind(self) -> str:
+        """One of `VERDICTS`."""
         if self.holds is False:
             return "false"
         if self.follows is False:
             return "not reproducible"
-        return f"reproduced only with {self.only_with}" if self.only_with else "reproduced"
+        return "reproduced only with" if self.only_with else "reproduced"
+
+    @property
+    def verdict(self) -> str:
+        """Its kind, with the condition where there is one."""
+        return f"{self.kind} {self.only_with}" if self.kind == "reproduced only with" else self.kind
 
     @property
     def remark(self) -> str:

@@ -101,7 +101,9 @@ def test_the_release_itself_passes():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon_c: 0.0 given"),
+        ({"epsilon": 0.0}, "epsilon: 0.0 given; what the noise allows"),
+        ({"epsilon": float("nan")}, "epsilon: nan given"),
+        ({"epsilon": "1"}, "epsilon: '1' given"),
         ({"answers": (1.0, 1.0)}, "two different numbers"),
         ({"confidence": 1.0}, "confidence: 1.0 given"),
         ({"samples": 5}, "samples: 5 given"),

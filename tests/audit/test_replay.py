@@ -138,7 +138,7 @@ def test_a_charge_above_a_limit_is_found(where):
     assert [tick for tick, what in above if "above the event_limit 0.4" in what] == [1, 2, 3, 4, 5]
 
 
-def test_noise_from_a_seed_and_unreadable_payloads_are_found(where):
+def test_noise_from_a_seed_is_found(where):
     found = written(where, lying(plan()), output={"unsafe": True}, ticks=1)
     assert [finding.what for finding in found.findings] == ["published with noise from a seed, which protects nobody"]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import csdp
 from csdp.errors import InputError
@@ -58,6 +60,8 @@ def test_every_rival_has_a_row_and_no_data_too(tables, name):
         if row.verdict == "not comparable":
             assert row.leakage.value is None or row.mse is None
             assert "not computed" in row.leakage.how
+    for stream in ("w-event-bd", "w-event-ba", "pegasus"):
+        assert table[stream].mse is None or table[stream].leakage.at_most > 0
     assert table["no-data"].leakage.value == 0.0
     assert table["no-data"].mse == pytest.approx(table.no_data)
 
@@ -125,6 +129,17 @@ def test_nominal_statements_beside_the_truth(tables):
     assert table["group"].nominal == pytest.approx(1.0)
     assert table["bayesian"].nominal >= table["ddp-exact"].nominal * (1 - 1e-9)
     assert table["markov-quilt-approx"].nominal >= table["markov-quilt"].nominal
+
+
+def test_less_error_at_an_unknown_leakage_is_named_with_its_bound(tables):
+    _, table = tables["skewed, by error"]
+    row = table["pegasus"]
+    assert row in table.unknown
+    assert row.mse < table["ours"].mse
+    assert f"not known: {row.method} (at most " in table.headline
+    shown = io.StringIO()
+    Console(file=shown, width=160).print(table)
+    assert "at most" in shown.getvalue()
 
 
 def test_records_text_and_figure(tables, tmp_path):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import check_epsilon
 from csdp.audit.events import lower_bound
 from csdp.errors import InputError
 from csdp.leakage import shown
@@ -76,7 +75,8 @@ def low_bits(
     >>> low_bits(on_a_lattice, epsilon=1.0, seed=1).violated
     False
     """
-    allowed = check_epsilon(epsilon)
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < np.inf:
+        raise InputError(f"epsilon: {epsilon!r} given; what the noise allows between the answers, positive and finite")
     if len(answers) != 2 or not np.isfinite(answers).all() or answers[0] == answers[1]:
         raise InputError(f"answers: {answers!r} given; two different numbers expected")
     if not 0.5 <= confidence < 1:
@@ -94,7 +94,9 @@ def low_bits(
     rest = samples - half
     hits = (int(kept[against ^ 1][chosen].sum()), int(kept[against][chosen].sum()))
     lower = float(lower_bound(hits[0], rest, hits[1], rest, alarm=alarm))
-    return LowBits(lower, allowed, confidence, (float(answers[0]), float(answers[1])), int(keys.size), hits, rest)
+    return LowBits(
+        lower, float(epsilon), confidence, (float(answers[0]), float(answers[1])), int(keys.size), hits, rest
+    )
 
 
 def _likelier(seen: list[npt.NDArray[np.int64]], count: int, alarm: float) -> tuple[npt.NDArray[np.intp], int]:

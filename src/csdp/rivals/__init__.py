@@ -4,13 +4,14 @@ Their outputs are for study. Nothing here reserves, charges or publishes: only a
 """
 
 from csdp.errors import InputError
+from csdp.rivals.budgets import TemporalBudgets, temporal_budgets
 from csdp.rivals.dependent import BayesianDP, CorrelatedDP, DependentDP, ExactDependentDP, InferentialPrivacy
 from csdp.rivals.fourier import Fourier
-from csdp.rivals.fresh import AgeDP, GroupDP, LaplaceDP
 from csdp.rivals.pegasus import Pegasus
+from csdp.rivals.plain import AgeDP, GroupDP, LaplaceDP
 from csdp.rivals.protocol import Errors, Mechanism, Quantity, Rival, Trace
 from csdp.rivals.pufferfish import ApproximateMarkovQuilt, MarkovQuilt, Wasserstein, markov_quilt_scale
-from csdp.rivals.temporal import TemporalBudgets, TemporalLeakage, temporal_budgets, temporal_leakage
+from csdp.rivals.temporal import TemporalLeakage, temporal_leakage
 from csdp.rivals.window import WindowAbsorption, WindowDistribution
 
 __all__ = [

@@ -3,174 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from csdp import rivals
 from csdp.accountant import Accountant
 from csdp.aging import Progress
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.planning import EVENT_LIMIT, find_plan
 from csdp.planning.curves import Curves
-from csdp.planning.search import SMALLEST_LEVEL, largest_level, least_level
+from csdp.planning.levels import SMALLEST_LEVEL, largest_level, least_level
 from csdp.queries import Query
-from csdp.rivals import dependent, fourier, fresh, pegasus, pufferfish, temporal, window
+from csdp.rivals.fourier import Fourier
+from csdp.rivals.fresh import Fresh
+from csdp.rivals.plain import AgeDP
 from csdp.rivals.protocol import Mechanism, Quantity, Rival, checked, positive, whole
+from csdp.rivals.table import TIE, Comparison, Row, Verdict
 from csdp.utility import mse
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-Verdict = Literal["ours", "same release", "equal", "worse", "BETTER", "misses target", "not comparable"]
-
-#: Relative difference below which two methods count as equal.
-TIE = 1e-6
+__all__ = ["Comparison", "Row", "compare"]
 #: Paths up to which the Fourier rival's window is chosen, so that its leakage is exact.
 _WINDOW_PATHS = 4096
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method: what it promises by its own theory, what it leaks exactly, and how far it is from the truth."""
-
-    method: str
-    name: str
-    label: str  #: the kind of its guarantee
-    guarantee: str
-    age: int | None
-    nominal: float | None  #: epsilon of its own guarantee; None where it has none or could not be run
-    scale: float | None
-    leakage: Quantity  #: of the present, one release, informed adversary
-    lifetime: Quantity  #: of a record, all releases
-    mse_raw: float | None
-    mse: float | None  #: of the best linear estimate
-    verdict: Verdict
-    note: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All methods at one budget (errors are compared) or one error target (leakages are compared)."""
-
-    rows: tuple[Row, ...]
-    target: Literal["budget", "max_mse"]
-    value: float
-    query: str
-    length: int
-    no_data: float
-    chain_digest: str
-
-    def __getitem__(self, name: str) -> Row:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
-
-    @property
-    def better(self) -> tuple[Row, ...]:
-        """Rows that do better than our plan."""
-        return tuple(row for row in self.rows if row.verdict == "BETTER")
-
-    @property
-    def unknown(self) -> tuple[Row, ...]:
-        """Rows with less error than our plan whose leakage of the present is not known."""
-        mine = self["ours"].mse
-        return tuple(
-            row
-            for row in self.rows
-            if row.leakage.value is None and row.mse is not None and mine is not None and row.mse < mine
-        )
-
-    @property
-    def headline(self) -> str:
-        """Where our plan stands, in one sentence."""
-        what = "error" if self.target == "budget" else "leakage"
-        if self.better:
-            first = f"Our plan is NOT the best here: less {what} by {', '.join(row.method for row in self.better)}."
-        else:
-            first = f"No method that can be compared has less {what} than our plan."
-        if not self.unknown:
-            return first
-        return f"{first} Less error, but nobody knows what it leaks: {', '.join(row.method for row in self.unknown)}."
-
-    @property
-    def lifetime_headline(self) -> str:
-        """Who keeps a record better over its whole life; our plans let records out once they are old."""
-        mine = self["ours"].lifetime.value
-        lower = [
-            row.method
-            for row in self.rows[1:]
-            if row.name != "no-data"
-            and mine is not None
-            and row.lifetime.value is not None
-            and row.verdict in {"equal", "worse", "BETTER"}
-            and row.lifetime.value < mine * (1 - TIE)
-        ]
-        if not lower:
-            return "No method that can be compared has a lower lifetime leakage of a record."
-        return f"Over the lifetime of a record our plan tells more than: {', '.join(lower)}."
-
-    def records(self) -> list[dict[str, Any]]:
-        """One plain record per row."""
-        return [row.to_dict() for row in self.rows]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
-        return {
-            "target": self.target,
-            "value": self.value,
-            "query": self.query,
-            "length": self.length,
-            "no_data": self.no_data,
-            "chain_digest": self.chain_digest,
-            "headline": self.headline,
-            "lifetime_headline": self.lifetime_headline,
-            "rows": self.records(),
-        }
-
-    def __rich__(self) -> Table:
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
-        goal = "leakage of the present at most" if self.target == "budget" else "error (linear estimate) at most"
-        title = (
-            f"{self.query}: every method at {goal} {self.value:g}; informed adversary, one release; lifetime over "
-            f"{self.length} releases; publish nothing: error {self.no_data:.4g}"
-        )
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("method and kind of guarantee")
-        table.add_column("age", justify="right")
-        for name in ("own\nepsilon", "leakage\n(exact)", "lifetime", "error\nraw", "error\nlinear"):
-            table.add_column(name, justify="right")
-        table.add_column("against\nours")
-        for row in self.rows:
-            table.add_row(
-                f"{row.method}\n  {row.label}",
-                "-" if row.age is None else str(row.age),
-                _number(row.nominal),
-                _quantity(row.leakage),
-                _quantity(row.lifetime),
-                _number(row.mse_raw),
-                _number(row.mse),
-                {"same release": "same", "not comparable": "-", "misses target": "misses"}.get(
-                    row.verdict, row.verdict
-                ),
-                style={"ours": "bold", "BETTER": "bold red", "not comparable": "dim"}.get(row.verdict),
-            )
-        return table
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _quantity(found: Quantity) -> str:
-    return "not\ncomputed" if found.value is None else f"{found.value:.4g}"
 
 
 def compare(
@@ -273,39 +128,42 @@ class _Question:
 
     def _rivals(self, age: int) -> list[Rival]:
         """Every rival as its authors run it; those that may read aged data also at the age of our plan."""
-        length = self.length
-        found: list[Rival] = [fresh.LaplaceDP(), fresh.GroupDP(), fresh.AgeDP(age=age), dependent.DependentDP()]
-        found += [dependent.ExactDependentDP(), dependent.CorrelatedDP(), dependent.BayesianDP()]
-        found += [dependent.InferentialPrivacy(), pufferfish.Wasserstein(), pufferfish.MarkovQuilt(length=length)]
-        found += [pufferfish.ApproximateMarkovQuilt(length=length)]
-        found += [temporal.TemporalBudgets(length=length, allocation="uniform"), self._fourier()]
-        w = min(10, length)
-        found += [window.WindowDistribution(window=w), window.WindowAbsorption(window=w), pegasus.Pegasus()]
+        w = min(10, self.length)
+        chosen: dict[str, Rival] = {
+            "adp": AgeDP(age=age),
+            "markov-quilt": rivals.MarkovQuilt(length=self.length),
+            "markov-quilt-approx": rivals.ApproximateMarkovQuilt(length=self.length),
+            "temporal-budgets": rivals.TemporalBudgets(length=self.length, allocation="uniform"),
+            "fourier": self._fourier(),
+            "w-event-bd": rivals.WindowDistribution(window=w),
+            "w-event-ba": rivals.WindowAbsorption(window=w),
+        }
+        found = [chosen.get(name) or rivals.get(name) for name in rivals.names()]
         if age:
-            found += [fresh.LaplaceDP(age=age), dependent.ExactDependentDP(age=age)]
-            found += [dependent.BayesianDP(age=age), pufferfish.Wasserstein(age=age)]
+            found += [rivals.LaplaceDP(age=age), rivals.ExactDependentDP(age=age)]
+            found += [rivals.BayesianDP(age=age), rivals.Wasserstein(age=age)]
         return found
 
     def _fourier(self) -> Rival:
         size = self.chain.size
         longest = max((w for w in range(1, 5) if float(size) ** w <= _WINDOW_PATHS), default=4)
         long = min(longest, self.length)
-        return fourier.Fourier(window=long, coefficients=min(2, long))
+        return Fourier(window=long, coefficients=min(2, long))
 
     def _row(self, rival: Rival, ours: Row, age: int) -> Row:
         own = getattr(rival, "age", None)
-        name = rival.name if own in {None, 0} or isinstance(rival, fresh.AgeDP) else f"{rival.name}@{own}"
+        name = rival.name if own in {None, 0} or isinstance(rival, AgeDP) else f"{rival.name}@{own}"
         method = rival.title.split(" (")[0]
         if own not in {None, 0}:
             method += f", age {own}"
-        if isinstance(rival, fourier.Fourier):
+        if isinstance(rival, Fourier):
             method += f", window {rival.window}"
         try:
             mechanism, note = self._calibrated(rival)
         except CsdpError as error:
             return self._left_out(rival, method, name, own, str(error))
         errors = mechanism.errors()
-        same = own == age and isinstance(rival, fresh.Fresh)
+        same = own == age and isinstance(rival, Fresh)
         if same and age:
             note = "at this age and leakage it is the same release as ours; only its own statement differs"
         row = Row(
@@ -348,7 +206,7 @@ class _Question:
 
     def _calibrated(self, rival: Rival) -> tuple[Mechanism, str]:
         """The rival with just enough noise for the target, and what had to be done instead."""
-        if isinstance(rival, fresh.Fresh):
+        if isinstance(rival, Fresh):
             level = _level(self, rival.age)
             width = self.query.sensitivity(1, self.chain.value_table)
             return rival.calibrate(self.chain, self.query, scale=width / level), ""
@@ -364,7 +222,8 @@ class _Question:
                 raise InputError(f"error {self.value:g} is out of reach with its epsilon up to {self.event_limit:g}")
             return made(level), ""
         if made(self.value).leakage().value is None:
-            return made(min(self.value, self.event_limit)), "leakage not known, so it runs at its own epsilon = budget"
+            level = min(self.value, self.event_limit)
+            return made(level), "leakage not computed, so it runs at its own epsilon = budget"
 
         def leak(epsilon: float) -> float:
             value = made(epsilon).leakage().value

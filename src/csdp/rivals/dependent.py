@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from csdp.chain import CoupledChain, Model
-from csdp.errors import CsdpError, InputError, TooLargeError
+from csdp.aging import Adversary
+from csdp.chain import Model
+from csdp.errors import InputError, TooLargeError
 from csdp.leakage import round_up
 from csdp.queries import FoldQuery, Query
-from csdp.rivals.fresh import Fresh, present_law, settled
+from csdp.rivals.fresh import Fresh, settled
+from csdp.rivals.laws import present_law, record_pairs
 from csdp.rivals.mixture import grid_size, logs, output_grid
 from csdp.rivals.protocol import Floats
-from csdp.utility.second_order import pair_laws
 
-#: Sequences times states up to which all pairs of records are looked at.
-PAIR_SIZE = 512
 #: Values of one record's part that are looked at.
 PART_OUTPUTS = 4096
-
-
-@lru_cache(maxsize=16)
-def record_pairs(chain: Model) -> Floats:
-    """Pr(x_i = a, x_j = b) of the present, (s, m, s, m)."""
-    s, m = chain.sequences, chain.states
-    if s * m > PAIR_SIZE:
-        raise TooLargeError(
-            f"{s} sequences of {m} states: all pairs of records are looked at for up to {PAIR_SIZE} of both together",
-            needed=float(s * m),
-            limit=PAIR_SIZE,
-        )
-    if isinstance(chain, CoupledChain):
-        with suppress(CsdpError):
-            return pair_laws(chain).reshape(s, m, s, m)
-    joint = present_law(chain).reshape((m,) * s)
-    out = np.zeros((s, m, s, m))
-    for i, j in itertools.product(range(s), repeat=2):
-        away = tuple(k for k in range(s) if k not in {i, j})
-        both = joint.sum(axis=away)
-        out[i, :, j, :] = np.diag(both) if i == j else both if i < j else both.T
-    return out
 
 
 def record_sensitivities(chain: Model, query: Query) -> Floats:
@@ -114,6 +89,12 @@ class DependentDP(Fresh):
         return {"coefficients": rho.tolist()}
 
 
+def told_to(adversary: Adversary, chain: Model, query: Query, *, age: int, scale: float) -> float:
+    """The exact leakage of one release with noise of that scale."""
+    level = query.sensitivity(1, chain.value_table) / scale
+    return settled(chain, query, age, adversary).at(level).answer("exact").epsilon
+
+
 @dataclass(frozen=True)
 class ExactDependentDP(Fresh):
     """Dependent DP by its definition, enumerated (as in Zhao, Zhang and Poor 2017), for small systems."""
@@ -128,8 +109,7 @@ class ExactDependentDP(Fresh):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage against an adversary who knows the model only."""
-        level = query.sensitivity(1, chain.value_table) / scale
-        return settled(chain, query, self.age, "uninformed").at(level).answer("exact").epsilon
+        return told_to("uninformed", chain, query, age=self.age, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -146,8 +126,7 @@ class BayesianDP(Fresh):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage, worst over every set of other records that the adversary knows."""
-        level = query.sensitivity(1, chain.value_table) / scale
-        return settled(chain, query, self.age, "any").at(level).answer("exact").epsilon
+        return told_to("any", chain, query, age=self.age, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -166,7 +145,11 @@ class CorrelatedDP(Fresh):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """max_i sum_j |Pearson_ij| Delta_j / scale."""
-        if isinstance(self.threshold, bool) or not 0 <= self.threshold <= 1:
+        if (
+            isinstance(self.threshold, bool)
+            or not isinstance(self.threshold, int | float)
+            or not 0 <= self.threshold <= 1
+        ):
             raise InputError(f"threshold: {self.threshold!r} given; a correlation between 0 and 1")
         pearson = np.abs(correlations(chain))
         pearson[pearson < self.threshold] = 0.0

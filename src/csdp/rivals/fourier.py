@@ -27,10 +27,11 @@ from csdp.rivals.protocol import (
     checked,
     one_target,
     positive,
+    recorded,
     snapshots,
     whole,
 )
-from csdp.rivals.streams import Stream
+from csdp.rivals.streams import Stream, lifetime_at_most, present_at_most
 from csdp.utility import moments
 
 #: Paths of snapshots through a window that are enumerated for its exact leakage.
@@ -102,7 +103,8 @@ class FourierRelease:
         try:
             value = self._enumerated(adversary)
         except TooLargeError as error:
-            return Quantity(None, f"{_NOT_COMPUTED}, and {error}")
+            why = f"{_NOT_COMPUTED}, and {error}"
+            return present_at_most(self._stream, self.epsilon, why, adversary=adversary)
         return Quantity(round_up(value), f"exact, one window of {self.window} ticks, {adversary} adversary")
 
     def _enumerated(self, adversary: Adversary) -> float:
@@ -153,14 +155,15 @@ class FourierRelease:
         """What one window tells of any of its ticks' snapshots, by enumeration; not computed for several windows."""
         releases = whole("releases", releases)
         if releases > self.window:
-            return Quantity(None, f"{_NOT_COMPUTED}; {releases} ticks are more than one window")
+            why = f"{_NOT_COMPUTED}; {releases} ticks are more than one window"
+            return lifetime_at_most(self._stream, self.epsilon, why, ticks=releases)
         try:
             worst = 0.0
             for tick in range(self.window):
                 rows, classes, seen = self._paths(tick)
                 worst = max(worst, widest(rows, classes, [np.arange(seen.size)], rate=1.0 / self.scales[0]))
         except TooLargeError as error:
-            return Quantity(None, f"{_NOT_COMPUTED}, and {error}")
+            return lifetime_at_most(self._stream, self.epsilon, f"{_NOT_COMPUTED}, and {error}", ticks=releases)
         return Quantity(round_up(worst), f"exact, one window of {self.window} ticks")
 
     def errors(self) -> Errors:
@@ -190,16 +193,7 @@ class FourierRelease:
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data."""
-        return {
-            "rival": self.rival,
-            "guarantee": self.guarantee,
-            "epsilon": self.epsilon,
-            "scales": list(self.scales),
-            "window": self.window,
-            "coefficients": self.coefficients,
-            "query": self.query.name,
-            "chain_digest": self.chain.digest,
-        }
+        return recorded(self, {"window": self.window, "coefficients": self.coefficients})
 
 
 def _lines(digits: Ints, axis: int) -> list[Ints]:

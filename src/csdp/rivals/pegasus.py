@@ -18,7 +18,8 @@ from csdp.rivals.streams import Source, Stream, StreamRelease
 class PegasusRelease(StreamRelease):
     """A calibrated PeGaSus: noise on every answer, groups of ticks that deviate little, the median of a group.
 
-    Of its trace, `noisy` and `exact` are what the perturber makes and gets.
+    Of its trace, `noisy` and `exact` are what the perturber makes and gets. Its own `scales`: of the perturber, of the
+    grouper's threshold, of its deviations.
     """
 
     not_computed: ClassVar[str] = (
@@ -26,12 +27,6 @@ class PegasusRelease(StreamRelease):
         "correlations give away"
     )
 
-    rival: str
-    guarantee: str
-    chain: Model
-    query: Query
-    epsilon: float
-    scales: tuple[float, ...]  #: of the perturber, of the grouper's threshold, of its deviations
     share: float
 
     def _run(self, states: Ints, source: Source) -> Trace:
@@ -52,17 +47,9 @@ class PegasusRelease(StreamRelease):
             values[t] = np.median(noisy[start : t + 1], axis=0)
         return Trace(values, noisy, answers, np.full(noisy.shape, self.scales[0]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
-        return {
-            "rival": self.rival,
-            "guarantee": self.guarantee,
-            "epsilon": self.epsilon,
-            "scales": list(self.scales),
-            "share": self.share,
-            "query": self.query.name,
-            "chain_digest": self.chain.digest,
-        }
+    def settings(self) -> dict[str, Any]:
+        """The perturber's part of epsilon."""
+        return {"share": self.share}
 
 
 def deviation(answers: Floats) -> float:

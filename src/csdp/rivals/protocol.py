@@ -22,14 +22,18 @@ Ints = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with how it was found; `value` is None where it was not computed, and `how` says why. Never a guess."""
+    """A number with how it was found; `value` is None where it was not computed, and `how` says why. Never a guess.
+
+    `at_most`: a proven upper bound of what was not computed, where there is one.
+    """
 
     value: float | None
     how: str
+    at_most: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data."""
-        return {"value": self.value, "how": self.how}
+        return {"value": self.value, "how": self.how, "at_most": self.at_most}
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,14 @@ class Mechanism(Protocol):
         """What it promises, in words."""
 
     @property
+    def chain(self) -> Model:
+        """What it was calibrated for."""
+
+    @property
+    def query(self) -> Query:
+        """What it answers."""
+
+    @property
     def epsilon(self) -> float:
         """The epsilon of its own guarantee."""
 
@@ -79,7 +91,10 @@ class Mechanism(Protocol):
         """Run it on snapshots (T, s): outputs (ticks, d)."""
 
     def leakage(self, adversary: Adversary = "informed") -> Quantity:
-        """The exact CSDP leakage of the present of one release under the chain, or why it is not known."""
+        """The exact CSDP leakage of the present of one release under the chain, or why it is not known.
+
+        Where it is not, `at_most` bounds what all outputs up to now tell of the present.
+        """
 
     def lifetime(self, releases: int) -> Quantity:
         """What this many releases, before and after it, tell of one record, or why it is not known."""
@@ -109,8 +124,21 @@ class Rival(Protocol):
         """The mechanism that has its own guarantee at `epsilon`, or the guarantee that noise of `scale` gives."""
 
 
-def checked(chain: Model, query: Query) -> Query:
-    """Refuse what no rival can work with; a custom query comes back rounded to a lattice."""
+def recorded(mechanism: Mechanism, settings: dict[str, Any]) -> dict[str, Any]:
+    """A calibrated rival as plain data, with the settings that are its own."""
+    return {
+        "rival": mechanism.rival,
+        "guarantee": mechanism.guarantee,
+        "epsilon": mechanism.epsilon,
+        "scales": list(mechanism.scales),
+        **settings,
+        "query": mechanism.query.name,
+        "chain_digest": mechanism.chain.digest,
+    }
+
+
+def stationary_chain(chain: Model) -> None:
+    """Refuse what is no chain, and a chain with a law of its own for the start."""
     if not isinstance(chain, Model):
         raise InputError(
             f"chain: {type(chain).__name__} given; one CoupledChain or JointChain expected (of a Family, one member)"
@@ -119,6 +147,11 @@ def checked(chain: Model, query: Query) -> Query:
         raise InputError(
             "chain: it has an initial law; rivals are calibrated to the stationary law. Leave out initial="
         )
+
+
+def checked(chain: Model, query: Query) -> Query:
+    """Refuse what no rival can work with; a custom query comes back rounded to a lattice."""
+    stationary_chain(chain)
     if isinstance(query, type) or not isinstance(query, Query):
         raise InputError(f"query: {query!r} given; expected an instance such as Mean() or Max()")
     try:

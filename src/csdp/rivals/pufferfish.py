@@ -16,7 +16,7 @@ from csdp.errors import InputError, TooLargeError
 from csdp.queries import FoldQuery, Query
 from csdp.rivals.fresh import Fresh
 from csdp.rivals.mixture import logs
-from csdp.rivals.protocol import Floats, positive, whole
+from csdp.rivals.protocol import Floats, positive, stationary_chain, whole
 
 #: Steps of a quantile function below this are rounding, not probability.
 QUANTILE_SLACK = 1e-14
@@ -109,15 +109,12 @@ def markov_quilt_scale(
     >>> round(markov_quilt_scale(chain), 4), round(markov_quilt_scale(chain, method="approx"), 3)
     (6.7236, 15.572)
     """
-    if not isinstance(chain, Model):
-        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
+    stationary_chain(chain)
     if chain.sequences != 1:
         raise InputError(
             f"chain: {chain.sequences} sequences given; this is for one. csdp.rivals.MarkovQuilt takes several, with "
             "the whole snapshot as the secret"
         )
-    if chain.initial is not None:
-        raise InputError("chain: it has an initial law; the quilts here are for the stationary law")
     quilts = Quilts.of(chain, length=length, method=method)
     return quilts.scale(positive("epsilon", epsilon))
 
@@ -204,6 +201,7 @@ def _exact_influence(kernel: Floats, law: Floats, length: int) -> Floats:
 
 
 def _largest(spreads: list[Floats]) -> Floats:
+    """The largest of some tables, entry by entry; NaN only where all of them are."""
     out = np.full_like(spreads[0], -np.inf)
     for spread in spreads:
         np.fmax(out, spread, out=out)

@@ -1,12 +1,19 @@
-"""What stream rivals share: exact answers on a lattice, noise for any budget, and their error by simulation."""
+"""What stream rivals share: exact answers on a lattice, noise for any budget, their error by simulation, and a bound.
+
+How they decide what to publish depends on hidden noise and on earlier outputs, so their leakage is not computed. But
+what they publish is differentially private: when one component's snapshots change in any `window` consecutive ticks,
+its log-probability moves by at most `epsilon s_k / Delta_f`. That alone bounds what it tells (`csdp.rivals.temporal`).
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +21,13 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.aging import Adversary
 from csdp.chain import Model
+from csdp.errors import CsdpError
+from csdp.leakage import round_up, shown
 from csdp.noise import Randomness, lattice_step, two_sided_geometric
 from csdp.plan import Plan
 from csdp.queries import Query
-from csdp.rivals.protocol import Errors, Floats, Ints, Quantity, Trace, snapshots, whole
+from csdp.rivals.protocol import Errors, Floats, Ints, Quantity, Trace, recorded, snapshots, whole
+from csdp.rivals.temporal import group_sensitivity, newest_bound, tick_bound
 from csdp.utility import moments
 
 #: Ticks of the simulation behind the error of a stream rival, and the ticks before them that are left out.
@@ -48,6 +58,10 @@ class Stream:
     def sensitivity(self) -> float:
         """How far one record of one tick moves the answer of that tick, in l1."""
         return self.plan.lattice_sensitivity / self.plan.divisor
+
+    def tied_cost(self, epsilon: float) -> float:
+        """What epsilon of one record becomes for all records of a component together: epsilon s_k / Delta_f."""
+        return epsilon * group_sensitivity(self.chain, self.query) / self.sensitivity
 
     def answers(self, states: Ints) -> Floats:
         """Exact answers (T, d) of snapshots (T, s)."""
@@ -89,12 +103,57 @@ def _path(chain: Model) -> Ints:
     return chain.simulate(SIMULATED_TICKS + WARM_UP, seed=0).astype(np.intp)
 
 
-class StreamRelease:
-    """Shared by the calibrated streams whose leakage is not known: release, errors by simulation, and the reason."""
+def present_at_most(
+    stream: Stream, epsilon: float, why: str, *, adversary: Adversary = "informed", window: int = 1
+) -> Quantity:
+    """A leakage of the present that is not computed, with what all outputs up to now tell of it at most."""
+    one = epsilon if adversary == "informed" else None
+    return _bounded(why, lambda: newest_bound(stream.chain, stream.tied_cost(epsilon), window=window, one=one))
 
+
+def lifetime_at_most(stream: Stream, epsilon: float, why: str, *, ticks: int, window: int = 1) -> Quantity:
+    """A lifetime leakage that is not computed, with what so many ticks tell of one record at most."""
+    cost = stream.tied_cost(epsilon)
+    # The whole stream is so many windows: to change all of it, one after the other, costs no more than this.
+    everything = cost * math.ceil(ticks / window)
+    return _bounded(why, lambda: min(tick_bound(stream.chain, cost, window=window), everything))
+
+
+def _bounded(why: str, bound: Callable[[], float]) -> Quantity:
+    try:
+        found = round_up(bound())
+    except CsdpError as error:
+        return Quantity(None, f"{why}; nor is it bounded: {error}")
+    if math.isinf(found):
+        return Quantity(None, f"{why}; nor is it bounded: this chain does not forget fast enough for its epsilon")
+    return Quantity(None, f"{why}. It is at most {shown(found)}, because what it publishes has epsilon-DP", found)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamRelease(ABC):
+    """Shared by the calibrated streams whose leakage is only bounded: release, errors by simulation, the record."""
+
+    not_computed: ClassVar[str]
+
+    rival: str
+    guarantee: str
     chain: Model
     query: Query
-    not_computed: ClassVar[str]
+    epsilon: float
+    scales: tuple[float, ...]
+
+    @abstractmethod
+    def _run(self, states: Ints, source: Source) -> Trace:
+        """The stream, on the noise of a source."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What else it was calibrated with, as plain data."""
+
+    @property
+    def protected_ticks(self) -> int:
+        """Consecutive ticks whose records its epsilon protects together."""
+        return 1
 
     @cached_property
     def _stream(self) -> Stream:
@@ -104,22 +163,25 @@ class StreamRelease:
         """Run it on the noise that releases draw."""
         return self._run(np.asarray(states), randomness)
 
-    def _run(self, states: Ints, source: Source) -> Trace:
-        raise NotImplementedError  # each stream has its own
-
     def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
         """Outputs (T, d), for study only."""
         return self.trace(states, randomness).values
 
     def leakage(self, adversary: Adversary = "informed") -> Quantity:
-        """Not known: see the reason."""
-        return Quantity(None, self.not_computed)
+        """Not computed; what all outputs up to now tell of the present at most."""
+        return present_at_most(
+            self._stream, self.epsilon, self.not_computed, adversary=adversary, window=self.protected_ticks
+        )
 
     def lifetime(self, releases: int) -> Quantity:
-        """Not known: see the reason."""
-        whole("releases", releases)
-        return Quantity(None, self.not_computed)
+        """Not computed; what so many ticks tell of one record at most."""
+        ticks = whole("releases", releases)
+        return lifetime_at_most(self._stream, self.epsilon, self.not_computed, ticks=ticks, window=self.protected_ticks)
 
     def errors(self) -> Errors:
         """Simulated."""
         return simulated_errors(self._stream, self._run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data."""
+        return recorded(self, self.settings())

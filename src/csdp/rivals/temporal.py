@@ -1,15 +1,23 @@
-"""Temporal privacy leakage (Cao et al. 2017): what a stream of releases tells of one record, and budgets that bound it.
+"""Temporal privacy leakage (Cao et al. 2017): what a stream of releases tells of one record.
 
 `BPL_t = L_B(BPL_{t-1}) + eps_t`, `FPL_t = L_F(FPL_{t+1}) + eps_t`, `TPL = BPL + FPL - eps_t`, with L the loss function
 of the backward and of the forward kernel over all pairs of snapshots. Everything is in logarithms.
+
+The recursion does not ask how outputs come about. Let G(x_1..x_t) be the probability of what was published, and let it
+change by a factor of at most e^E when one component's snapshots of any w consecutive ticks change. Take the newest w
+ticks: the largest and the least G over them differ by at most e^E whatever was before, and the least is again such a
+function, of what was before. So `b <- E + L_w(b)`, L_w the loss of w steps back, bounds how far the probability of all
+outputs differs between two values of the newest snapshot, also where hidden noise and earlier outputs decide what is
+published. `newest_bound` and `tick_bound` are its limits; docs/rivals.md has the proof.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +25,14 @@ import numpy.typing as npt
 from csdp.accountant.kernels import Backward, ProfileTable
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
+from csdp.leakage.bounds import AgedPairs
 from csdp.queries import Query
-from csdp.rivals.fresh import Fresh, FreshRelease, group_sensitivity
-from csdp.rivals.protocol import Floats, checked, one_target, positive, whole
+from csdp.rivals.protocol import Floats, stationary_chain
 
 #: Joint states of a component up to which its loss functions are tabled.
 LOSS_STATES = 256
+#: Above this many times its cost (or 1) a limit is not looked for: there is none, or it is of no use.
+HIGHEST = 1e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +59,7 @@ def temporal_leakage(chain: Model, epsilons: npt.ArrayLike) -> TemporalLeakage:
     >>> round(float(found.bpl.max()), 4), round(float(found.tpl.max()), 4)
     (1.5261, 2.0522)
     """
-    if not isinstance(chain, Model):
-        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
-    if chain.initial is not None:
-        raise InputError("chain: it has an initial law; temporal leakage here is for the stationary law")
+    stationary_chain(chain)
     costs = _budgets(epsilons)
     bpl, fpl, tpl = (np.zeros(costs.size) for _ in range(3))
     for backward, forward in losses(chain):
@@ -72,9 +79,25 @@ def _budgets(epsilons: npt.ArrayLike) -> Floats:
     return costs
 
 
+def group_sensitivity(chain: Model, query: Query) -> float:
+    """The largest change of the answer when all records of one component change."""
+    table = chain.value_table
+    return max(query.sensitivity(len(part), table, members=part) for part in chain.components())
+
+
 @lru_cache(maxsize=8)
-def losses(chain: Model) -> tuple[tuple[ProfileTable, ProfileTable], ...]:
-    """Backward and forward loss functions of every kind of component."""
+def losses(chain: Model, steps: int = 1) -> tuple[tuple[ProfileTable, ProfileTable], ...]:
+    """Loss functions of so many steps back and ahead, of every kind of component."""
+    found = []
+    for part in _parts(chain):
+        backward = Backward(part)
+        ahead = ProfileTable(np.linalg.matrix_power(backward.forward, steps), relative=backward.relative(steps))
+        found.append((backward.profile_table(steps), ahead))
+    return tuple(found)
+
+
+def _parts(chain: Model) -> list[Model]:
+    """A component of every kind, none too large to be tabled."""
     found = []
     for members, _ in chain.alike(np.zeros(chain.sequences, dtype=np.intp)):
         part = chain if len(members) == chain.sequences else chain.subchain(members)
@@ -85,9 +108,8 @@ def losses(chain: Model) -> tuple[tuple[ProfileTable, ProfileTable], ...]:
                 needed=float(min(part.size, 10**300)),
                 limit=LOSS_STATES,
             )
-        backward = Backward(part)
-        found.append((backward.profile_table(1), backward.forward_table))
-    return tuple(found)
+        found.append(part)
+    return found
 
 
 def _recursion(costs: Floats, loss: Callable[[float], float]) -> Floats:
@@ -99,72 +121,63 @@ def _recursion(costs: Floats, loss: Callable[[float], float]) -> Floats:
     return out
 
 
-def temporal_budgets(chain: Model, *, bound: float, length: int, allocation: str = "quantified") -> Floats:
-    """Budgets per tick under which the temporal privacy leakage of every tick is at most `bound`.
+# ---- streams that decide by hidden noise ----------------------------------------------------------------------------
 
-    "quantified" (Cao et al. 2017, their finer algorithm): more at both ends, one value between, so that TPL meets the
-    bound at every tick; where correlations never fade no such value exists and "uniform" is used: the largest equal
-    budget that `length` ticks allow.
+
+def newest_bound(chain: Model, cost: float, *, window: int = 1, one: float | None = None) -> float:
+    """What all outputs up to now tell at most of the newest snapshot, after any number of ticks.
+
+    `cost`: how far the log-probability of what is published moves when one component's snapshots of any `window`
+    consecutive ticks change. The limit of `b <- cost + L_window(b)` from above; infinite where there is none. It
+    compares all pairs of snapshots, so it holds for every adversary. Against one who knows all presents but one, and
+    with `one` what a change of one record of one tick costs, it is also at most `one + L'(b)`, L' the loss of one step
+    over presents that differ in one sequence.
 
     >>> from csdp import CoupledChain
     >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> budgets = temporal_budgets(chain, bound=1.0, length=5)
-    >>> budgets.round(4).tolist()
-    [0.7215, 0.443, 0.443, 0.443, 0.7215]
-    >>> temporal_leakage(chain, budgets).tpl.round(6).tolist()
-    [1.0, 1.0, 1.0, 1.0, 1.0]
+    >>> round(newest_bound(chain, 1.0), 4), round(newest_bound(chain, 1.0, window=5), 4)
+    (1.5261, 1.0095)
     """
-    bound, length = positive("bound", bound), whole("length", length)
-    if allocation not in {"quantified", "uniform"}:
-        raise InputError(f"allocation: {allocation!r} given; 'quantified' or 'uniform'")
-    if length == 1:
-        return np.array([bound])
-    if allocation == "quantified" and length > 2:
-        ends = _quantified(chain, bound)
-        if ends is not None:
-            first, middle, last = ends
-            budgets = np.full(length, middle)
-            budgets[0], budgets[-1] = first, last
-            # to the safe side, whatever was rounded
-            return budgets * min(1.0, bound / float(temporal_leakage(chain, budgets).tpl.max()))
-    low, high = bound / length, bound
-    for _ in range(80):
-        middle = (low + high) / 2
-        if temporal_leakage(chain, np.full(length, middle)).tpl.max() <= bound:
-            low = middle
-        else:
-            high = middle
-    return np.full(length, low)
+    worst = 0.0
+    for (back, _), neighbours in zip(losses(chain, window), _neighbours(chain), strict=True):
+        found = limit(back.largest, cost)
+        if one is not None and math.isfinite(found):
+            found = min(found, one + neighbours.profile(found) * (1 + 1e-12))
+        worst = max(worst, found)
+    return worst
 
 
-def _quantified(chain: Model, bound: float) -> tuple[float, float, float] | None:
-    """(first, between, last) with first + last - between = bound; None where the losses do not settle."""
-    pairs = losses(chain)
-
-    def backward(b: float) -> float:
-        return max(table.largest(b) for table, _ in pairs)
-
-    def forward(b: float) -> float:
-        return max(table.largest(b) for _, table in pairs)
-
-    low, high = 0.0, bound
-    for _ in range(60):
-        first = (low + high) / 2
-        last = _inverse(forward, first - backward(first), bound)
-        # first + last - (first - L_B(first)): both ends, less what they share
-        if last is not None and backward(first) + last <= bound:
-            low = first
-        else:
-            high = first
-    between = low - backward(low)
-    last = _inverse(forward, between, bound)
-    if last is None or between <= bound * 1e-9:
-        return None
-    return low, between, last
+@lru_cache(maxsize=8)
+def _neighbours(chain: Model) -> tuple[AgedPairs, ...]:
+    """One step back from presents that differ in one sequence, of every kind of component."""
+    return tuple(AgedPairs(part, ages=[1] * part.sequences, adversary="informed") for part in _parts(chain))
 
 
-def _inverse(loss: Callable[[float], float], cost: float, ceiling: float) -> float | None:
-    """b with b - L(b) = cost, which grows with b; None where it lies above the ceiling."""
+def tick_bound(chain: Model, cost: float, *, window: int = 1) -> float:
+    """What all outputs, before and after, tell at most of one tick's snapshot; see `newest_bound`.
+
+    The block that ends (or begins) at the tick costs `cost`; what lies on its far side and what lies on the tick's
+    other side add their losses.
+    """
+    found = []
+    for (back, ahead), (one_back, one_ahead) in zip(losses(chain, window), losses(chain), strict=True):
+        past, future = limit(back.largest, cost), limit(ahead.largest, cost)
+        found.append(min(past + one_ahead.largest(future), future + one_back.largest(past)))
+    return max(found)
+
+
+def limit(loss: Callable[[float], float], cost: float) -> float:
+    """The limit of b <- cost + L(b), from above: where it is not raised any more; infinite where it never stops."""
+    found = inverse(loss, cost, HIGHEST * max(cost, 1.0))
+    return math.inf if found is None else found
+
+
+def inverse(loss: Callable[[float], float], cost: float, ceiling: float) -> float | None:
+    """The least b with b - L(b) >= cost; None where it lies above the ceiling.
+
+    b - L(b) never falls: of a function whose logarithm ranges over b + c, cutting the top off at b loses a factor of at
+    most e^c, so L(b + c) <= L(b) + c.
+    """
     if ceiling - loss(ceiling) < cost:
         return None
     low, high = 0.0, ceiling
@@ -175,37 +188,3 @@ def _inverse(loss: Callable[[float], float], cost: float, ceiling: float) -> flo
         else:
             high = middle
     return high
-
-
-@dataclass(frozen=True)
-class TemporalBudgets(Fresh):
-    """Budgets over time that keep the temporal privacy leakage of every tick below a bound (Cao et al. 2017)."""
-
-    length: int = 100
-    allocation: Literal["quantified", "uniform"] = "quantified"
-
-    name: ClassVar[str] = "temporal-budgets"
-    label: ClassVar[str] = "temporal leakage, whole series"
-    title: ClassVar[str] = "Temporal budgets (Cao et al. 2017)"
-    guarantee: ClassVar[str] = (
-        "all releases of the stream together tell at most epsilon about any tick's snapshot, under the model"
-    )
-    inferential: ClassVar[bool] = True
-
-    def nominal(self, chain: Model, query: Query, scale: float) -> float:
-        """The largest TPL over `length` ticks of equal noise."""
-        cost = group_sensitivity(chain, query) / scale
-        return float(temporal_leakage(chain, np.full(whole("length", self.length), cost)).tpl.max())
-
-    def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
-    ) -> FreshRelease:
-        """Budgets for a bound on TPL; at a given scale, the bound that equal noise meets."""
-        one_target(epsilon, scale)
-        query = checked(chain, query)
-        if epsilon is None:
-            return self.at_scale(chain, query, positive("scale", scale))
-        bound = positive("epsilon", epsilon)
-        budgets = temporal_budgets(chain, bound=bound, length=self.length, allocation=self.allocation)
-        scales = group_sensitivity(chain, query) / budgets
-        return self.made(chain, query, bound, tuple(scales.tolist()))

@@ -22,7 +22,8 @@ Scheme = Literal["distribution", "absorption"]
 class WindowRelease(StreamRelease):
     """A calibrated w-event stream: publish anew where the answer has moved enough, else repeat the last output.
 
-    Of its trace, `noisy`, `exact` and `scales` are of the ticks that were published anew.
+    Of its trace, `noisy`, `exact` and `scales` are of the ticks that were published anew. Its own `scales`: that of the
+    dissimilarity, and that of a publication with the whole window's budget.
     """
 
     not_computed: ClassVar[str] = (
@@ -30,12 +31,6 @@ class WindowRelease(StreamRelease):
         "says nothing about what correlations give away"
     )
 
-    rival: str
-    guarantee: str
-    chain: Model
-    query: Query
-    epsilon: float
-    scales: tuple[float, ...]  #: of the dissimilarity, and of a publication with the whole window's budget
     window: int
     scheme: Scheme
 
@@ -46,8 +41,7 @@ class WindowRelease(StreamRelease):
         unlike = self._stream.noise(2.0 * self.window / self.epsilon, (ticks,), source) / d
         last = np.zeros(d)
         values, published = np.empty_like(answers), []
-        budget = _Distribution if self.scheme == "distribution" else _Absorption
-        spend = budget(self.epsilon, self.window)
+        spend = _BUDGETS[self.scheme](self.epsilon, self.window)
         for t, answer in enumerate(answers):
             level = spend.offer(t)
             if level > 0:
@@ -60,18 +54,14 @@ class WindowRelease(StreamRelease):
         noisy, exact, scales = (np.array([p[k] for p in published]).reshape(-1, d) for k in range(3))
         return Trace(values, noisy, exact, scales)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
-        return {
-            "rival": self.rival,
-            "guarantee": self.guarantee,
-            "epsilon": self.epsilon,
-            "scales": list(self.scales),
-            "window": self.window,
-            "scheme": self.scheme,
-            "query": self.query.name,
-            "chain_digest": self.chain.digest,
-        }
+    def settings(self) -> dict[str, Any]:
+        """The window, and how its budget is shared out."""
+        return {"window": self.window, "scheme": self.scheme}
+
+    @property
+    def protected_ticks(self) -> int:
+        """The window."""
+        return self.window
 
 
 class _Distribution:
@@ -110,6 +100,9 @@ class _Absorption:
         self._last, self._silent = tick, round(level / self._share) - 1
 
 
+_BUDGETS: dict[Scheme, type[_Distribution | _Absorption]] = {"distribution": _Distribution, "absorption": _Absorption}
+
+
 def budgets_spent(scheme: Scheme, *, epsilon: float, window: int, ticks: int, publish: Callable[[int], bool]) -> Floats:
     """What every tick spends on publication if `publish(tick)` says where the answer moved: for study of the rule.
 
@@ -118,7 +111,7 @@ def budgets_spent(scheme: Scheme, *, epsilon: float, window: int, ticks: int, pu
     >>> budgets_spent("absorption", epsilon=6.0, window=3, ticks=6, publish=lambda t: t >= 2).tolist()
     [0.0, 0.0, 3.0, 0.0, 0.0, 1.0]
     """
-    spend = (_Distribution if scheme == "distribution" else _Absorption)(epsilon, window)
+    spend = _BUDGETS[scheme](epsilon, window)
     out = np.zeros(ticks)
     for t in range(ticks):
         level = spend.offer(t)
@@ -128,62 +121,50 @@ def budgets_spent(scheme: Scheme, *, epsilon: float, window: int, ticks: int, pu
     return out
 
 
-def _calibrated(
-    rival: WindowDistribution | WindowAbsorption,
-    chain: Model,
-    query: Query,
-    scheme: Scheme,
-    epsilon: float | None,
-    scale: float | None,
-) -> WindowRelease:
-    one_target(epsilon, scale)
-    if epsilon is None:
-        raise InputError(f"{rival.name}: its noise changes from tick to tick, so it has no one scale; give epsilon=")
-    query = checked(chain, query)
-    level, window = positive("epsilon", epsilon), whole("window", rival.window)
-    stream = Stream(chain, query)
-    scales = (2.0 * window * stream.sensitivity / (level * stream.outputs), 2.0 * stream.sensitivity / level)
-    if not all(map(math.isfinite, scales)):
-        raise InputError(f"epsilon: {level:g} given; the noise would be infinite")
-    return WindowRelease(rival.name, rival.guarantee, chain, query, level, scales, window, scheme)
+@dataclass(frozen=True)
+class WindowRival:
+    """Shared by both: w-event privacy, calibrated to an epsilon for every window."""
 
+    window: int = 10
 
-_WORDS = "epsilon-DP of all records of any w consecutive ticks (w-event); no inferential guarantee"
+    name: ClassVar[str]
+    label: ClassVar[str] = "w-event DP"
+    title: ClassVar[str]
+    guarantee: ClassVar[str] = (
+        "epsilon-DP of one record in each of any w consecutive ticks (w-event); no inferential guarantee"
+    )
+    inferential: ClassVar[bool] = False
+    scheme: ClassVar[Scheme]
+
+    def calibrate(
+        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+    ) -> WindowRelease:
+        """The stream mechanism for an epsilon per window."""
+        one_target(epsilon, scale)
+        if epsilon is None:
+            raise InputError(f"{self.name}: its noise changes from tick to tick, so it has no one scale; give epsilon=")
+        query = checked(chain, query)
+        level, window = positive("epsilon", epsilon), whole("window", self.window)
+        stream = Stream(chain, query)
+        scales = (2.0 * window * stream.sensitivity / (level * stream.outputs), 2.0 * stream.sensitivity / level)
+        if not all(map(math.isfinite, scales)):
+            raise InputError(f"epsilon: {level:g} given; the noise would be infinite. Give a larger one")
+        return WindowRelease(self.name, self.guarantee, chain, query, level, scales, window, self.scheme)
 
 
 @dataclass(frozen=True)
-class WindowDistribution:
+class WindowDistribution(WindowRival):
     """w-event privacy by budget distribution."""
 
-    window: int = 10
-
     name: ClassVar[str] = "w-event-bd"
-    label: ClassVar[str] = "w-event DP"
     title: ClassVar[str] = "w-event, budget distribution (Kellaris et al. 2014)"
-    guarantee: ClassVar[str] = _WORDS
-    inferential: ClassVar[bool] = False
-
-    def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
-    ) -> WindowRelease:
-        """The stream mechanism for an epsilon per window."""
-        return _calibrated(self, chain, query, "distribution", epsilon, scale)
+    scheme: ClassVar[Scheme] = "distribution"
 
 
 @dataclass(frozen=True)
-class WindowAbsorption:
+class WindowAbsorption(WindowRival):
     """w-event privacy by budget absorption."""
 
-    window: int = 10
-
     name: ClassVar[str] = "w-event-ba"
-    label: ClassVar[str] = "w-event DP"
     title: ClassVar[str] = "w-event, budget absorption (Kellaris et al. 2014)"
-    guarantee: ClassVar[str] = _WORDS
-    inferential: ClassVar[bool] = False
-
-    def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
-    ) -> WindowRelease:
-        """The stream mechanism for an epsilon per window."""
-        return _calibrated(self, chain, query, "absorption", epsilon, scale)
+    scheme: ClassVar[Scheme] = "absorption"
