@@ -250,7 +250,7 @@ def worst_output(
 def exact_leakage(
     B: Array, fvals: Values, s: int, m: int, epsilon_c: float, delta_f: float, adversary: str, law: ArrayLike
 ) -> float:
-    """The sup over all outputs as the finite maximum of theory section 3."""
+    """The sup over all outputs as a maximum over finitely many."""
     rows, pairs, _ = adversary_rows(B, law, s, m, adversary)
     return worst_output(rows, pairs, fvals, product_outputs(fvals), epsilon_c, delta_f)[0]
 

@@ -88,7 +88,7 @@ def history_leakage(
 
 
 def scalar_accountant(kernel: ArrayLike, s: int, m: int, age: int, alpha: float, releases: int) -> list[float]:
-    """Theory section 6, scalar rule: leakage after 1..releases releases, one a tick; alpha = d(k) eps_c."""
+    """Scalar rule: leakage after 1..releases releases, one a tick; alpha = d(k) eps_c."""
     back, law = aged_law(kernel, s, m, [1] * s)
     aged, _ = aged_law(kernel, s, m, [age] * s)
     neighbours = neighbour_pairs(s, m, law)
@@ -125,7 +125,7 @@ def metric_accountant(
     delta_f: float,
     releases: int,
 ) -> list[float]:
-    """Theory section 6, metric state, one common age, every snapshot possible: leakage after 1..releases."""
+    """Metric state, one common age, every snapshot possible: leakage after 1..releases."""
     back, law = aged_law(kernel, s, m, [1] * s)
     aged, _ = aged_law(kernel, s, m, [age] * s)
     step = np.array([[epsilon_c * l1(f, g) / delta_f for g in fvals] for f in fvals])

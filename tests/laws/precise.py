@@ -61,7 +61,7 @@ def informed_leakage(
     epsilon_c: float,
     digits: int = DIGITS,
 ) -> float:
-    """Theory section 3 for the informed adversary, one common age, one output; all transitions positive."""
+    """Exact leakage for the informed adversary, one common age, one output; all transitions positive."""
     with localcontext() as context:
         context.prec = digits
         kernel = _kernel(coupling, transitions)

@@ -142,7 +142,7 @@ class Reference:
     # ---- bounds ------------------------------------------------------------------------------------------------
 
     def bound(self, name: str) -> float:
-        """A bound of theory section 4 for the system's adversary: the largest over components."""
+        """A bound for the system's adversary: the largest over components."""
         return max(self.part(members).whole_bound(name, self.alpha(members)) for members in self.components)
 
     def whole_bound(self, name: str, alpha: float) -> float:

@@ -1,4 +1,4 @@
-"""Every reference value of the theory (sections 3, 4, 5 and 9), through the public interface."""
+"""Every reference value, through the public interface."""
 
 import io
 import math
@@ -9,8 +9,8 @@ import pytest
 import csdp
 import oracle as o
 from csdp.leakage import BOUNDS, UNSOUND
-
-RTOL = 5e-9  # eight significant digits
+from reference_values import COLUMNS, REFERENCE, RTOL
+from reference_values import T3 as T3_SYSTEM
 
 
 def binary(p, q):
@@ -25,59 +25,14 @@ def single(p, q):
     return csdp.CoupledChain([[1.0]], binary(p, q))
 
 
-_T = [[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]
-_T21 = [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.2, 0.6]]
-T3 = csdp.CoupledChain([[0.6, 0.4], [0.3, 0.7]], [[_T, _T21], [_T, _T]])
+T3 = csdp.CoupledChain(*T3_SYSTEM)
+QUERIES = {"mean": csdp.Mean(), "max": csdp.Max(), "histogram": csdp.Histogram(), "identity": csdp.Identity()}
 
-COLUMNS = ("exact", "profile", "two-point", "loose", "freshness", "lineage", "printed-loose", "printed-tight")
-T3_ENDS = (2.82623436, 4.56434819)
-SECTION_9 = {
-    "same ages": (
-        (pair(0.75), csdp.Mean(), (2, 2), 1),
-        (0.153045546, 0.196442729, 0.218964808, 0.494028708, 0.334202088, 0.645546785, 0.2, 0.269052934),
-    ),
-    "unequal ages": (
-        (pair(0.75), csdp.Mean(), (1, 3), 1),
-        (0.316819682, 0.505098507, 0.515131833, 1.07045861, 0.712565266, 1.69459572, 0.6, 0.485395702),
-    ),
-    "age 10": (
-        (pair(0.5), csdp.Mean(), (10, 10), 0.860662966),
-        (
-            8.38639986e-05,
-            1.07109921e-04,
-            1.07109931e-04,
-            2.40720852e-04,
-            1.92956579e-04,
-            4.19430402e-04,
-            9.02470622e-05,
-            1.80505216e-04,
-        ),
-    ),
-    "skewed pair": (
-        (pair(0.75, 0.01), csdp.Mean(), (2, 2), 2),
-        (1.71359106, 2.1804457, 2.56094052, 3.07729427, 3.37621331, 4.03539539, 1.54480031, 17.6656451),
-    ),
-    "skewed single": (
-        (single(0.01, 0.3), csdp.Mean(), 1, 1),
-        (0.77269118, 0.77269118, 0.77269118, 0.781897007, 4.24849524, 5.44241771, 0.69, 0.69),
-    ),
-    "T3 mean": (
-        (T3, csdp.Mean(), 1, 1),
-        (0.696025338, 1.02448587, 1.34033883, 1.48824821, *T3_ENDS, 1.07350113, 2.08936215),
-    ),
-    "T3 max": (
-        (T3, csdp.Max(), 1, 1),
-        (0.450690142, 0.537139837, 0.626830567, 0.65351653, *T3_ENDS, 0.536750566, 2.08936215),
-    ),
-    "T3 histogram": (
-        (T3, csdp.Histogram(), 1, 1),
-        (0.781317207, 1.02448587, 1.34033883, 1.48824821, *T3_ENDS, 1.07350113, 2.08936215),
-    ),
-    "T3 identity": (
-        (T3, csdp.Identity(), 1, 1),
-        (0.696025338, 1.02448587, 1.34033883, 1.48824821, *T3_ENDS, 1.07350113, 2.08936215),
-    ),
-}
+
+def asked(row):
+    """The question of a row of the table, as the library takes it."""
+    (coupling, transitions, ages, epsilon_c, query), expected = REFERENCE[row]
+    return (csdp.CoupledChain(coupling, transitions), QUERIES[query], ages, epsilon_c), expected
 
 
 def ask(chain, query, ages, epsilon_c, bound="exact", adversary="informed"):
@@ -85,9 +40,9 @@ def ask(chain, query, ages, epsilon_c, bound="exact", adversary="informed"):
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("row", SECTION_9)
-def test_section_9(row, column):
-    question, expected = SECTION_9[row]
+@pytest.mark.parametrize("row", REFERENCE)
+def test_the_reference_table(row, column):
+    question, expected = asked(row)
     adversary = "uninformed" if column == "lineage" else "informed"
     answer = ask(*question, bound=column, adversary=adversary)
     assert answer.epsilon == pytest.approx(expected[COLUMNS.index(column)], rel=RTOL, abs=0)
@@ -96,9 +51,9 @@ def test_section_9(row, column):
     assert answer.adversary == adversary
 
 
-@pytest.mark.parametrize("row", SECTION_9)
-def test_section_9_as_a_table(row):
-    question, expected = SECTION_9[row]
+@pytest.mark.parametrize("row", REFERENCE)
+def test_the_reference_table_in_one_call(row):
+    question, expected = asked(row)
     table = csdp.leakage_table(*question[:2], ages=question[2], epsilon_c=question[3])
     shown = {name: value for name, value in zip(COLUMNS, expected, strict=True) if name != "lineage"}
     assert {name: table[name].epsilon for name in shown} == pytest.approx(shown, rel=RTOL, abs=0)
@@ -112,7 +67,7 @@ def test_auto_is_exact_here_and_says_so():
     assert answer.epsilon == pytest.approx(0.153045546, rel=RTOL)
 
 
-def test_section_3_histogram_needs_the_product_of_values():
+def test_histogram_needs_the_product_of_values():
     chain = csdp.CoupledChain([[1.0]], [[0.2, 0.4, 0.4], [0.6, 0.2, 0.2], [0.05, 0.05, 0.9]])
     answer = ask(chain, csdp.Histogram(), 1, 1)
     assert answer.epsilon == pytest.approx(0.642244839, rel=RTOL)
@@ -120,11 +75,11 @@ def test_section_3_histogram_needs_the_product_of_values():
     assert sum(answer.witness.output) != 1  # no snapshot has this histogram
 
 
-def test_section_4_contraction():
+def test_contraction():
     assert ask(pair(0.75), csdp.Mean(), 2, 1, "contraction").epsilon == pytest.approx(0.304281582, rel=RTOL)
 
 
-def test_section_4_uninformed_exceeds_the_informed_freshness():
+def test_uninformed_exceeds_the_informed_freshness():
     one, two = binary(0.01, 0.04), binary(0.035, 0.275)
     chain = csdp.CoupledChain([[0, 1], [0, 1]], [[one, one], [two, two]])
     uninformed = ask(chain, csdp.Mean(), 2, 4, adversary="uninformed").epsilon
@@ -136,7 +91,7 @@ def test_section_4_uninformed_exceeds_the_informed_freshness():
         assert ask(chain, csdp.Mean(), 2, 4, bound, "uninformed").epsilon >= uninformed
 
 
-def test_section_4_uninformed_contraction_is_the_tanh_of_lineage():
+def test_uninformed_contraction_is_the_tanh_of_lineage():
     for chain, age in ((pair(0.75), 2), (pair(0.6, 0.01), 3), (T3, 1)):
         alpha = 2.0
         line = ask(chain, csdp.Mean(), age, 1, "lineage", "uninformed").epsilon
@@ -144,7 +99,7 @@ def test_section_4_uninformed_contraction_is_the_tanh_of_lineage():
         assert got == pytest.approx(math.tanh(line / 4) * alpha, rel=1e-9)
 
 
-def test_section_5_1_printed_loose_lies_about_skewed_chains():
+def test_printed_loose_lies_about_skewed_chains():
     printed, true = (ask(single(0.01, 0.3), csdp.Mean(), 1, 1, bound) for bound in ("printed-loose", "exact"))
     assert printed.epsilon == pytest.approx(0.690, abs=5e-4)
     assert true.epsilon == pytest.approx(0.7727, abs=5e-5)
@@ -153,7 +108,7 @@ def test_section_5_1_printed_loose_lies_about_skewed_chains():
     assert "NOT SOUND" in repr(printed)
 
 
-def test_section_5_2_printed_tight_is_larger_than_printed_loose():
+def test_printed_tight_is_larger_than_printed_loose():
     tight, loose, exact = (
         ask(pair(0.5), csdp.Mean(), 1, 1, bound).epsilon for bound in ("printed-tight", "printed-loose", "exact")
     )
@@ -162,13 +117,13 @@ def test_section_5_2_printed_tight_is_larger_than_printed_loose():
     assert exact == pytest.approx(0.4088, abs=5e-5)
 
 
-def test_section_5_2_printed_tight_is_below_the_truth_on_some_chains():
+def test_printed_tight_is_below_the_truth_on_some_chains():
     for chain, age, epsilon_c in ((single(0.38, 0.02), 3, 4), (single(0.2, 0.6), 2, 2)):
         question = (chain, csdp.Mean(), age, epsilon_c)
         assert ask(*question, "printed-tight").epsilon < 0.9 * ask(*question).epsilon
 
 
-def test_section_5_3_stronger_coupling_does_not_reduce_leakage():
+def test_stronger_coupling_does_not_reduce_leakage():
     expected = {1.0: 0.3740, 0.75: 0.4002, 0.5: 0.4088}
     got = {c: ask(pair(c), csdp.Mean(), 1, 1).epsilon for c in expected}
     assert got == pytest.approx(expected, abs=5e-5)
@@ -179,7 +134,7 @@ def test_section_5_3_stronger_coupling_does_not_reduce_leakage():
         assert max(later) / min(later) < 1.02
 
 
-def test_section_5_4_comparative_figure():
+def test_comparative_figure():
     """Delta_k eps_c without d(2) is 4.5e-5, with it 9.0e-5."""
     chain = pair(0.5)
     delta = csdp.aged_correlation(chain, ages=10)
@@ -187,7 +142,7 @@ def test_section_5_4_comparative_figure():
     assert ask(chain, csdp.Mean(), 10, 0.860662966, "printed-loose").epsilon == pytest.approx(9.0e-5, rel=5e-3)
 
 
-def test_section_5_6_aging_raises_leakage_above_epsilon_c():
+def test_aging_raises_leakage_above_epsilon_c():
     chain = pair(0.5, 0.001, 0.1)
     answer = ask(chain, csdp.Mean(), 2, 4)
     assert answer.epsilon == pytest.approx(5.67, abs=5e-3)

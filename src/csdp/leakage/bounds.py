@@ -108,7 +108,7 @@ class AgedPairs:
                 return math.inf
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
                 coarse = np.log(pairs.first / pairs.second) + 2.0 * pairs.relative
-                ratio = (pairs.gap + pairs.error) / pairs.second
+                ratio = (pairs.gap + pairs.error) / np.maximum(pairs.second * (1 - pairs.relative), 0.0)
                 fine = (
                     np.log1p(np.ldexp(ratio, pairs.exponent))
                     if pairs.exponent == 0

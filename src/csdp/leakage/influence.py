@@ -105,14 +105,18 @@ class Influence:
 
         kappa_j(k, l) = ln(1 + o_k o_l / (low (low + o_k + o_l))), the worst state u; 0 for k = l.
         """
+        for targets, edges in self._with_parents():
+            yield edges, self.excess(targets, edges)
+
+    def _with_parents(self) -> Iterator[tuple[Ints, Ints]]:
+        """Blocks of targets with equally many parents, two or more, and their edges (n, d); pairs fit the cache."""
         counts = np.diff(self.chain._indptr)
         for degree in np.unique(counts[counts > 1]):
             of_degree = np.flatnonzero(counts == degree)
             height = max(1, 4 * BLOCK // int(degree) ** 2)
             for start in range(0, of_degree.size, height):
                 targets = of_degree[start : start + height]
-                edges = self.chain._indptr[targets][:, None] + np.arange(degree)
-                yield edges, self.excess(targets, edges)
+                yield targets, self.chain._indptr[targets][:, None] + np.arange(degree)
 
     def excess(self, targets: Ints, edges: Ints) -> Floats:
         """e^kappa - 1 for all pairs of the parents of some targets: (n, d, d)."""
@@ -157,23 +161,17 @@ class Influence:
             together = self.kappa_matrix()
             together.data = np.tanh(together.data / 4.0) * (1.0 + 8 * UNIT)
             return np.asarray(together.sum(axis=1) * self.outward)
-        counts = np.diff(self.chain._indptr)
         sums = np.zeros(self.chain.edges)
-        for degree in np.unique(counts[counts > 1]):
-            of_degree = np.flatnonzero(counts == degree)
-            height = max(1, 4 * BLOCK // int(degree) ** 2)
-            for start in range(0, of_degree.size, height):
-                targets = of_degree[start : start + height]
-                edges = self.chain._indptr[targets][:, None] + np.arange(degree)
-                if degree > _MANY_PARENTS:
-                    sums[edges] = self._kappa_sum_of_many(targets, edges)
-                    continue
-                grown = self.excess(targets, edges)
-                with np.errstate(invalid="ignore"):
-                    root = np.sqrt(1.0 + grown) + 1.0
-                    # tanh(ln(1 + x) / 4) = (sqrt(1 + x) - 1) / (sqrt(1 + x) + 1)
-                    grown = np.where(np.isinf(grown), 1.0, grown / root / root)
-                sums[edges] = grown.sum(axis=2)
+        for targets, edges in self._with_parents():
+            if edges.shape[1] > _MANY_PARENTS:
+                sums[edges] = self._kappa_sum_of_many(targets, edges)
+                continue
+            grown = self.excess(targets, edges)
+            with np.errstate(invalid="ignore"):
+                root = np.sqrt(1.0 + grown) + 1.0
+                # tanh(ln(1 + x) / 4) = (sqrt(1 + x) - 1) / (sqrt(1 + x) + 1)
+                grown = np.where(np.isinf(grown), 1.0, grown / root / root)
+            sums[edges] = grown.sum(axis=2)
         total = np.bincount(self.chain.edge_sources, weights=sums, minlength=self.chain.sequences)
         return np.asarray(total * self.outward)
 

@@ -86,6 +86,6 @@ def leakage_table(
                 rows.append(setting.answer(bound, workers=workers))
         except CsdpError as error:
             missing[bound] = str(error)
-    shown = str(setting.ages[0]) if len(set(setting.ages)) == 1 else ",".join(map(str, setting.ages[:12]))
-    title = f"Leakage of the present: {query.name}, age {shown}, epsilon_c {epsilon_c:g}, {adversary} adversary"
+    ages_told = str(setting.ages[0]) if len(set(setting.ages)) == 1 else ",".join(map(str, setting.ages[:12]))
+    title = f"Leakage of the present: {query.name}, age {ages_told}, epsilon_c {epsilon_c:g}, {adversary} adversary"
     return LeakageTable(tuple(rows), missing, title)
