@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import csdp
-from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step, dense_kernel
+from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step
 from csdp.errors import TooLargeError
 from csdp.leakage import lineage
 
@@ -56,7 +56,7 @@ def test_three_ways_to_push_agree(s, m, links, seed):
         coupling[j, rng.choice(s, min(s, links + 1), replace=False)] = rng.random(min(s, links + 1)) + 0.05
     coupling /= coupling.sum(axis=1, keepdims=True)
     local = csdp.CoupledChain(coupling, rng.dirichlet(np.ones(m), (s, s, m))).local
-    kernel = dense_kernel(local)
+    kernel = local.kernel()
     assert kernel.sum(axis=1) == pytest.approx(np.ones(m**s), rel=1e-12)
     h = rng.normal(size=(m**s, 5))
     want = KernelStep(kernel).push(h)
