@@ -178,7 +178,7 @@ class TestRealProcess:
     def test_heavy_parts_load_when_used(self):
         code = (
             "import sys, csdp.cli; heavy = 'matplotlib', 'scipy.sparse', 'numba', 'rich.table', 'csdp.report', "
-            "'sqlalchemy', 'pyarrow'; "
+            "'sqlalchemy', 'pyarrow', 'pyspark', 'duckdb'; "
             "print([module for module in heavy if module in sys.modules])"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
@@ -196,7 +196,7 @@ class TestRealProcess:
 
     def test_demo_into_a_file(self, tmp_path):
         (tmp_path / "out").write_text("")
-        done = process("demo", "--out", tmp_path / "out")
+        done = process("demo", "-o", tmp_path / "out")
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
 

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -38,6 +36,17 @@ def test_a_chain_its_discretiser_and_how_good_it_is(run, readings, tmp_path):
     assert told.stderr == ""
 
 
+def test_the_same_as_json(run, readings, tmp_path):
+    chain = tmp_path / "c.json"
+    shown = run("fit", readings, "--public", "--states", "2", "--ensemble", "0", "-o", chain, "--format", "json").stdout
+    told = json.loads(shown)
+    assert told["chain"] == load_model(chain).digest
+    assert told["discretiser_file"] == str(tmp_path / "c.discretiser.json")
+    assert told["quality"]["explains"]
+    assert told["fitted"]["observations"] == 2 * 1999
+    assert told["fit_cost"] is None
+
+
 def test_a_discretiser_of_its_own_and_another_method(run, readings, tmp_path):
     states = tmp_path / "d.json"
     run("fit", readings, "--public", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", tmp_path / "a.json",
@@ -63,10 +72,14 @@ def test_paid_for(run, fails, readings, tmp_path):
     told = run("fit", readings, "--epsilon", "1", "--strategy", "uniform", "--bounds", "0,50", "--states", "2", *out)
     assert told.stderr == ""
     assert "Paid: epsilon 1" in told.stdout
+    paid = ["--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--format", "json"]
+    secret = json.loads(run("fit", readings, *paid, *out).stdout)
+    assert secret["quality"] is None
+    assert "How well it fits is not told" in secret["quality_note"]
     assert "independent" not in told.stdout
     assert json.loads((tmp_path / "c.json").read_text())["fit_cost"]["epsilon"] == 1
     assert "declare them with --edges" in fails("fit", readings, "--epsilon", "1", *out)
-    assert "give one of the two" in fails("fit", readings, "--epsilon", "1", "--public", *out)
+    assert "leave out --epsilon or --public" in fails("fit", readings, "--epsilon", "1", "--public", *out)
 
 
 def test_only_the_past(run, fails, readings, tmp_path):
@@ -90,13 +103,20 @@ def test_pairs_counted_by_an_engine(run, fails, tmp_path, method):
     path = tmp_path / "states.csv"
     path.write_text("time,ward A,ward B\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(states)))
     out = ["--states", "2", "--engine", "duckdb", "-o", str(tmp_path / "c.json")]
-    run("fit", path, "--public", "--method", method, *out)
+    told = run("fit", path, "--public", "--method", method, *out)
     found = load_model(tmp_path / "c.json")
     assert found.fitted.method == method
     if method == "moments":
         assert abs(found.kernel() - TRUE.kernel()).max() < 0.1
     assert "needs the readings in memory" in fails("fit", path, "--public", *out)
-    assert "--epsilon needs --engine memory" in fails("fit", path, "--method", method, "--epsilon", "1", *out)
+    assert "From pair counts alone" in told.stdout
+    assert "for public readings only" in fails("fit", path, "--method", method, "--epsilon", "1", *out)
+    # The public past is all that --until declares public: it must not be passed over.
+    for name, value in (("--until", "500"), ("--edges", "0.5")):
+        wrong = fails("fit", path, "--public", "--method", method, name, value, *out)
+        assert f"{name} needs the readings in memory" in wrong
+    wrong = fails("fit", path, "--public", "--method", method, "--step", "5min", *out)
+    assert "with --engine duckdb a whole number" in wrong
 
 
 def test_bad_input_is_one_line(fails, readings, tmp_path):
@@ -105,8 +125,3 @@ def test_bad_input_is_one_line(fails, readings, tmp_path):
     assert "edges" in fails("fit", readings, "--edges", "a,b", *out)
     assert "no such file" in fails("fit", readings, "--discretiser", tmp_path / "no.json", *out)
     assert not (tmp_path / "c.json").exists()
-
-
-def test_the_help_needs_no_heavy_imports():
-    code = "import sys, csdp.cli; assert not {'pyspark', 'duckdb', 'matplotlib'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)

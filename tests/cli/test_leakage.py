@@ -161,6 +161,7 @@ class TestTable:
         (["--age", "1", "--epsilon-c", "1", "--adversary", "all"], "--adversary"),
         (["--age", "1", "--epsilon-c", "1", "--format", "xml"], "--format"),
         (["--age", "1", "--epsilon-c", "1", "--colour"], "--colour"),
+        (["--age", "1", "--epsilon-c", "1", "--workers", "0"], "greater than or equal to 1"),
     ],
 )
 def test_bad_input_is_one_line(fails, paper, args, message):

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from inspect import unwrap
 from typing import get_args, get_type_hints
 
@@ -16,8 +17,9 @@ import pytest
 import typer.main
 
 from csdp.cli import app
-from csdp.cli.app import PANELS
 from csdp.cli.doctor import examined
+from csdp.cli.group import PANELS
+from csdp.ledger import Ledger
 from csdp.noise import two_sided_geometric
 
 
@@ -32,18 +34,23 @@ ALL = dict(commands(typer.main.get_command(app)))
 LEAVES = {path: command for path, command in ALL.items() if not hasattr(command, "commands")}
 #: Commands without --format, and why.
 NO_FORMAT = {
-    ("chain", "new"): "writes a model, which is JSON",
-    ("chain", "simulate"): "writes a table of readings",
-    ("ledger", "export"): "writes JSON lines",
-    ("init",): "writes a specification",
-    ("stream",): "its outputs are JSON lines",
-    ("serve",): "its answers are JSON",
-    ("key", "new"): "prints the key and nothing else",
-    ("key", "remove"): "prints a line of confirmation",
-    ("demo",): "writes pages and figures to look at",
-    ("report",): "writes a page to look at",
-    ("suggest",): "writes files, and says why in words",
-    ("fit",): "writes a model, which is JSON",
+    ("chain", "new"): "its result is the model, which is JSON",
+    ("chain", "simulate"): "its result is a table of readings",
+    ("ledger", "export"): "its result is JSON lines",
+    ("init",): "its result is a specification, which is TOML",
+}
+#: Options whose help texts differ between commands, and why.
+MEANT = {
+    "--output": "every command writes something else",
+    "--figure": "every command draws something else",
+    "--budget": "a limit of a dataset; for plan and compare the target that is met",
+    "--max-mse": "plan meets it, compare holds others to it",
+    "--dataset": "a name that is charged; one of many to look at; those that a key opens",
+    "--ledger": "release charges it, audit replays it in the place of a chain",
+    "--chain": "release reads it, init names it in the specification",
+    "--data": "readings, or one of the data sets of the demonstration",
+    "--spec": "serve takes several",
+    "--workers": "processes of a computation, or of a service",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.
 MEANINGS = {
@@ -87,8 +94,9 @@ class TestHelp:
                 panel = shown[shown.index(f"{command.rich_help_panel}:") :].split("\n\n")[0]
                 assert re.search(rf"^  {path[0]} ", panel, flags=re.MULTILINE)
 
-    def test_no_sentence_is_cut(self, run):
-        assert "..." not in run("--help").stdout.partition("Options:")[2]
+    @pytest.mark.parametrize("group", [(), *(path for path in ALL if path not in LEAVES)], ids=" ".join)
+    def test_no_sentence_is_cut(self, run, group):
+        assert "..." not in run(*group, "--help").stdout.partition("Options:")[2]
 
     @pytest.mark.parametrize("path", ALL, ids=" ".join)
     def test_every_command_has_an_example_of_its_own(self, run, path):
@@ -133,6 +141,13 @@ class TestConventions:
                     found = taken[parameter.name]
                     names = {part.__name__ for part in (get_args(found) or (found,))} - {"NoneType"}
                     assert names == {kind}, f"{' '.join(path)}: {parameter.opts[0]} takes {found}"
+
+    def test_help_texts_are_the_same_everywhere(self):
+        texts = defaultdict(set)
+        for command in LEAVES.values():
+            for parameter in options(command):
+                texts[parameter.opts[0]].add(parameter.help)
+        assert {name for name, found in texts.items() if len(found) > 1} == set(MEANT)
 
 
 class TestJson:
@@ -219,6 +234,46 @@ class TestErrors:
     def test_a_wrong_value_says_what_is_allowed(self, fails, paper):
         told = fails("leakage", paper, "--age", "1", "--epsilon-c", "1", "--adversary", "bad")
         assert "'bad' is not one of 'informed', 'uninformed', 'any'; try 'csdp leakage --help'" in told
+
+    @pytest.mark.parametrize(
+        ("args", "told"),
+        [
+            (["--epsilon-c", "x"], "'--epsilon-c': 'x' given; it should be a valid number;"),
+            (["--epsilon-c", "1", "--age", "1.5"], "'--age': '1.5' given; it should be a valid integer;"),
+            (
+                ["--epsilon-c", "1", "--workers", "0"],
+                "'--workers': '0' given; it should be greater than or equal to 1;",
+            ),
+        ],
+    )
+    def test_a_wrong_number_is_named(self, fails, paper, args, told):
+        assert f"csdp: invalid value for {told} try 'csdp leakage --help'" == fails("leakage", paper, *args)
+
+    def test_no_name_is_shown_that_nobody_gave(self, fails, tmp_path):
+        """Parts and locks beside a file are our own affair."""
+        keys = tmp_path / "none" / "keys.json"
+        told = fails("key", "new", "--role", "reader", "--dataset", "d", "--keys", keys)
+        assert told == f"csdp: {keys}: its folder does not exist; make it first, or give another file"
+        assert "a folder given" in fails("key", "new", "--role", "reader", "--dataset", "d", "--keys", tmp_path)
+        with Ledger.open(tmp_path / "ledger.db"):
+            pass
+        out = tmp_path / "none" / "out.jsonl"
+        assert fails("ledger", "export", tmp_path / "ledger.db", "-o", out).startswith(
+            f"csdp: {out}: cannot be written"
+        )
+
+    def test_what_is_read_is_not_overwritten(self, fails, paper, tmp_path):
+        before = paper.read_bytes()
+        place = ["--dataset", "d", "--ledger", str(tmp_path / "ledger.db"), "-o", str(paper)]
+        told = fails("release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place)
+        assert f"this would overwrite {paper}, which is read" in told
+        assert paper.read_bytes() == before
+
+    def test_a_figure_is_checked_before_the_work(self, fails, paper, tmp_path):
+        for command in (["plan", paper], ["compare", paper], ["audit", paper, "--age", "1", "--epsilon-c", "1"]):
+            target = ["--budget", "1"] if command[0] != "audit" else []
+            assert "ends in .svg, .png or .pdf" in fails(*command, *target, "--figure", tmp_path / "a.txt")
+            assert "cannot be written" in fails(*command, *target, "--figure", tmp_path / "no" / "a.svg")
 
     def test_a_missing_option_is_named(self, fails, paper):
         assert "'--epsilon-c'" in fails("leakage", paper, "--age", "1")

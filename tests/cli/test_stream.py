@@ -47,6 +47,32 @@ def test_check(run, started, tmp_path):
     shown = run("stream", "--spec", started, "--check").stdout
     assert "dataset readings, 2 sequences, Plan(mean" in shown
     assert "limits budget 0.5" in shown
+    told = json.loads(run("stream", "--spec", started, "--check", "--format", "json").stdout)
+    assert (told["dataset"], told["sequences"], told["query"]) == ("readings", ["x1", "x2"], "mean")
+    assert told["leakage"] <= told["limits"]["budget"] == 0.5
+    assert (told["source"], told["sink"]) == ("stdin", "stdout")
+    assert not (tmp_path / "ledger.db").exists()
+
+
+def test_a_stream_that_runs_has_no_format(fails, started):
+    assert "json goes with --check" in fails("stream", "--spec", started, "--format", "json", stdin="")
+
+
+def test_check_of_a_service(run, fails, started, tmp_path):
+    keys = ["--keys", str(tmp_path / "keys.json")]
+    made = json.loads(run("key", "new", "--role", "reader", "--dataset", "*", *keys, "--format", "json").stdout)
+    assert made["key"].startswith(f"csdp_{made['id']}_")
+    shown = run("serve", "--spec", started, "--check", *keys).stdout
+    assert "dataset readings, 2 sequences, Plan(mean" in shown
+    assert "keys.json: 1 key" in shown
+    told = json.loads(run("serve", "--spec", started, "--check", *keys, "--format", "json").stdout)
+    assert [one["dataset"] for one in told["datasets"]] == ["readings"]
+    assert told["keys"] == 1
+    assert made["key"] not in json.dumps(told)
+    assert "json goes with --check" in fails("serve", "--spec", started, *keys, "--format", "json")
+    gone = json.loads(run("key", "remove", made["id"], *keys, "--format", "json").stdout)
+    assert gone == {"removed": made["id"]}
+    assert json.loads(run("key", "list", *keys, "--format", "json").stdout) == []
     assert not (tmp_path / "ledger.db").exists()
 
 

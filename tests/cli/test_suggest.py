@@ -46,7 +46,10 @@ def test_from_a_file_to_a_release_and_a_report(run, readings, tmp_path, monkeypa
     assert private.index("Contains private data") < private.index("<h1>")
     assert "true value" in private
     assert (tmp_path / "private" / "share.html").read_bytes() == (tmp_path / "report" / "share.html").read_bytes()
+    told = json.loads(run("report", "ledger.db", "--dataset", "NAME", "-o", "report", "--format", "json").stdout)
     certificate = json.loads((tmp_path / "report" / "certificate.json").read_text())
+    assert told["certificate"] == certificate
+    assert {"path": "report/share.html", "private": False} in told["files"]
     assert certificate["guarantees"]["present"]["epsilon"] <= 1
 
 
@@ -66,6 +69,13 @@ def test_private_readings_are_warned_about(run, tmp_path, paper):
     run("chain", "simulate", paper, "--steps", "100", "--seed", "1", "-o", readings)
     told = run("suggest", readings)
     assert told.stderr.startswith("csdp: warning: ")
+
+
+def test_the_same_as_json(run, readings, tmp_path):
+    told = json.loads(run("suggest", readings, "--public", "-o", tmp_path / "start", "--format", "json").stdout)
+    assert {"states", "chain", "query", "budget", "plan"} <= {one["what"] for one in told["reasons"]}
+    assert str(tmp_path / "start" / "plan.json") in told["files"]
+    assert told["next"] == (tmp_path / "start" / "next.txt").read_text().splitlines()
 
 
 def test_too_little_to_say(fails, tmp_path):

@@ -313,7 +313,7 @@ class TestPlaces:
     def test_the_readings_are_not_overwritten(self, place, tmp_path):
         before = (place / "wide.csv").read_bytes()
         done = release(place, tmp_path, place / "wide.csv", place / "." / "wide.csv", code=2)
-        assert "would overwrite the readings" in one_line(done)
+        assert "wide.csv, which is read; give another name" in one_line(done)
         assert (place / "wide.csv").read_bytes() == before
 
     def test_a_foreign_or_damaged_ledger_is_left_as_it_is(self, place, tmp_path):

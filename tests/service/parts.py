@@ -13,24 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
-import uvicorn
 
-from csdp import CoupledChain
 from csdp.chain.files import save_model
 from csdp.service.app import create
 from csdp.service.keys import Keys, new_key
-from csdp.service.server import bound, configured
+from csdp.service.server import Server, bound
 from csdp.service.settings import Settings
+
+from stream.parts import pairs  # isort: skip
 
 WARD, OTHER = "ward-7", "ward-8"
 STEP = 10
 #: Made once: a client would load all certificates of the machine, for nothing.
 _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def pairs(count, names=None):
-    edges = {(i, i): 0.75 for i in range(count)} | {(i, i ^ 1): 0.25 for i in range(count)}
-    return CoupledChain(edges, [[0.7, 0.3], [0.3, 0.7]], names=names or [f"s{i}" for i in range(count)])
 
 
 def write_spec(folder, *, dataset=WARD, count=2, ledger="ledger.db", age=1, clock="", more="", limits=""):
@@ -115,7 +110,7 @@ def serving(settings, *, send_buffer=None):
     with bound("127.0.0.1", 0) as listening:
         if send_buffer is not None:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # connections inherit it
-        server = uvicorn.Server(configured(app))
+        server = Server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         deadline = time.monotonic() + 30

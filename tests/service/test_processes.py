@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
 import numpy as np
@@ -15,9 +16,9 @@ from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.service.workers import check_shared
 
-from service.parts import WARD, events, released, settings_of, write_spec  # isort: skip
+from service.parts import WARD, events, hand_in, released, settings_of, write_spec  # isort: skip
 from service.processes import Process  # isort: skip
-from service.test_private import has_trace, raw  # isort: skip
+from traces import has_trace, raw  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
 
@@ -124,6 +125,26 @@ def test_the_first_start_shows_a_key_once(tmp_path):
         assert (tmp_path / "stderr").read_text().count("csdp_") == 1
     finally:
         service.close()
+
+
+def test_a_signal_ends_it_while_clients_listen(started, tmp_path):
+    """Listeners never leave by themselves: what is closed is published, they are let go, and the end is a good one."""
+    service = started([write_spec(tmp_path)])
+    with service.client("writer") as writer, ExitStack() as open_streams:
+        reader = open_streams.enter_context(service.client("reader"))
+        lives = [open_streams.enter_context(reader.stream("GET", f"{URL}/events")) for _ in range(3)]
+        heard = [events(live) for live in lives]
+        assert [next(one)[0] for one in heard] == ["status"] * 3  # they are connected and served
+        hand_in(writer, range(3))
+        begun = time.monotonic()
+        assert service.stop() == 0
+        assert time.monotonic() - begun < 10
+    with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
+        assert ledger.verify() == []
+        assert [published.tick for published in ledger.published(WARD)] == [1]
+    told = (tmp_path / "stderr").read_text()
+    assert "exceeded" not in told  # nobody had to be cut off
+    assert "Traceback" not in told
 
 
 def test_two_workers_share_a_dataset(started, tmp_path, postgres_server):

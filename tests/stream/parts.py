@@ -27,7 +27,7 @@ def pairs(count):
 
 
 class Memory:
-    """A sink that remembers; `refuse` makes it wait until it is told to go on, or stopped."""
+    """A sink that remembers; while `open` is not set it waits, until it is set or the runner is stopped."""
 
     def __init__(self, newest=None):
         self.outputs = []
@@ -69,6 +69,13 @@ def running(folder, *, clock=None, given=None, budget=None, **settings):
             time_origin=clock.origin,
         )
         yield Runner(publisher, ledger=ledger, clock=clock, **settings)
+
+
+def feed(runner, ticks, *, value=lambda tick, name: tick % 2, at=5):
+    """A reading of every sequence in every tick; in the middle of a tick, it closes the one before."""
+    for tick in ticks:
+        for name in NAMES:
+            runner.ingest(name, time=10 * tick + at, value=value(tick, name))
 
 
 def published(folder):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from csdp.clock import parsed_duration, parsed_time
 from csdp.errors import InputError
 from csdp.stream import Clock, Mark
-from csdp.stream.clock import parsed_duration, parsed_time
 
 whole_times = st.integers(-(10**12), 10**12)
 any_times = whole_times | st.floats(-1e12, 1e12, allow_nan=False)

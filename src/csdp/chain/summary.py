@@ -53,7 +53,7 @@ class Summary:
     def __rich__(self) -> Table:
         from rich.table import Table
 
-        table = Table(title=self.title, title_justify="left", show_header=False)
+        table = Table(title=self.title, title_justify="left", show_header=False, min_width=len(self.title))
         largest = ", ".join(_number(value) for value in self.spectrum[:8])
         table.add_row("spectrum of Q", largest + (", ..." if len(self.spectrum) > 8 else ""))
         table.add_row("differences shrink by", f"{self.rate:.6g} per step")

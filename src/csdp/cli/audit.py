@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs
-from csdp.cli.output import Format, console, printable, progress_bar, show_json
+from csdp.cli import inputs, options
+from csdp.cli.declaring import Described, declared_plan, refuse_beside
+from csdp.cli.output import Format, console, printable, progress_bar, show_json, show_written
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,29 +24,12 @@ VIOLATED = 4
 
 
 def audit(
-    chain: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[CHAIN.json]", help="The model, as `csdp chain new` writes it; - reads standard input."
-        ),
-    ] = None,
-    query: Annotated[
-        str | None,
-        typer.Option(
-            help="mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,...", show_default="mean"
-        ),
-    ] = None,
-    age: Annotated[
-        int | None, typer.Option(help="How many steps old the published data is, for all sequences.")
-    ] = None,
-    ages: Annotated[str | None, typer.Option(metavar="A1,A2,...", help="One age per sequence, or one for all.")] = None,
-    epsilon_c: Annotated[
-        float | None, typer.Option(help="Noise level of the release; smaller means more noise.")
-    ] = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(metavar="PLAN.json", help="A plan, in the place of chain, query, ages, noise and adversary."),
-    ] = None,
+    chain: options.MaybeChainFile = None,
+    query: options.MaybeQuery = None,
+    age: options.Age = None,
+    ages: options.Ages = None,
+    epsilon_c: options.MaybeNoiseLevel = None,
+    plan: options.PlanFile = None,
     claim: Annotated[
         float | None,
         typer.Option(help="What the mechanism is said to leak.", show_default="what the declared one is certified for"),
@@ -63,19 +47,12 @@ def audit(
         typer.Option(help="What --mechanism is given: aged snapshots, or every slice up to the present."),
     ] = "aged",
     releases: Annotated[int, typer.Option(help="Successive releases whose outputs are seen together.")] = 1,
-    adversary: Annotated[
-        Literal["informed", "uninformed", "any"] | None,
-        typer.Option(
-            help="Who knows, beside the model: every other present value, none, or any part of them.",
-            show_default="informed",
-        ),
-    ] = None,
+    adversary: options.MaybeKnows = None,
     samples: Annotated[int, typer.Option(help="Pasts drawn from each of the two presents.")] = 1_000_000,
     confidence: Annotated[float, typer.Option(help="Probability with which the bound holds.")] = 0.999,
-    seed: Annotated[int | None, typer.Option(help="Repeat an audit; nothing that is drawn is ever published.")] = None,
+    seed: options.MaybeSeed = None,
     figure: Annotated[
-        str | None,
-        typer.Option(metavar="FIGURE.svg|.png|.pdf", help="Draw the bound against the claim."),
+        Path | None, typer.Option(metavar=options.FIGURE, help="Draw the bound against the claim.")
     ] = None,
     ledger: Annotated[
         str | None,
@@ -83,15 +60,9 @@ def audit(
             metavar="FILE|URL", help="Replay this ledger instead: a SQLite file, or postgresql://... Read only."
         ),
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One dataset of the ledger.", show_default="all of them")
-    ] = None,
-    head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A head hash of the dataset, noted earlier; needs --dataset.")
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help='Words for people, or JSON, where infinity is "inf".')] = (
-        "table"
-    ),
+    dataset: options.OneDataset = None,
+    head: options.Head = None,
+    form: options.Form = "table",
 ) -> None:
     """Attack a mechanism as a black box and prove what it leaks at least; or replay a ledger.
 
@@ -106,70 +77,32 @@ def audit(
     that is not found may still exist.
     """
     if ledger is not None:
-        given = {
+        beside = {
             "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c, "--claim": claim,
             "--mechanism": mechanism, "--adversary": adversary, "--figure": figure, "--seed": seed,
         }  # fmt: skip
-        _refuse(given, "a ledger says what was published")
+        refuse_beside(beside, "--ledger")
         _replay(ledger, dataset=dataset, head=head, chain=chain, plan=plan, form=form)
         return
-    _refuse({"--dataset": dataset, "--head": head}, "these belong to --ledger")
-    if figure is not None:
-        from csdp.report.files import ensure_writable
-
-        ensure_writable(Path(figure))
-    declared = _declared(plan, chain, query, age, ages, epsilon_c, adversary)
+    if dataset is not None or head is not None:
+        raise InputError("dataset, head: these belong to --ledger; give it, or leave out --dataset and --head")
+    if chain is None and plan is None:
+        raise InputError("chain: give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger to replay one")
+    inputs.check_figure(figure)
+    declared = declared_plan(plan, Described(chain, query, age, ages, epsilon_c, adversary))
     found = _attacked(declared, mechanism, claim, reads, releases, samples, confidence, seed)
     if figure is not None:
         from csdp.report.audit import audit_figure
         from csdp.report.figures import save_figure
 
         save_figure(audit_figure({mechanism or "our noise": found}), figure)
-    _show(found, form)
+    if form == "json":
+        show_json(found.to_dict())
+    else:
+        _show(found)
+        show_written([figure] if figure is not None else [])
     if found.violated:
         raise typer.Exit(VIOLATED)
-
-
-def _refuse(options: dict[str, Any], why: str) -> None:
-    both = [name for name, value in options.items() if value is not None]
-    if both:
-        raise InputError(f"audit: {why}; leave out {', '.join(both)}")
-
-
-def _declared(
-    plan: str | None,
-    chain: str | None,
-    query: str | None,
-    age: int | None,
-    ages: str | None,
-    epsilon_c: float | None,
-    adversary: Literal["informed", "uninformed", "any"] | None,
-) -> Plan:
-    """The plan of the file, or the one that the options describe."""
-    from csdp.plan import Plan
-    from csdp.queries import parse_query
-
-    if plan is not None:
-        options = {
-            "CHAIN.json": chain, "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c,
-            "--adversary": adversary,
-        }  # fmt: skip
-        _refuse(options, "the file of --plan says it all")
-        return inputs.read_plan(plan)
-    if chain is None:
-        raise InputError("chain: give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger to replay one")
-    if (age is None) == (ages is None):
-        raise InputError("age: give --age for all sequences, or --ages with one each")
-    if epsilon_c is None:
-        raise InputError("epsilon-c: give --epsilon-c, the noise level that is declared")
-    old = [age] if ages is None else inputs.whole_numbers("ages", ages)
-    return Plan(
-        inputs.read_chain(chain),
-        parse_query(query or "mean"),
-        old[0] if len(old) == 1 else old,
-        epsilon_c,
-        adversary=adversary or "informed",
-    )
 
 
 def _attacked(
@@ -185,7 +118,7 @@ def _attacked(
     from csdp.audit import audit as run
 
     with progress_bar() as progress:
-        options: dict[str, Any] = {
+        terms: dict[str, Any] = {
             "claim": claim,
             "releases": releases,
             "samples": samples,
@@ -196,7 +129,7 @@ def _attacked(
         if mechanism is None:
             if reads != "aged":
                 raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism")
-            return run(declared, **options)
+            return run(declared, **terms)
         return run(
             _callable(mechanism),
             declared.chain,
@@ -205,7 +138,7 @@ def _attacked(
             epsilon_c=declared.epsilon_c,
             adversary=declared.adversary,
             reads=reads,
-            **options,
+            **terms,
         )
 
 
@@ -217,7 +150,7 @@ def _callable(name: str) -> Any:
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise InputError(f"mechanism: {module!r} cannot be imported ({error})") from None
     finally:
         sys.path.pop(0)
@@ -226,10 +159,7 @@ def _callable(name: str) -> Any:
     return getattr(found, attribute)
 
 
-def _show(found: Audit, form: Format) -> None:
-    if form == "json":
-        show_json(found.to_dict())
-        return
+def _show(found: Audit) -> None:
     out = console()
     out.print(printable(found.verdict), soft_wrap=True)
     if found.claim is not None:

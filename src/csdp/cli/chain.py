@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.cli import inputs
-from csdp.cli.output import Format, console, show_json
+from csdp.cli.group import Group
+from csdp.cli.options import ChainFile, Form, Seed
+from csdp.cli.output import console, show_json
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,15 +21,12 @@ if TYPE_CHECKING:
     from csdp.chain import Model
 
 chain_app = typer.Typer(
+    cls=Group,
     help="Make, show and simulate models of correlated sequences.\n\n\b\nExample:\n"
     "  csdp chain new --sequences 2 --self-coupling 0.75 --p 0.3 -o chain.json\n  csdp chain show chain.json",
     short_help="Make, show and simulate models of correlated sequences.",
     rich_markup_mode=None,
 )
-
-ChainFile = Annotated[
-    str, typer.Argument(metavar="CHAIN.json", help="The model, as `csdp chain new` writes it; - reads standard input.")
-]
 
 
 @chain_app.command("new")
@@ -36,7 +35,7 @@ def new(
         int | None, typer.Option("--sequences", "-s", help="Number of sequences.", show_default="from --coupling, or 1")
     ] = None,
     states: Annotated[
-        int | None, typer.Option(help="Number of states of a sequence.", show_default="from --transitions, or 2")
+        int | None, typer.Option(help="States of each sequence.", show_default="from --transitions, or 2")
     ] = None,
     self_coupling: Annotated[
         float | None,
@@ -118,7 +117,7 @@ def new(
         typer.echo(model.to_json())
         return
     save_model(model, output)
-    typer.echo(f"{output}: {model!r}")
+    typer.echo(f"wrote {output}: {model!r}")
 
 
 def _coupling(sequences: int | None, self_coupling: float | None, ring: bool, coupling: str | None) -> Any:
@@ -149,9 +148,7 @@ def _transitions(states: int | None, p: float | None, q: float | None, transitio
 @chain_app.command("show")
 def show(
     chain: ChainFile,
-    form: Annotated[
-        Format, typer.Option("--format", help="A table for people, or JSON with names, values and digest.")
-    ] = "table",
+    form: Form = "table",
 ) -> None:
     """Show what a model looks like: spectrum, mixing time, stationary laws, components.
 
@@ -180,7 +177,7 @@ def show(
 def simulate(
     chain: ChainFile,
     steps: Annotated[int, typer.Option(help="Number of snapshots, one per row.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed: the same one gives the same rows.")] = 0,
+    seed: Seed = 0,
     content: Annotated[
         Literal["states", "values"], typer.Option("--as", help="State numbers 0,1,..., or the values that they carry.")
     ] = "states",
@@ -220,7 +217,7 @@ def simulate(
     else:
         with open(output, "w", encoding="utf-8", newline="") as text_file:
             _write_csv(text_file, model, rows)
-    typer.echo(f"{output}: {rows.shape[0]:,} snapshots of {rows.shape[1]:,} sequences, seed {seed}")
+    typer.echo(f"wrote {output}: {rows.shape[0]:,} snapshots of {rows.shape[1]:,} sequences, seed {seed}")
 
 
 def _write_csv(file: Any, model: Model, rows: npt.NDArray[Any]) -> None:

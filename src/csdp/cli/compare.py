@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from csdp.cli import inputs
-from csdp.cli.output import Format, console, progress_bar, show_json
+from csdp.cli import inputs, options
+from csdp.cli.output import console, progress_bar, show_json, show_written
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,24 +25,19 @@ def compare(
             ".parquet, cells are state numbers) to fit one to.",
         ),
     ],
-    query: Annotated[
-        str,
-        typer.Option(help="mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."),
-    ] = "mean",
+    query: options.Query = "mean",
     max_mse: Annotated[
         float | None, typer.Option(help="Compare leakages, all with at most this error of the linear estimate.")
     ] = None,
     budget: Annotated[
         float | None, typer.Option(help="Compare errors, all with at most this exact leakage of the present.")
     ] = None,
-    max_age: Annotated[int, typer.Option(help="Oldest age that our plan may use.")] = 50,
+    max_age: options.MaxAge = 50,
     length: Annotated[int, typer.Option(help="Releases behind the lifetime leakage, and ticks of a series.")] = 100,
-    event_limit: Annotated[float, typer.Option(help="Largest noise level epsilon_c, for everybody.")] = 10.0,
-    public: Annotated[
-        bool, typer.Option("--public", help="DATA is public: a model fitted to private data is itself a leak.")
-    ] = False,
-    figure: Annotated[Path | None, typer.Option(help="Draw the comparison (.svg, .png or .pdf).")] = None,
-    form: Annotated[Format, typer.Option("--format", help="A table for people, or JSON.")] = "table",
+    event_limit: options.EventLimit = 10.0,
+    public: options.Public = False,
+    figure: Annotated[Path | None, typer.Option(metavar=options.FIGURE, help="Draw the comparison.")] = None,
+    form: options.Form = "table",
 ) -> None:
     """Compare our plan with every other method, at equal secret, adversary and age.
 
@@ -55,8 +50,7 @@ def compare(
     from csdp.queries import parse_query
     from csdp.rivals.comparison import compare as compared
 
-    if figure is not None and not str(figure).endswith((".svg", ".png", ".pdf")):
-        raise InputError(f"figure: {figure.name!r} given; a name that ends in .svg, .png or .pdf expected")
+    inputs.check_figure(figure)
     with progress_bar() as progress:
         found = compared(
             _model(chain, public),
@@ -76,7 +70,8 @@ def compare(
     if form == "json":
         show_json(found.to_dict())
     else:
-        _show(found, figure)
+        _show(found)
+        show_written([figure] if figure is not None else [])
 
 
 def _model(path: str, public: bool) -> Model:
@@ -94,7 +89,7 @@ def _model(path: str, public: bool) -> Model:
     return fit(read_panel(path), public=True, ensemble=0)
 
 
-def _show(found: Comparison, figure: Path | None) -> None:
+def _show(found: Comparison) -> None:
     out = console()
     out.print(found)
     out.print(found.headline, soft_wrap=True)
@@ -102,5 +97,3 @@ def _show(found: Comparison, figure: Path | None) -> None:
     out.print("\nWhat each of them guarantees:")
     for row in found.rows:
         out.print(f"  {row.method}: {row.guarantee}.{f' Note: {row.note}.' if row.note else ''}", soft_wrap=True)
-    if figure is not None:
-        out.print(f"\nDrawn in {figure}", soft_wrap=True)

@@ -6,23 +6,26 @@ from typing import Annotated, Literal
 
 import typer
 
-from csdp.cli.output import console, progress_bar
+from csdp.cli.options import Form
+from csdp.cli.output import console, progress_bar, show_json, show_written, written_files
 
 
 def demo(
     data: Annotated[
         Literal["parking", "glucose", "stocks"],
-        typer.Option(help="The data set: city and health come with csdp, finance with the package river."),
+        typer.Option(help="The data set: parking and glucose come with csdp, stocks with the package river."),
     ] = "parking",
-    out: Annotated[str, typer.Option(metavar="DIR", help="Folder for the figures and the page; made if missing.")] = (
-        "demo-out"
-    ),
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", "--out", metavar="DIR", help="Folder for figures and pages; made if missing."),
+    ] = "demo-out",
+    form: Form = "table",
 ) -> None:
     """Fit a chain on a public past, plan for a budget, publish the rest through a ledger, and write a report.
 
     \b
     Example:
-      csdp demo --out demo-out
+      csdp demo -o demo-out
 
     index.html shows the true values beside what was published and says so on its face; share.html is without them.
     """
@@ -31,10 +34,15 @@ def demo(
     from csdp.leakage import shown
     from csdp.report.demo import run_demo
 
-    screen = console()
     with progress_bar() as progress:
-        found = run_demo(out, version=csdp.__version__, data=data, progress=progress)
+        found = run_demo(output, version=csdp.__version__, data=data, progress=progress)
     study = found.study
+    if form == "json":
+        told = {"data": study.prepared.data.title, "fit": study.quality.to_dict(), "ceiling": study.ceiling}
+        files = {"files": written_files(found.files), "certificate": found.certificate.to_dict()}
+        show_json({**told, **files})
+        return
+    screen = console()
     screen.print(str(study.prepared.data.title))
     screen.print(f"Fit: {study.quality.verdict}", soft_wrap=True)
     screen.print(
@@ -44,6 +52,4 @@ def demo(
     )
     screen.print(promises_table(found.certificate))
     screen.print(f"To quote: {found.certificate.sentence}", soft_wrap=True)
-    for path in found.files:
-        note = " (contains private data)" if path.name == "index.html" else ""
-        screen.print(f"wrote {path}{note}", soft_wrap=True)
+    show_written(found.files)

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from csdp.cli.output import Format, console, progress_bar, show_json
+from csdp.cli.options import Form
+from csdp.cli.output import console, progress_bar, show_json
 from csdp.errors import CsdpError, InputError
 
 FAILED = 2
@@ -63,7 +64,7 @@ def doctor(
             show_default="a temporary folder",
         ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="A table for people, or JSON.")] = "table",
+    form: Form = "table",
 ) -> None:
     """Check the installation: versions, cipher, noise, ledger, and which optional parts are there.
 

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs
-from csdp.cli.output import console, printable, progress_bar
+from csdp.cli import inputs, options
+from csdp.cli.output import console, progress_bar, show_json, warnings_told
 from csdp.errors import CsdpWarning, InputError
+from csdp.fit.front import Method
 
 if TYPE_CHECKING:
     from csdp.chain import CoupledChain, JointChain
     from csdp.fit.quality import FitQuality
     from csdp.panel import Discretiser, Panel, Readings
 
-Method = Literal["em", "ching", "counts", "moments", "joint"]
 #: Joint states up to which the leakage under a joint chain is told beside.
 JOINT_STATES = 256
 
 
 def fit(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA.csv|.parquet",
-            help="Readings: a column `time` and one per sequence, or the columns time, sequence and value.",
-        ),
-    ],
+    data: options.DataFile,
     output: Annotated[str, typer.Option("--output", "-o", metavar="CHAIN.json", help="Where to write the chain.")],
-    states: Annotated[int, typer.Option(help="States for each sequence.")] = 4,
+    states: Annotated[int, typer.Option(help="States of each sequence.")] = 4,
     strategy: Annotated[
         Literal["quantile", "uniform", "categories"],
         typer.Option(help="As many readings in each state, equal parts of the bounds, or every number a state."),
@@ -44,9 +38,7 @@ def fit(
     bounds: Annotated[
         str | None, typer.Option(metavar="LOW,HIGH", help="What readings lie between; known without the data.")
     ] = None,
-    discretiser: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A discretiser that is there already, in place of all these.")
-    ] = None,
+    discretiser: options.FitDiscretiserFile = None,
     save_discretiser: Annotated[
         str | None,
         typer.Option(
@@ -63,20 +55,16 @@ def fit(
     ] = None,
     smoothing: Annotated[float, typer.Option(help="Pseudo-counts for what was never seen.")] = 0.5,
     ensemble: Annotated[int, typer.Option(help="Further chains that the data leaves possible, kept as a family.")] = 20,
-    public: Annotated[bool, typer.Option("--public", help="The readings are public.")] = False,
+    public: options.Public = False,
     epsilon: Annotated[
         float | None, typer.Option(help="The readings are private, and this much may be spent on the chain.")
     ] = None,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only readings before this time: the public past.")
     ] = None,
-    step: Annotated[
-        str | None, typer.Option(help="Time between two ticks, such as 300 or 5min.", show_default="found in the file")
-    ] = None,
-    engine: Annotated[
-        Literal["memory", "duckdb", "spark"],
-        typer.Option(help="What counts: memory; duckdb or spark, for more than fits (cells are state numbers)."),
-    ] = "memory",
+    step: options.Step = None,
+    engine: options.Engine = "memory",
+    form: options.Form = "table",
 ) -> None:
     """Fit a chain to readings, and say how well it explains them.
 
@@ -85,56 +73,89 @@ def fit(
       csdp fit readings.csv --public --strategy categories -o fitted.json
 
     A chain tells about the readings that it was fitted on. Fit on public readings (--public, --until), or pay for it
-    (--epsilon): without either there is a warning.
+    (--epsilon): without either there is a warning. With --engine duckdb or spark, cells are state numbers, and the
+    methods are ching and moments.
     """
-    from csdp.chain.files import save_model
-
     target = Path(output)
     beside = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
     if public and epsilon is not None:
-        raise InputError("epsilon: given for readings that are declared public; give one of the two")
+        raise InputError("epsilon: given for readings that are declared public; leave out --epsilon or --public")
     with warnings_told():
         if engine != "memory":
-            chain: Any = _counted(data, engine, method, states, smoothing, public=public, epsilon=epsilon)
-            save_model(chain, target)
-            console().print(f"wrote {target}: {chain!r}, from pair counts alone", soft_wrap=True)
-            return
-        readings = _readings(data, step, until)
-        if epsilon is not None and discretiser is None and edges is None and not (strategy == "uniform" and bounds):
-            raise InputError(
-                "epsilon: states taken from private readings are not paid for; declare them with --edges, with "
-                "--strategy uniform --bounds LOW,HIGH, or with --discretiser"
-            )
-        cut = _discretiser(readings, states, strategy, edges, bounds, discretiser, public=public)
-        panel = cut.apply(readings)
-        chain = _fitted(panel, method, neighbours, smoothing, ensemble, public=public, epsilon=epsilon)
-    save_model(chain, target)
-    if discretiser is None:
-        cut.save(beside)
-    _told(chain, panel, public=public)
-    screen = console()
-    screen.print(f"wrote {target}: {chain!r}", soft_wrap=True)
-    if discretiser is None:
-        screen.print(f"wrote {beside}: {cut!r}", soft_wrap=True)
+            given = {
+                "--until": until, "--epsilon": epsilon, "--edges": edges, "--bounds": bounds,
+                "--discretiser": discretiser, "--save-discretiser": save_discretiser, "--neighbours": neighbours,
+            }  # fmt: skip
+            counted = _counted(data, engine, method, states, smoothing, step=step, public=public, given=given)
+            made = Made(target, counted, "From pair counts alone: how well it explains the readings is not known.")
+        else:
+            declared = discretiser is not None or edges is not None or (strategy == "uniform" and bounds is not None)
+            if epsilon is not None and not declared:
+                raise InputError(
+                    "epsilon: states taken from private readings are not paid for; declare them with --edges, with "
+                    "--strategy uniform --bounds LOW,HIGH, or with --discretiser"
+                )
+            readings = _readings(data, step, until)
+            cut = _discretiser(readings, states, strategy, edges, bounds, discretiser, public=public)
+            panel = cut.apply(readings)
+            chain = _fitted(panel, method, neighbours, smoothing, ensemble, public=public, epsilon=epsilon)
+            made = Made(target, chain, _evidence(chain, panel), *((beside, cut) if discretiser is None else ()))
+        made.save()
+    if form == "json":
+        show_json(made.to_dict())
+    else:
+        _show(made, public=public)
 
 
-@contextmanager
-def warnings_told() -> Iterator[None]:
-    """Warnings as lines on stderr: what a reader of the command should know, without code."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CsdpWarning)
-        yield
-    for text in dict.fromkeys(str(found.message) for found in caught if issubclass(found.category, CsdpWarning)):
-        typer.echo(f"csdp: warning: {printable(text)}", err=True)
+@dataclass(frozen=True)
+class Evidence:
+    """How well a chain explains readings, and what it leaks beside a joint chain where they move together."""
+
+    quality: FitQuality
+    leakages: tuple[float, float] | None  #: of the mean at age 1 with epsilon_c 1: the chain, a joint chain
+
+
+@dataclass(frozen=True)
+class Made:
+    """A chain with its file, how well it fits (or why that is not told), and the discretiser that was made for it."""
+
+    file: Path
+    chain: CoupledChain | JointChain
+    evidence: Evidence | str
+    discretiser_file: Path | None = None
+    discretiser: Discretiser | None = None
+
+    def save(self) -> None:
+        """Write the chain, and the discretiser beside it."""
+        from csdp.chain.files import save_model
+
+        save_model(self.chain, self.file)
+        if self.discretiser is not None and self.discretiser_file is not None:
+            self.discretiser.save(self.discretiser_file)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        assert self.chain.fitted is not None
+        told = self.evidence if isinstance(self.evidence, Evidence) else None
+        return {
+            "chain_file": str(self.file),
+            "chain": self.chain.digest,
+            "discretiser_file": None if self.discretiser_file is None else str(self.discretiser_file),
+            "fitted": self.chain.fitted.to_dict(),
+            "fit_cost": self.chain.fit_cost,
+            "quality": None if told is None else told.quality.to_dict(),
+            "quality_note": "" if told is not None else self.evidence,
+            "leakage_coupled_and_joint": None if told is None else told.leakages,
+        }
 
 
 def _readings(data: str, step: str | None, until: str | None) -> Readings:
     from csdp.panel import read_readings
 
-    found = read_readings(data, step=int(step) if step and step.isdigit() else step)
+    found = read_readings(data, step=inputs.time_step(step))
     if until is None:
         return found
-    past, _ = found.split(int(until) if until.lstrip("-").isdigit() else until)
+    past, _ = found.split(until)
     if len(past) < 2:
         raise InputError(f"until: fewer than two ticks before {until}; nothing to fit")
     return past
@@ -191,62 +212,78 @@ def _fitted(
         )
 
 
-def _told(chain: CoupledChain | JointChain, panel: Panel, *, public: bool) -> None:
-    """How good the fit is, in words; of a private one only what its record may say."""
-    screen = console()
-    record = chain.fitted
+def _evidence(chain: CoupledChain | JointChain, panel: Panel) -> Evidence | str:
+    """How good the fit is, or why that is not told."""
+    from csdp.fit.quality import fit_quality
+
+    if chain.fit_cost is not None:
+        return (
+            f"Paid: epsilon {chain.fit_cost['epsilon']:g} for one reading, charged when a publisher opens the dataset. "
+            "How well it fits is not told: that would look at the readings again."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CsdpWarning)  # said when it was fitted
+        try:
+            with progress_bar() as tell:
+                quality = fit_quality(chain.without_family(), panel, public=True, progress=tell or False)
+        except InputError:
+            return "Too few ticks to hold some out: how well the chain explains the readings is not known."
+        apart = quality.together is not None and not quality.together.passed
+        return Evidence(quality, _leakages(chain, panel) if apart and chain.size <= JOINT_STATES else None)
+
+
+def _leakages(chain: CoupledChain | JointChain, panel: Panel) -> tuple[float, float]:
+    """The leakage under the chain and under a joint chain, which can move together within a step."""
+    from csdp.fit import fit as fit_chain
+    from csdp.leakage import leakage
+    from csdp.queries import Mean
+
+    joint = fit_chain(panel, method="joint", public=True, ensemble=0, progress=False)
+    own, other = (leakage(m, Mean(), ages=1, epsilon_c=1.0).epsilon for m in (chain.without_family(), joint))
+    return own, other
+
+
+def _show(made: Made, *, public: bool) -> None:
+    """For people: what to beware of, how good the fit is, and what was written."""
+    screen, record = console(), made.chain.fitted
     assert record is not None
     for note in record.warnings:
         screen.print(f"Beware: {note}", soft_wrap=True)
-    if chain.fit_cost is not None:
-        screen.print(
-            f"Paid: epsilon {chain.fit_cost['epsilon']:g} for one reading, charged when a publisher opens the dataset. "
-            "How well it fits is not told: that would look at the readings again.",
-            soft_wrap=True,
-        )
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CsdpWarning)  # said when it was fitted
-        quality = _quality(chain, panel)
-    if quality is None:
-        screen.print("Too few ticks to hold some out: how well the chain explains the readings is not known.")
-        return
-    screen.print(quality)
+    if isinstance(made.evidence, Evidence):
+        _show_evidence(made.evidence, public=public)
+    else:
+        screen.print(made.evidence, soft_wrap=True)
+    screen.print(f"wrote {made.file}: {made.chain!r}", soft_wrap=True)
+    if made.discretiser_file is not None:
+        screen.print(f"wrote {made.discretiser_file}: {made.discretiser!r}", soft_wrap=True)
+
+
+def _show_evidence(told: Evidence, *, public: bool) -> None:
+    from csdp.leakage import shown
+
+    screen = console()
+    screen.print(told.quality)
     if not public:
         screen.print("This table tells about private readings: keep it to yourself.")
-    if quality.together is not None and not quality.together.passed and chain.size <= JOINT_STATES:
-        _both(chain, panel)
-
-
-def _quality(chain: CoupledChain | JointChain, panel: Panel) -> FitQuality | None:
-    from csdp.fit.quality import fit_quality
-
-    try:
-        with progress_bar() as tell:
-            return fit_quality(chain.without_family(), panel, public=True, progress=tell or False)
-    except InputError:
-        return None
-
-
-def _both(chain: CoupledChain | JointChain, panel: Panel) -> None:
-    """The leakage under the chain and under a joint chain, which can move together within a step."""
-    from csdp.fit import fit as fit_chain
-    from csdp.leakage import leakage, shown
-    from csdp.queries import Mean
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CsdpWarning)
-        joint = fit_chain(panel, method="joint", public=True, ensemble=0, progress=False)
-    told = [shown(leakage(m, Mean(), ages=1, epsilon_c=1.0).epsilon) for m in (chain.without_family(), joint)]
-    console().print(
-        f"The mean at age 1 with epsilon_c = 1 tells {told[0]} under the coupled chain, {told[1]} under a joint chain "
-        "(--method joint).",
-        soft_wrap=True,
-    )
+    if told.leakages is not None:
+        own, joint = map(shown, told.leakages)
+        screen.print(
+            f"The mean at age 1 with epsilon_c = 1 tells {own} under the coupled chain, {joint} under a joint chain "
+            "(--method joint).",
+            soft_wrap=True,
+        )
 
 
 def _counted(
-    data: str, engine: Any, method: str, states: int, smoothing: float, *, public: bool, epsilon: float | None
+    data: str,
+    engine: Any,
+    method: str,
+    states: int,
+    smoothing: float,
+    *,
+    step: str | None,
+    public: bool,
+    given: Mapping[str, Any],
 ) -> CoupledChain:
     """A chain from the pair counts of a table that need not fit in memory."""
     import numpy as np
@@ -263,15 +300,19 @@ def _counted(
         raise InputError(
             f"method: {method!r} needs the readings in memory; with --engine {engine} use ching or moments"
         )
-    if epsilon is not None or not public:
-        raise InputError(f"engine {engine}: for public readings only (--public); --epsilon needs --engine memory")
+    if not public:
+        raise InputError(f"engine {engine}: for public readings only; say --public, or use --engine memory")
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"engine {engine}: {name} needs the readings in memory; leave it out, or --engine memory")
     names = tuple(name for name in look(data, ()).header if name.lower() != "time")
     if set(names) == {"sequence", "value"}:
         raise InputError(f"engine {engine}: a wide table expected, one column for each sequence")
+    width = inputs.engine_step(step, engine)
     graph = everyone(len(names))
     values = np.arange(float(states))
     edges = np.column_stack([graph.targets, graph.sources])
-    counts = pair_counts(data, edges, names=names, values=values, engine=engine).astype(np.float64)
+    counts = pair_counts(data, edges, names=names, values=values, engine=engine, step=width).astype(np.float64)
     ticks = counts.sum(axis=(1, 2))
     if method == "ching":
         laws = pairs.marginals_of(counts, graph)

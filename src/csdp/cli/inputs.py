@@ -1,4 +1,4 @@
-"""Options that hold more than one number: lists, inline JSON, files."""
+"""What options hold: files, lists of numbers, inline JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from csdp.chain.files import load_model, read_model
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
+    from csdp.panel import Panel
+    from csdp.panel.read import Outside
     from csdp.plan import Plan
 
 
@@ -21,15 +23,70 @@ def read_chain(path: str) -> Model:
 
 
 def read_plan(path: str) -> Plan:
-    """The plan in a file, as `Plan.to_json` writes it."""
+    """The plan in a file, as `csdp plan` or `Plan.to_json` writes it."""
     from csdp.plan import Plan
 
+    text = _text_of(path, path)
     try:
-        return Plan.from_json(Path(path).read_text(encoding="utf-8"))
+        return Plan.from_json(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (ArithmeticError, AttributeError, IndexError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path}: not a plan as Plan.to_json writes it ({error})") from None
+    except (ArithmeticError, AttributeError, IndexError, ValueError) as error:
+        raise InputError(f"{path}: not a plan as `csdp plan` writes it ({error})") from None
+
+
+def _text_of(path: str, where: str) -> str:
+    """The text of a JSON file; errors begin with `where`."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{where}: a folder given; a JSON file expected") from None
+    except ValueError:  # no text, or a path that no file can have
+        raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
+
+
+def read_states(
+    data: str, model: Model, *, discretiser: str | None, step: int | str | None, outside: Outside = "refuse"
+) -> Panel:
+    """Readings as states of a model: a discretiser makes them, or they are the values that the model declares."""
+    from csdp.panel import Discretiser, read_panel
+
+    if discretiser is not None:
+        return read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser), step=step)
+    return read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
+
+
+def time_step(text: str | None) -> int | str | None:
+    """A whole number where it is one; readers of panels know the rest, such as 5min.
+
+    >>> time_step("300"), time_step("5min"), time_step(None)
+    (300, '5min', None)
+    """
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text
+
+
+def engine_step(text: str | None, engine: str) -> int | None:
+    """A step for an engine that reads the file itself, which takes whole numbers only."""
+    step = time_step(text)
+    if isinstance(step, str):
+        raise InputError(f"step: {text!r} given; with --engine {engine} a whole number (seconds for timestamps)")
+    return step
+
+
+def check_figure(path: Path | None) -> None:
+    """Refuse a figure that could not be written, before its content is worked out."""
+    from csdp.report.files import ensure_writable
+
+    if path is None:
+        return
+    if path.suffix.lower() not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"figure: {path.name!r} given; a name that ends in .svg, .png or .pdf expected")
+    ensure_writable(path)
 
 
 def whole_numbers(what: str, text: str) -> list[int]:
@@ -53,14 +110,9 @@ def json_or_file(what: str, text: str) -> Any:
     inline = text.lstrip().startswith(("[", "{"))
     where = what if inline else f"{what}: {text}"
     if not inline:
-        try:
-            text = Path(text).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket") from None
-        except IsADirectoryError:
-            raise InputError(f"{where}: a folder given; JSON or a JSON file expected") from None
-        except ValueError:
-            raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
+        if not Path(text).exists():
+            raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket")
+        text = _text_of(text, where)
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:

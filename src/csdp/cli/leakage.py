@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from csdp.cli import inputs
-from csdp.cli.chain import ChainFile
+from csdp.cli import inputs, options
+from csdp.cli.declaring import given_ages
 from csdp.cli.output import Format, console, printable, progress_bar, show_json
-from csdp.errors import InputError
 
 if TYPE_CHECKING:
     from csdp.leakage import Leakage, LeakageTable, Setting
 
 
 def leakage(
-    chain: ChainFile,
-    epsilon_c: Annotated[float, typer.Option(help="Noise level of the release; smaller means more noise.")],
-    query: Annotated[
-        str,
-        typer.Option(help="mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."),
-    ] = "mean",
-    age: Annotated[
-        int | None, typer.Option(help="How many steps old the published data is, for all sequences.")
-    ] = None,
-    ages: Annotated[str | None, typer.Option(metavar="A1,A2,...", help="One age per sequence.")] = None,
-    adversary: Annotated[
-        Literal["informed", "uninformed", "any"],
-        typer.Option(help="Who knows, beside the model: every other present value, none, or any part of them."),
-    ] = "informed",
+    chain: options.ChainFile,
+    epsilon_c: options.NoiseLevel,
+    query: options.Query = "mean",
+    age: options.Age = None,
+    ages: options.Ages = None,
+    adversary: options.Knows = "informed",
     bound: Annotated[
         str | None,
         typer.Option(
@@ -43,10 +34,8 @@ def leakage(
         bool,
         typer.Option("--per-sequence", help="How the leakage is distributed over the sequences, and the worst ones."),
     ] = False,
-    workers: Annotated[int, typer.Option(help="Processes over which independent components are spread.")] = 1,
-    form: Annotated[
-        Format, typer.Option("--format", help='A table for people, or JSON, where infinity is the string "inf".')
-    ] = "table",
+    workers: Annotated[int, typer.Option(min=1, help="Processes over which independent components are spread.")] = 1,
+    form: options.Form = "table",
 ) -> None:
     """How much a noisy, aged release tells about the present state of any sequence.
 
@@ -62,14 +51,13 @@ def leakage(
     from csdp.leakage import Setting
     from csdp.queries import parse_query
 
-    if (age is None) == (ages is None):
-        raise InputError("age: give --age for all sequences, or --ages with one each")
+    old = given_ages(age, ages)
     model = inputs.read_chain(chain)
     with progress_bar() as progress:
         setting = Setting.make(
             model,
             parse_query(query),
-            ages=age if ages is None else inputs.whole_numbers("ages", ages),
+            ages=old,
             epsilon_c=epsilon_c,
             adversary=adversary,
             progress=progress,

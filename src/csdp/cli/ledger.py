@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from csdp.cli.output import Format, console, printable, show_json
+from csdp.cli.group import Group
+from csdp.cli.options import Form, Head, LedgerPlace, OneDataset
+from csdp.cli.output import console, printable, show_json
 
 if TYPE_CHECKING:
     from csdp.ledger import Ledger
@@ -16,21 +18,16 @@ if TYPE_CHECKING:
 PROBLEMS = 2
 
 ledger_app = typer.Typer(
+    cls=Group,
     help="Show, verify, export and migrate ledgers: what was charged and published.\n\n\b\nExample:\n"
     "  csdp ledger show ledger.db\n  csdp ledger verify ledger.db",
     short_help="Show, verify, export and migrate ledgers.",
     rich_markup_mode=None,
 )
 
-Where = Annotated[str, typer.Argument(metavar="FILE|URL", help="The ledger: a SQLite file, or postgresql://...")]
-Name = Annotated[
-    str | None, typer.Option("--dataset", metavar="NAME", help="One dataset only.", show_default="all of them")
-]
-Form = Annotated[Format, typer.Option("--format", help='A table for people, or JSON, where infinity is "inf".')]
-
 
 @ledger_app.command("show")
-def show(where: Where, dataset: Name = None, form: Form = "table") -> None:
+def show(where: LedgerPlace, dataset: OneDataset = None, form: Form = "table") -> None:
     """Show the datasets of a ledger: limits, counts, and the leakage after the last charge.
 
     \b
@@ -67,12 +64,9 @@ def show(where: Where, dataset: Name = None, form: Form = "table") -> None:
 
 @ledger_app.command("verify")
 def verify(
-    where: Where,
-    dataset: Name = None,
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="A head hash noted earlier (certificates have it); needs --dataset."),
-    ] = None,
+    where: LedgerPlace,
+    dataset: OneDataset = None,
+    head: Head = None,
     form: Form = "table",
 ) -> None:
     """Look for edits, removals and damage. Changes nothing.
@@ -103,8 +97,8 @@ def verify(
 
 @ledger_app.command("export")
 def export(
-    where: Where,
-    dataset: Name = None,
+    where: LedgerPlace,
+    dataset: OneDataset = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT.jsonl", help="Where to write; - prints JSON lines.")
     ] = "-",
@@ -121,17 +115,18 @@ def export(
             for line in lines:
                 typer.echo(line)
             return
-        from csdp.report.files import written_whole
+        from csdp.report.files import ensure_writable, written_whole
 
+        ensure_writable(Path(output))
         count = 0
         with written_whole(Path(output)) as file:
             for count, line in enumerate(lines, start=1):  # noqa: B007 - the last number is used
                 file.write(f"{line}\n".encode())
-    typer.echo(f"{output}: {count:,} lines")
+    typer.echo(f"wrote {output}: {count:,} lines")
 
 
 @ledger_app.command("migrate")
-def migrate(where: Where, form: Form = "table") -> None:
+def migrate(where: LedgerPlace, form: Form = "table") -> None:
     """Bring a ledger to the newest format, and say what was done.
 
     \b

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
+
+from csdp.errors import CsdpWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +33,25 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def show_written(paths: Iterable[Path]) -> None:
+    """Say which files were written, and which of them is not to be shared."""
+    for path in paths:
+        console().print(f"wrote {path}{' (contains private data)' if _is_private(path) else ''}", soft_wrap=True)
+
+
+def written_files(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """The same as data.
+
+    >>> written_files([Path("out/share.html")])
+    [{'path': 'out/share.html', 'private': False}]
+    """
+    return [{"path": str(path), "private": _is_private(path)} for path in paths]
+
+
+def _is_private(path: Path) -> bool:
+    return path.name == "index.html"  # reports draw true values on this page only
 
 
 def show_json(content: Any) -> None:
@@ -55,3 +78,13 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
             bar.update(tasks[what], completed=done, total=total)
 
         yield tell
+
+
+@contextmanager
+def warnings_told() -> Iterator[None]:
+    """Warnings as lines on stderr: what a reader of the command should know, without code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CsdpWarning)
+        yield
+    for text in dict.fromkeys(str(found.message) for found in caught if issubclass(found.category, CsdpWarning)):
+        typer.echo(f"csdp: warning: {printable(text)}", err=True)

@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs
-from csdp.cli.chain import ChainFile
-from csdp.cli.output import Format, console, show_json
+from csdp.cli import inputs, options
+from csdp.cli.output import console, show_json, show_written
 
 if TYPE_CHECKING:
     from csdp.planning import DynamicPlan, Found
 
 
 def plan(
-    chain: ChainFile,
-    query: Annotated[
-        str,
-        typer.Option(help="mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."),
-    ] = "mean",
+    chain: options.ChainFile,
+    query: options.Query = "mean",
     max_mse: Annotated[float | None, typer.Option(help="Least leakage with at most this mean squared error.")] = None,
     budget: Annotated[float | None, typer.Option(help="Least error with at most this leakage of the present.")] = None,
-    max_age: Annotated[int, typer.Option(help="Oldest age that is tried.")] = 50,
-    min_age: Annotated[int, typer.Option(help="Youngest age that is tried.")] = 0,
+    max_age: options.MaxAge = 50,
+    min_age: Annotated[int, typer.Option(help="Youngest age that a plan may have.")] = 0,
     vector: Annotated[bool, typer.Option("--vector", help="Give every sequence an age of its own.")] = False,
     continual: Annotated[bool, typer.Option("--continual", help="Plan for a release at every tick, for ever.")] = False,
     horizon: Annotated[
@@ -34,18 +30,15 @@ def plan(
     estimate: Annotated[
         Literal["raw", "linear"], typer.Option(help="Error of the raw release, or of the best linear estimate from it.")
     ] = "raw",
-    adversary: Annotated[
-        Literal["informed", "uninformed", "any"],
-        typer.Option(help="Who knows, beside the model: every other present value, none, or any part of them."),
-    ] = "informed",
-    event_limit: Annotated[
-        float, typer.Option(help="Largest epsilon_c: what plain DP still promises to old records.")
-    ] = 10.0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan as JSON.")] = None,
-    figure: Annotated[
-        Path | None, typer.Option(help="Draw the trade-off of leakage against error (.svg, .png or .pdf).")
+    adversary: options.Knows = "informed",
+    event_limit: options.EventLimit = 10.0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="Where to write the plan.")
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="A table for people, or JSON.")] = "table",
+    figure: Annotated[
+        Path | None, typer.Option(metavar=options.FIGURE, help="Draw the trade-off of leakage against error.")
+    ] = None,
+    form: options.Form = "table",
 ) -> None:
     """Find ages and noise: least leakage for an error target, or least error for a budget.
 
@@ -60,6 +53,7 @@ def plan(
     from csdp.planning import find_plan
     from csdp.queries import parse_query
 
+    inputs.check_figure(figure)
     model, asked = inputs.read_chain(chain), parse_query(query)
     found = find_plan(
         model,
@@ -88,9 +82,10 @@ def plan(
     if form == "json":
         show_json(as_json(found) if changing is None else {**changing.summary(), "schedule": changing.records()})
     else:
-        _show(found, output)
+        _show(found)
         if changing is not None:
             _show_schedule(changing)
+        show_written(path for path in (output, figure) if path is not None)
 
 
 def _changing(
@@ -129,7 +124,7 @@ def as_json(found: Found) -> dict[str, Any]:
     }
 
 
-def _show(found: Found, output: Path | None) -> None:
+def _show(found: Found) -> None:
     from rich.table import Table
 
     from csdp.leakage import shown
@@ -146,8 +141,6 @@ def _show(found: Found, output: Path | None) -> None:
     out.print(table)
     if found.note:
         out.print(f"Note: {found.note}", soft_wrap=True)
-    if output is not None:
-        out.print(f"Written to {output}", soft_wrap=True)
 
 
 def _show_schedule(found: DynamicPlan) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from csdp.cli import inputs
-from csdp.cli.output import Format, console, printable, progress_bar, show_json
+from csdp.cli import inputs, options
+from csdp.cli.declaring import Described, declared_plan
+from csdp.cli.output import console, printable, progress_bar, show_json
 from csdp.errors import BudgetExceeded, InputError
 from csdp.panel import Panel
 
@@ -27,15 +28,9 @@ WIDE = 1000
 
 
 def release(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA.csv|.parquet",
-            help="Readings: a column `time` and one per sequence, or the columns time, sequence and value.",
-        ),
-    ],
-    dataset: Annotated[str, typer.Option(help="Name of the dataset in the ledger; the same readings, the same name.")],
-    ledger: Annotated[str, typer.Option(metavar="FILE|URL", help="The ledger: a SQLite file, or postgresql://...")],
+    data: options.DataFile,
+    dataset: options.Dataset,
+    ledger: options.LedgerOption,
     output: Annotated[
         str,
         typer.Option(
@@ -45,46 +40,18 @@ def release(
             help="Where to write the released series; the certificate goes to OUT.certificate.json.",
         ),
     ],
-    chain: Annotated[
-        str | None, typer.Option(metavar="CHAIN.json", help="The model, as `csdp chain new` writes it.")
-    ] = None,
-    query: Annotated[
-        str | None,
-        typer.Option(
-            help="mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,...", show_default="mean"
-        ),
-    ] = None,
-    age: Annotated[
-        int | None, typer.Option(help="How many steps old the published data is, for all sequences.")
-    ] = None,
-    ages: Annotated[str | None, typer.Option(metavar="A1,A2,...", help="One age per sequence.")] = None,
-    epsilon_c: Annotated[
-        float | None, typer.Option(help="Noise level of every release; smaller means more noise.")
-    ] = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLAN.json",
-            help="A plan as Plan.to_json writes it, in the place of --chain, --query, --age, --ages, --epsilon-c, "
-            "--adversary and --stale-limit.",
-        ),
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Ceiling for the leakage of the present, at every moment.")
-    ] = None,
-    event_limit: Annotated[
-        float | None, typer.Option(help="Limit for the plain differential privacy of one reading.")
-    ] = None,
+    chain: options.ChainOption = None,
+    query: options.MaybeQuery = None,
+    age: options.Age = None,
+    ages: options.Ages = None,
+    epsilon_c: options.MaybeNoiseLevel = None,
+    plan: options.PlanFile = None,
+    budget: options.MaybeBudget = None,
+    event_limit: options.MaybeEventLimit = None,
     lifetime_limit: Annotated[
         float | None, typer.Option(help="Limit for what all releases together tell of one reading.")
     ] = None,
-    adversary: Annotated[
-        Literal["informed", "uninformed", "any"] | None,
-        typer.Option(
-            help="Who knows, beside the model: every other present value, none, or any part of them.",
-            show_default="informed",
-        ),
-    ] = None,
+    adversary: options.MaybeKnows = None,
     stale_limit: Annotated[
         int | None,
         typer.Option(help="Steps by which a missing reading may be replaced by an older one.", show_default="0"),
@@ -93,22 +60,13 @@ def release(
         Literal["refuse", "clamp"],
         typer.Option(help="Readings that are no value of the model: refuse the file, or take the nearest value."),
     ] = "refuse",
-    discretiser: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Makes states of the readings; by default they are values of the model."),
-    ] = None,
-    step: Annotated[
-        int | None,
-        typer.Option(help="Time between two ticks (seconds for timestamps).", show_default="found in the file"),
-    ] = None,
+    discretiser: options.DiscretiserFile = None,
+    step: options.Step = None,
     on_refusal: Annotated[
         Literal["raise", "skip"],
         typer.Option(help="Where a limit would be passed: stop (exit code 3), or leave out the tick and go on."),
     ] = "raise",
-    engine: Annotated[
-        Literal["memory", "duckdb", "spark"],
-        typer.Option(help="What reads the file: memory; duckdb, for more than fits; spark, for clusters."),
-    ] = "memory",
+    engine: options.Engine = "memory",
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark's master, such as local[2] or spark://host:7077.")
     ] = None,
@@ -116,9 +74,7 @@ def release(
         str | None,
         typer.Option(metavar="SIZE", help="What DuckDB may hold in memory, such as 4GB; the rest is spilled."),
     ] = None,
-    form: Annotated[
-        Format, typer.Option("--format", help="Words for people, or JSON: what was written, and the certificate.")
-    ] = "table",
+    form: options.Form = "table",
 ) -> None:
     """Publish a noisy, aged statistic of a file of readings, never above the limits of its dataset.
 
@@ -134,17 +90,16 @@ def release(
     """
     from csdp.ledger import Ledger
     from csdp.publisher import Publisher
-    from csdp.report import files, series
+    from csdp.report import files
+    from csdp.report.certificate import certify
 
     out = Path(output)
-    kind = series.check_kind(out)
-    if out.resolve() == Path(data).resolve():
-        raise InputError("output: this would overwrite the readings; give another name")
     certificate_path = out.with_name(out.name + ".certificate.json")
-    chosen = _plan(plan, chain, query, age, ages, epsilon_c, adversary, stale_limit)
+    _check_output(out, beside=(data, chain, plan, ledger, discretiser))
+    chosen = declared_plan(plan, Described(chain, query, age, ages, epsilon_c, adversary, stale_limit))
     with _reading(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.name == "identity" and chosen.model.sequences > WIDE
-        if wide and kind != ".parquet":
+        if wide and out.suffix.lower() != ".parquet":
             raise InputError(
                 f"output: {chosen.model.sequences:,} values at every tick; give a name that ends in .parquet"
             )
@@ -166,17 +121,27 @@ def release(
             before = book.summary(dataset).reserved
             released, refusal = _publish(publisher, book, source, readings, wide=wide)
             count = _written(released, publisher, book, readings, out, wide=wide)
-            certificate = _certified(publisher, book, released.skipped)
+            certificate = certify(publisher, book, skipped=released.skipped)
             files.write_json(certificate_path, certificate.to_dict())
             fresh = book.summary(dataset).reserved - before
         told = {"published": count, "charged_now": fresh, "ticks": len(readings.ticks)}
-        if form == "json":
-            files_written = {"output": str(out), "certificate_file": str(certificate_path)}
-            show_json({**files_written, **told, "certificate": certificate.to_dict()})
-        else:
-            _show(certificate, out, certificate_path, told)
+    if form == "json":
+        files_written = {"output": str(out), "certificate_file": str(certificate_path)}
+        show_json({**files_written, **told, "certificate": certificate.to_dict()})
+    else:
+        _show(certificate, out, certificate_path, told)
     if refusal is not None:
         raise refusal
+
+
+def _check_output(out: Path, *, beside: Sequence[str | None]) -> None:
+    """Refuse a kind of file that cannot be written, and the place of a file that is read."""
+    from csdp.report.series import check_kind
+
+    check_kind(out)
+    for given in beside:
+        if given is not None and out.resolve() == Path(given).resolve():
+            raise InputError(f"output: this would overwrite {given}, which is read; give another name")
 
 
 @contextmanager
@@ -184,34 +149,28 @@ def _reading(
     data: str,
     plan: Plan,
     engine: Literal["memory", "duckdb", "spark"],
-    step: int | None,
+    step: str | None,
     outside: Literal["refuse", "clamp"],
     master: str | None,
     memory_limit: str | None,
     discretiser: str | None,
 ) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
     """The readings as an engine has them, and as a source for the publisher."""
-    model = plan.model
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
-        raise InputError("discretiser: for --engine memory, and in the place of --outside")
+        raise InputError("discretiser: for --engine memory, and in the place of --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
-        from csdp.panel import Discretiser, read_panel
-
-        if discretiser is not None:
-            found = read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser), step=step)
-            yield found, found
-            return
-        panel = read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
+        width = inputs.time_step(step)
+        panel = inputs.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
         yield panel, panel
         return
     from csdp.tables import EngineSource, open_table
 
     opened = open_table(
         data,
-        names=model.names,
-        values=model.values,
+        names=plan.model.names,
+        values=plan.model.values,
         engine=engine,
-        step=step,
+        step=inputs.engine_step(step, engine),
         outside=outside,
         master=master,
         memory_limit=memory_limit,
@@ -220,55 +179,12 @@ def _reading(
         yield table, EngineSource(table, plan)
 
 
-def _plan(
-    plan: str | None,
-    chain: str | None,
-    query: str | None,
-    age: int | None,
-    ages: str | None,
-    epsilon_c: float | None,
-    adversary: Literal["informed", "uninformed", "any"] | None,
-    stale_limit: int | None,
-) -> Plan:
-    """The plan of the file, or the one that the options describe."""
-    from csdp.plan import Plan
-    from csdp.queries import parse_query
-
-    options = {
-        "--chain": chain,
-        "--query": query,
-        "--age": age,
-        "--ages": ages,
-        "--epsilon-c": epsilon_c,
-        "--adversary": adversary,
-        "--stale-limit": stale_limit,
-    }
-    if plan is not None:
-        both = [name for name, value in options.items() if value is not None]
-        if both:
-            raise InputError(f"plan: the file says it all; leave out {', '.join(both)}")
-        return inputs.read_plan(plan)
-    if chain is None:
-        raise InputError("chain: give --chain with --age and --epsilon-c, or --plan")
-    if (age is None) == (ages is None):
-        raise InputError("age: give --age for all sequences, or --ages with one each")
-    if epsilon_c is None:
-        raise InputError("epsilon-c: give --epsilon-c, the noise level of every release")
-    return Plan(
-        inputs.read_chain(chain),
-        parse_query(query or "mean"),
-        age if ages is None else inputs.whole_numbers("ages", ages),
-        epsilon_c,
-        adversary=adversary or "informed",
-        stale_limit=stale_limit or 0,
-    )
-
-
 def _publish(
     publisher: Publisher, book: Ledger, source: Panel | EngineSource, readings: Panel | Engine, *, wide: bool
 ) -> tuple[Series, BudgetExceeded | None]:
-    """Publish the readings; where a limit ends it, what the ledger has published of them so far. Wide outputs are not
-    kept: they are in the ledger.
+    """Publish the readings; where a limit ends it, what the ledger has published of them so far.
+
+    Wide outputs are not kept: they are in the ledger.
     """
     from csdp.report.series import Series
 
@@ -317,17 +233,11 @@ def _written(
     return count
 
 
-def _certified(publisher: Publisher, book: Ledger, skipped: tuple[Skipped, ...]) -> Certificate:
-    from csdp.report.certificate import certify
-
-    return certify(publisher, book, skipped=skipped)
-
-
 def _show(certificate: Certificate, out: Path, beside: Path, told: dict[str, int]) -> None:
     """For people: what was written, the guarantees side by side, and what is not promised."""
     screen = console()
     screen.print(
-        f"{out}: {told['published']:,} of {told['ticks']:,} ticks of {printable(certificate.dataset)} published, "
+        f"wrote {out}: {told['published']:,} of {told['ticks']:,} ticks of {printable(certificate.dataset)} published, "
         f"{told['charged_now']:,} of them charged now",
         soft_wrap=True,
     )
@@ -338,7 +248,7 @@ def _show(certificate: Certificate, out: Path, beside: Path, told: dict[str, int
     for words in certificate.not_promised:
         screen.print(f"  - {words}", soft_wrap=True)
     screen.print(f"To quote: {printable(certificate.sentence)}", soft_wrap=True)
-    screen.print(f"{beside}: certificate, ledger head {certificate.ledger['head_hash'][:16]}", soft_wrap=True)
+    screen.print(f"wrote {beside}: certificate, ledger head {certificate.ledger['head_hash'][:16]}", soft_wrap=True)
 
 
 def promises_table(certificate: Certificate) -> object:

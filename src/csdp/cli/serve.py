@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from csdp.cli.checking import checked
+from csdp.cli.group import Group
+from csdp.cli.options import Check, Form
 from csdp.cli.output import Format, console, printable, show_json
 from csdp.errors import InputError
 
@@ -15,10 +18,10 @@ if TYPE_CHECKING:
     from csdp.service.keys import Keys
 
 KeysOption = Annotated[Path, typer.Option(metavar="FILE", help="The file of API keys (mode 0600).")]
-Form = Annotated[Format, typer.Option("--format", help="A table for people, or JSON.")]
 _KEYS = Path("keys.json")
 
 key_app = typer.Typer(
+    cls=Group,
     help="Make, list and remove the API keys of a service, which sees a change at once.\n\n\b\nExample:\n"
     "  csdp key new --role writer --dataset ward-7\n  csdp key list",
     short_help="Make, list and remove the API keys of a service.",
@@ -40,9 +43,8 @@ def serve(
     open_metrics: Annotated[
         bool, typer.Option("--open-metrics", help="Show /metrics to this machine without a key.")
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Check specifications and keys, and stop; nothing listens.")
-    ] = False,
+    check: Check = False,
+    form: Form = "table",
 ) -> None:
     """Serve datasets over HTTP: readings in, published numbers out, and a dashboard.
 
@@ -70,8 +72,10 @@ def serve(
     )
     store = _store(keys)
     if check:
-        _check(settings.specs, store)
+        _show_check(settings.specs, store, form)
         return
+    if form != "table":
+        raise InputError("format: json goes with --check; a service that runs answers in JSON anyway")
 
     def ready(at: int) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -81,19 +85,15 @@ def serve(
     run(settings, host=host, port=port, workers=workers, ready=ready)
 
 
-def _check(specs: Sequence[str], store: Keys) -> None:
-    """Everything that a start would do before it listens, without opening a ledger."""
-    from csdp.stream.building import planned, sequences
-    from csdp.stream.spec import read_spec
-
-    for path in specs:
-        found = read_spec(path)
-        plan = planned(found)
-        names, _ = sequences(found, plan)
-        console().print(
-            printable(f"{path}: dataset {found.dataset}, {len(names):,} sequences, {plan!r}"), soft_wrap=True
-        )
-    console().print(printable(f"{store.path}: {len(store.all())} keys"), soft_wrap=True)
+def _show_check(specs: Sequence[str], store: Keys, form: Format) -> None:
+    found = [checked(path) for path in specs]
+    keys = store.all()
+    if form == "json":
+        show_json({"datasets": [one.to_dict() for one in found], "keys_file": str(store.path), "keys": len(keys)})
+        return
+    for one in found:
+        console().print(str(one), soft_wrap=True)
+    console().print(printable(f"{store.path}: {len(keys)} {'key' if len(keys) == 1 else 'keys'}"), soft_wrap=True)
 
 
 def _first_key(store: Keys) -> None:
@@ -110,12 +110,17 @@ def _first_key(store: Keys) -> None:
 
 @key_app.command("new")
 def new(
-    role: Annotated[str, typer.Option(help="writer (hands in readings), reader (published numbers), or admin.")],
+    role: Annotated[
+        Literal["writer", "reader", "admin"],
+        typer.Option(help="writer hands in readings, reader sees what is published, admin manages keys too."),
+    ],
     dataset: Annotated[
-        list[str], typer.Option(help="A dataset that it is for; give it several times for several, '*' for all.")
+        list[str],
+        typer.Option(metavar="NAME", help="A dataset that it is for; give it several times for several, '*' for all."),
     ],
     label: Annotated[str, typer.Option(help="A remark on who has it.")] = "",
     keys: KeysOption = _KEYS,
+    form: Form = "table",
 ) -> None:
     """Make a key and show it once; only its hash is kept.
 
@@ -126,6 +131,9 @@ def new(
 
     key, text = new_key(role, dataset, label=label)
     _store(keys).add(key)
+    if form == "json":
+        show_json({**key.shown(), "key": text})
+        return
     typer.echo(f"csdp: key {key.id}, shown this once:", err=True)
     typer.echo(text)
 
@@ -158,6 +166,7 @@ def list_keys(keys: KeysOption = _KEYS, form: Form = "table") -> None:
 def remove(
     key: Annotated[str, typer.Argument(metavar="ID", help="The id of the key, or its label where no other has it.")],
     keys: KeysOption = _KEYS,
+    form: Form = "table",
 ) -> None:
     """Remove a key; it stops working at once, also on connections that are open.
 
@@ -170,7 +179,10 @@ def remove(
         what = f"{len(found)} keys" if found else "no key"
         raise InputError(f"{keys}: {what} {key!r}; give one of the ids that `csdp key list` shows")
     store.remove(found[0])
-    typer.echo(f"csdp: key {found[0]} removed", err=True)
+    if form == "json":
+        show_json({"removed": found[0]})
+    else:
+        typer.echo(f"csdp: key {found[0]} removed", err=True)
 
 
 def _store(path: Path) -> Keys:

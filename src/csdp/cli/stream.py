@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from csdp.cli.output import console, printable
+from csdp.cli.checking import checked
+from csdp.cli.options import Check, FileDataset, Form
+from csdp.cli.output import console, printable, show_json
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,9 +25,8 @@ def stream(
     spec: Annotated[
         str, typer.Option(metavar="STREAM.toml", help="The specification, as `csdp init` writes a first one.")
     ],
-    check: Annotated[
-        bool, typer.Option("--check", help="Check the specification, show the plan, and stop; nothing is published.")
-    ] = False,
+    check: Check = False,
+    form: Form = "table",
 ) -> None:
     """Publish readings as they arrive: each tick once, when its time is over, never above the limits of its dataset.
 
@@ -37,26 +38,21 @@ def stream(
     Stop with Ctrl-C or SIGTERM: ticks whose time is not over stay open. Start again with the same command: no tick is
     published twice, and an output that may not have arrived is delivered again.
     """
-    from csdp.stream.building import opened, planned, sequences
+    from csdp.stream.building import opened
     from csdp.stream.live import run, stopping
     from csdp.stream.spec import read_spec
 
-    found = read_spec(spec)
     if check:
-        plan = planned(found)
-        names, _ = sequences(found, plan)
-        limits = ", ".join(f"{name} {value:g}" for name, value in found.limits.items() if value is not None)
-        console().print(
-            printable(
-                f"{spec}: dataset {found.dataset}, {len(names):,} sequences, {plan!r}, limits {limits or 'none'}, "
-                f"step {found.clock.step}, lateness {found.clock.lateness:g}, from {found.source.kind} to "
-                f"{found.sink.kind}"
-            ),
-            soft_wrap=True,
-        )
+        found = checked(spec)
+        if form == "json":
+            show_json(found.to_dict())
+        else:
+            console().print(str(found), soft_wrap=True)
         return
+    if form != "table":
+        raise InputError("format: json goes with --check; without it, outputs go where the specification says")
     with (
-        opened(found, on_drift=_drifted) as live,
+        opened(read_spec(spec), on_drift=_drifted) as live,
         stopping(live.runner.stop),
         _status_line() as tell,
     ):
@@ -72,12 +68,10 @@ def init(
             help="Readings such as those that will arrive; names and step are taken from it.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the specification.")] = Path(
-        "stream.toml"
-    ),
-    dataset: Annotated[
-        str | None, typer.Option(help="Name of the dataset in the ledger.", show_default="the file's name")
-    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="STREAM.toml", help="Where to write the specification.")
+    ] = Path("stream.toml"),
+    dataset: FileDataset = None,
     chain: Annotated[
         str, typer.Option(metavar="CHAIN.json", help="The model, relative to the specification.")
     ] = "chain.json",
@@ -94,7 +88,7 @@ def init(
         raise InputError(f"{output}: exists already; give another --output, or --force to replace it")
     output.write_text(first_spec(data, dataset=dataset, chain=chain), encoding="utf-8")
     screen = console()
-    screen.print(f"{output}: written; look through it, then: csdp stream --spec {output}", soft_wrap=True)
+    screen.print(f"wrote {output}; look through it, then: csdp stream --spec {output}", soft_wrap=True)
     if not (output.parent / chain).is_file():
         screen.print(
             f"{chain}: not there yet. Make one from public data with `csdp fit`, or with `csdp chain new`",

@@ -21,6 +21,7 @@ from csdp.service.problems import Problem, busy, place
 from csdp.service.settings import Settings
 from csdp.service.whatif import WhatIf
 from csdp.stream.building import planned, publisher_of, sequences
+from csdp.stream.sinks import as_content
 from csdp.stream.spec import StreamSpec
 
 log = logging.getLogger("csdp.service")
@@ -156,18 +157,7 @@ class Dataset:
 
     def shown(self, published: Published) -> dict[str, Any]:
         """An output as readers see it."""
-        release = Release.of(published)
-        return {
-            "id": published.seq,
-            "tick": release.tick,
-            "time": self.spec.clock.start(release.tick),
-            "values": list(release.values),
-            "estimate": list(release.estimate),
-            "standard_error": list(release.standard_error),
-            "ages": release.ages if isinstance(release.ages, int) else list(release.ages),
-            "stale": release.stale,
-            "epsilon_s": release.epsilon_s,
-        }
+        return {"id": published.seq, **as_content(Release.of(published), self.spec.clock)}
 
     async def status(self) -> dict[str, Any]:
         """How it is doing."""

@@ -53,6 +53,7 @@ class Feed:
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._reading = asyncio.Lock()
+        self._over = False
         self.listeners = 0
         dataset.on_outcome = self._outcome
 
@@ -129,6 +130,12 @@ class Feed:
                 found.append((entry.seq, sse("refused", content, entry.seq)))
         return found, upto
 
+    async def end(self) -> None:
+        """Let everybody go who listens; they come back with the last id that they saw."""
+        self._over = True
+        async with self._moved:
+            self._moved.notify_all()
+
     async def listen(self, after: int | None) -> AsyncGenerator[bytes, None]:
         """What happens after an entry, or from now on; a sign of life where nothing does."""
         self.listeners += 1
@@ -138,7 +145,7 @@ class Feed:
             self._wake.set()  # others listened before: what they know may be a second old
             position = self._upto if after is None else after
             turn = -1
-            while True:
+            while not self._over:
                 while position < self._start:  # too far behind for what is kept: from the ledger
                     found, upto = await asyncio.to_thread(self._read, position)
                     if found:
@@ -158,7 +165,7 @@ class Feed:
 
     async def _news(self, position: int, turn: int) -> bool:
         def some() -> bool:
-            return turn != self._turn or bool(self._kept and self._kept[-1][0] > position)
+            return self._over or turn != self._turn or bool(self._kept and self._kept[-1][0] > position)
 
         try:
             async with self._moved, asyncio.timeout(HEARTBEAT):

@@ -7,14 +7,14 @@ from typing import Protocol
 
 from csdp.service.problems import Problem
 from csdp.stream.messages import Bad, Reading, Snapshot, decoded
-from csdp.stream.runner import Fate, Runner
+from csdp.stream.runner import Fate
 
 #: Messages between two publications: what they close is published before more memory is used.
 _TOGETHER = 64
 
 
 class Taker(Protocol):
-    """What takes messages in; a `csdp.stream.Runner`."""
+    """What takes messages in; a `csdp.stream.Runner` does, too."""
 
     def accept(self, message: Reading | Snapshot | Bad) -> Fate:
         """Take in one message."""
@@ -84,8 +84,3 @@ def _verdict(message: Reading | Snapshot | Bad, fate: Fate) -> str:
     if isinstance(message, Bad) or fate == "unknown" or (isinstance(message, Snapshot) and fate == "bad"):
         return "unreadable"
     return "accepted"
-
-
-def taker_of(runner: Runner) -> Taker:
-    """A runner, as far as writers see it."""
-    return runner

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from csdp.errors import InputError
+from csdp.stream.private import write_privately
 
 Role = Literal["writer", "reader", "admin"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)
@@ -149,6 +150,8 @@ class Keys:
 
 
 def _read(path: Path) -> dict[str, Key]:
+    if path.is_dir():
+        raise InputError(f"{path}: a folder given; the name of a file of keys expected")
     if os.stat(path).st_mode & 0o077:
         raise InputError(f"{path}: others may read it; the file of keys must have mode 0600 (chmod 600 {path})")
     try:
@@ -165,23 +168,14 @@ def _read(path: Path) -> dict[str, Key]:
 
 def _write(path: Path, known: dict[str, Key]) -> None:
     content = {"version": VERSION, "keys": [asdict(key) for key in known.values()]}
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(json.dumps(content, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    write_privately(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """One writer at a time, also among processes."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: its folder does not exist; make it first, or give another file")
     handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -64,7 +64,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
         words = {
-            404: "there is nothing at this address; /docs lists what there is",
+            404: "there is nothing at this address; /openapi.json lists what there is",
             405: "this address does not take this method; the Allow header lists those it takes",
         }
         detail = words.get(error.status_code, "the request cannot be answered")

@@ -13,12 +13,13 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from csdp.errors import InputError
+from csdp.service.access import Service
 from csdp.service.settings import Settings
 from csdp.stream import stopping
 
 #: Connections of one process at once.
 _CONNECTIONS = 1000
-#: Seconds after which an idle connection is closed; and, at the end, those that still listen.
+#: Seconds after which an idle connection is closed; and, at the end, until requests under way are given up.
 _IDLE, _GOODBYE = 20, 5
 
 
@@ -85,6 +86,20 @@ def configured(app: FastAPI) -> uvicorn.Config:
     )
 
 
+class Server(uvicorn.Server):
+    """A web server that lets listeners go when it is asked to stop: they would never leave by themselves."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(configured(app))
+        self._service: Service = app.state.service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End live events, then wait for the requests that are under way."""
+        for feed in self._service.feeds.values():
+            await feed.end()
+        await super().shutdown(sockets)
+
+
 def bound(host: str, port: int) -> socket.socket:
     """A socket that waits for clients."""
     try:
@@ -122,4 +137,4 @@ def answer(app: FastAPI, listening: socket.socket) -> None:
     """Answer requests until SIGINT or SIGTERM, which is a good end."""
     # The web server raises the signal that ended it once more when it is done.
     with stopping(threading.Event()):
-        uvicorn.Server(configured(app)).run(sockets=[listening])
+        Server(app).run(sockets=[listening])

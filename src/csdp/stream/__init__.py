@@ -1,6 +1,6 @@
 """Streams: readings arrive, ticks close, the publisher publishes each of them once, outputs leave."""
 
-from csdp.stream.clock import Advance, Clock, Mark
+from csdp.clock import Advance, Clock, Mark
 from csdp.stream.live import run, stopping
 from csdp.stream.messages import Bad, Reading, Snapshot
 from csdp.stream.runner import Alarm, Drift, Runner, Status

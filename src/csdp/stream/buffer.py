@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.stream.clock import Time
+from csdp.clock import Time
 
 Floats = npt.NDArray[np.float64]
 

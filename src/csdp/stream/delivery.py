@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from csdp.clock import Clock
 from csdp.ledger import Ledger, Published
 from csdp.publisher import Release
-from csdp.stream.clock import Clock
 from csdp.stream.sinks import Sink, as_output
 
 #: Entries of the ledger that are looked through at first, from its end.

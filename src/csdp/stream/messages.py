@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.clock import Time, parsed_time
 from csdp.errors import InputError
-from csdp.stream.clock import Time, parsed_time
 
 #: Bytes of one message; longer ones are counted as bad and never parsed.
 MAX_BYTES = 16 * 2**20

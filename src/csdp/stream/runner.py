@@ -20,12 +20,12 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from csdp.clock import Clock, Mark, Time, checked_time
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.stream import state as states_on_disk
 from csdp.stream.buffer import OpenTicks
-from csdp.stream.clock import Clock, Mark, Time, checked_time
 from csdp.stream.delivery import Delivery
 from csdp.stream.messages import Bad, Message, Reading, Snapshot, number, numbers
 from csdp.stream.sinks import Sink

@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from csdp.clock import Clock
 from csdp.errors import InputError
 from csdp.publisher import Release
-from csdp.stream.clock import Clock
 
 #: The end of a file that is searched for its last whole line.
 _TAIL = 2**16
@@ -34,10 +34,13 @@ class Sink(Protocol):
 
 
 def as_output(release: Release, *, dataset: str, query: str, clock: Clock) -> dict[str, Any]:
-    """A release as a receiver sees it: plain data with its key, and the time at which its tick began."""
+    """A release as a receiver sees it: plain data with its key."""
+    return {"dataset": dataset, "query": query, **as_content(release, clock), "unsafe": release.unsafe}
+
+
+def as_content(release: Release, clock: Clock) -> dict[str, Any]:
+    """What is published of a tick, and the time at which the tick began."""
     return {
-        "dataset": dataset,
-        "query": query,
         "tick": release.tick,
         "time": clock.start(release.tick),
         "values": list(release.values),
@@ -46,7 +49,6 @@ def as_output(release: Release, *, dataset: str, query: str, clock: Clock) -> di
         "ages": release.ages if isinstance(release.ages, int) else list(release.ages),
         "stale": release.stale,
         "epsilon_s": release.epsilon_s,
-        "unsafe": release.unsafe,
     }
 
 

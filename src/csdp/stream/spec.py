@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from csdp.clock import Clock, Time, parsed_duration, parsed_time
 from csdp.errors import InputError
-from csdp.stream.clock import Clock, Time, parsed_duration, parsed_time
 from csdp.stream.mqtt import Broker, checked_topic
 from csdp.stream.toml import Document, Section, one_of, positive, text, texts, whole, wholes, yes_or_no
 
@@ -61,7 +61,7 @@ class Place:
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """A stream as its file says, checked; `error` raises at the line of a key."""
+    """A stream as its file says, checked; `error` makes an error at the line of a key."""
 
     document: Document
     dataset: str

@@ -1,12 +1,11 @@
 """The state file: what a runner needs to go on without waiting for its ages to fill up again.
 
-It holds private readings, so it is written only where it is asked for: mode 0600, replaced in one step, versioned.
+It holds private readings, so it is written only where it is asked for: with mode 0600, replaced in one step, versioned.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.clock import Mark
 from csdp.errors import InputError
-from csdp.stream.clock import Mark
+from csdp.stream.private import write_privately
 
 VERSION = "csdp/stream-state/1"
 Arrays = dict[str, npt.NDArray[Any]]
@@ -48,24 +48,7 @@ def save(path: Path, saved: Saved, *, identity: str) -> None:
         allow_pickle=False,
         **saved.open_ticks,
     )
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(beside, flags, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_privately(path, content.getvalue())
 
 
 def load(path: Path, *, identity: str) -> Saved | None:

@@ -15,7 +15,7 @@ _MISSING: Any = object()
 
 
 class Document:
-    """A parsed file; `fail` raises an error at the line of a key."""
+    """A parsed file; `error` makes an error at the line of a key."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -13,7 +13,7 @@ export function agesOf(dataset) {
   return { least: all.reduce((a, b) => Math.min(a, b)), most: all.reduce((a, b) => Math.max(a, b)) };
 }
 
-export function agesText(dataset) {
+function agesText(dataset) {
   const { least, most } = agesOf(dataset);
   return least === most ? steps(least) : `${least} to ${most} steps`;
 }

@@ -191,6 +191,8 @@ export class LiveView {
     const present = leakage(this.#status?.present);
     const words = this.#nothing(releases);
     const bound = limit === null ? "no limit is set" : `limit ${given(limit)}`;
+    const drawn = ["after each published number", "now (the last dot)", ...(limit === null ? [] : ["its limit (dashed)"])];
+    say("leak-help", `Leakage: ${drawn.join(", ")}.`);
     this.#charts.leak.show({
       words,
       label: `Line chart of the leakage about the present, now ${up(present)}, ${bound}. A table follows.`,

@@ -222,7 +222,7 @@ export class PlanningView {
     });
     fill("bounds-table", found.map((one) => {
       const status = one.best ? "proven, smallest" : one.proven ? "proven" : "not proven";
-      const line = row(one.bound, number(up(one.value)), status, meaning(one.bound));
+      const line = row(one.bound, { ...number(up(one.value)), "data-label": "Leakage" }, status, meaning(one.bound));
       line.className = kind(one);
       return line;
     }));

@@ -1,0 +1,79 @@
+"""Sinks of lines: torn, lost, foreign and full files."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+
+import pytest
+
+from csdp.errors import InputError
+from csdp.stream import FileSink, LineSink
+
+from stream.parts import feed, running  # isort: skip
+
+
+def test_a_torn_line_is_repaired_and_comes_again(tmp_path):
+    out = tmp_path / "out.ndjson"
+    with running(tmp_path, sink=FileSink(out)) as runner:
+        feed(runner, range(7))
+    whole = out.read_bytes()
+    assert whole.count(b"\n") == 5
+    cut = whole.rfind(b"\n", 0, -1) + 20
+    out.write_bytes(whole[:cut])
+    with running(tmp_path, sink=FileSink(out)) as runner:
+        runner.recover()
+    assert out.read_bytes() == whole
+
+
+def test_a_lost_file_is_written_again_from_the_ledger(tmp_path):
+    out = tmp_path / "out.ndjson"
+    with running(tmp_path, sink=FileSink(out)) as runner:
+        feed(runner, range(80))
+    whole = out.read_bytes()
+    out.unlink()
+    with running(tmp_path, sink=FileSink(out)) as runner:
+        runner.recover()
+    assert out.read_bytes() == whole
+    out.write_bytes(b"".join(whole.splitlines(keepends=True)[:40]))
+    with running(tmp_path, sink=FileSink(out)) as runner:
+        runner.recover()
+    assert out.read_bytes() == whole
+
+
+def test_a_foreign_file_is_left_alone(tmp_path):
+    out = tmp_path / "out"
+    out.write_text("my diary\n")
+    with pytest.raises(InputError, match="no output of a stream"):
+        FileSink(out)
+    assert out.read_text() == "my diary\n"
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path):
+    out = tmp_path / "out"
+    sink = FileSink(out)
+    real, calls = os.write, []
+
+    def half(handle, data):
+        calls.append(len(data))
+        if len(calls) == 1:
+            return real(handle, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("csdp.stream.sinks.os.write", half)
+        with pytest.raises(OSError, match="No space"):
+            sink.deliver({"tick": 1}, threading.Event())
+    assert out.read_bytes() == b""
+    assert sink.deliver({"tick": 1}, threading.Event())
+    assert sink.deliver({"tick": 1}, threading.Event())
+    assert out.read_bytes() == b'{"tick":1}\n'
+    sink.close()
+    sink.close()
+
+
+def test_infinity_is_text(tmp_path):
+    with (tmp_path / "out").open("wb") as stream:
+        LineSink(stream).deliver({"tick": 1, "epsilon_s": math.inf}, threading.Event())
+    assert (tmp_path / "out").read_bytes() == b'{"tick":1,"epsilon_s":"inf"}\n'

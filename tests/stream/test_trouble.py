@@ -1,0 +1,130 @@
+"""A runner in trouble: busy ledgers, sinks that fail, many threads, readings that drift."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import tracemalloc
+
+import pytest
+
+from csdp import Histogram
+from csdp.errors import LedgerBusyError
+from csdp.fit.drifting import DriftCheck
+from csdp.ledger import Ledger
+from csdp.publisher import Publisher
+from csdp.stream import Clock, FileSink, Reading, Runner
+
+from stream.parts import DATASET, NAMES, Memory, feed, plan, published, running  # isort: skip
+
+
+class TestTrouble:
+    def test_a_busy_ledger_loses_nothing(self, tmp_path):
+        sink = Memory()
+        with Ledger.open(tmp_path / "ledger.db", timeout=0.2) as ledger:
+            publisher = Publisher(plan(), dataset=DATASET, ledger=ledger, on_refusal="skip", time_step=10)
+            runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, lateness=5), sink=sink)
+            feed(runner, range(3))
+            holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            with pytest.raises(LedgerBusyError):
+                runner.ingest("hall", time=36, value=1)
+            assert runner.accept(Reading("kitchen", 36, 1)) == "accepted"
+            holder.execute("ROLLBACK")
+            holder.close()
+            runner.settle()
+            feed(runner, range(4, 7))
+        assert sink.ticks == [1, 2, 3, 4, 5]
+
+    def test_a_sink_that_fails_gets_the_same_output_again(self, tmp_path):
+        class Failing(Memory):
+            def deliver(self, output, stop):
+                super().deliver(output, stop)
+                if len(self.outputs) == 2:
+                    raise OSError(28, "No space left on device")
+                return True
+
+        sink = Failing()
+        with running(tmp_path, sink=sink) as runner:
+            with pytest.raises(OSError, match="No space"):
+                feed(runner, range(4))
+            runner.ingest("kitchen", time=35, value=1)  # only the reading after the one that failed is lacking
+            feed(runner, range(4, 6))
+        assert sink.ticks == [1, 2, 2, 3, 4]
+        assert sink.outputs[1] == sink.outputs[2]
+        assert set(published(tmp_path)) == {1, 2, 3, 4}
+
+    def test_a_stopped_delivery_comes_again(self, tmp_path):
+        sink = Memory()
+        with running(tmp_path, sink=sink) as runner:
+            feed(runner, range(3))
+            sink.open.clear()
+            runner.stop.set()
+            feed(runner, range(3, 5))
+            assert runner.stuck
+        again = Memory()
+        with running(tmp_path, sink=again) as runner:
+            assert runner.recover()
+        assert (sink.ticks, again.ticks) == ([1], [2])
+        assert set(published(tmp_path)) == {1, 2}
+
+    def test_many_threads(self, tmp_path):
+        sink = Memory()
+        clock = Clock(step=10, lateness=1000)
+        with running(tmp_path, sink=sink, clock=clock) as runner:
+
+            def work(name):
+                for time in range(0, 200, 2):
+                    runner.ingest(name, time=time, value=1)
+
+            threads = [threading.Thread(target=work, args=(name,)) for name in NAMES * 3]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            runner.advance(1200)
+            assert runner.status().fates["accepted"] + runner.status().fates["duplicate"] == 600
+        assert sink.ticks == list(range(1, 20))
+
+    def test_memory_is_flat(self, tmp_path):
+        with running(tmp_path, given=plan(ages=2, query=Histogram()), state_file=tmp_path / "state") as runner:
+            feed(runner, range(30))
+            tracemalloc.start()
+            feed(runner, range(30, 36))
+            start, _ = tracemalloc.get_traced_memory()
+            feed(runner, range(36, 76))
+            end, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert end - start < 300_000
+            assert runner.status().open_ticks <= 2
+
+
+class TestDrift:
+    def test_alarms_reach_the_operator_only(self, tmp_path):
+        """A real check: readings that alternate are not what the chain says; told once, and in no output."""
+        check, alarms = DriftCheck(plan().model, rows_between_false_alarms=1000, public=True), []
+        with running(tmp_path, sink=FileSink(tmp_path / "out"), drift=check, on_drift=alarms.append) as runner:
+            feed(runner, range(60))
+            feed(runner, range(500, 503))
+        assert check.rows == 60 + 1 + 1 + 2  # read, missing, the rest of the gap as one, and read again
+        assert [alarm.alarm for alarm in alarms] == [True]
+        quiet = tmp_path / "quiet"
+        quiet.mkdir()
+        with running(quiet, sink=FileSink(quiet / "out")) as runner:
+            feed(runner, range(60))
+            feed(runner, range(500, 503))
+        assert list(published(quiet)) == list(published(tmp_path))
+        keys = [set(json.loads(line)) for line in (tmp_path / "out").read_bytes().splitlines()]
+        assert keys[0] == set(json.loads((quiet / "out").read_bytes().splitlines()[0]))
+
+    def test_a_check_that_fails_is_switched_off(self, tmp_path, caplog):
+        class Broken:
+            def update(self, snapshot):
+                raise ZeroDivisionError(f"{snapshot} is private")
+
+        with running(tmp_path, drift=Broken()) as runner:
+            feed(runner, range(6))
+        assert len(published(tmp_path)) == 4
+        assert caplog.text.count("ZeroDivisionError") == 1
+        assert "private" not in caplog.text
