@@ -115,7 +115,7 @@ def test_a_ledger_is_replayed(where):
         head = ledger.summary("ward-7").head_hash
     shown = run("chain.json", "--ledger", where, "--dataset", "ward-7", "--plan", "plan.json", "--head", head).stdout
     assert shown.splitlines() == [
-        "7 charges of 1 datasets replayed: no leakage is recorded too low",
+        "7 charges of 1 dataset replayed: no leakage is recorded too low",
         "ward-7: 7 charges",
     ]
     content = json.loads(run("--ledger", where, "--format", "json").stdout)

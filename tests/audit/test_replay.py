@@ -53,7 +53,7 @@ def test_what_the_gate_wrote_is_confirmed(where, chosen, limits):
         assert [checked.tick for checked in found.charges[NAME]] == [release.tick for release in batch]
         assert all(checked.recomputed == pytest.approx(checked.recorded) for checked in found.charges[NAME])
         assert found.ok
-        assert found.verdict == f"{len(batch)} charges of 1 datasets replayed: no leakage is recorded too low"
+        assert found.verdict == f"{len(batch)} charges of 1 dataset replayed: no leakage is recorded too low"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,8 @@ class Replay:
     def verdict(self) -> str:
         """The result in words."""
         count = sum(len(checked) for checked in self.charges.values())
-        told = f"{count:,} charges of {len(self.datasets)} datasets replayed"
+        many = len(self.datasets)
+        told = f"{count:,} charges of {many} dataset{'' if many == 1 else 's'} replayed"
         return f"{told}: no leakage is recorded too low" if self.ok else f"{told}: {len(self.findings)} findings"
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def replay(
     ...     publisher = Publisher(plan, dataset="ward-7", ledger=ledger, budget=0.3)
     ...     _ = [publisher.push([0], time=tick) for tick in range(4)]
     ...     replay(ledger).verdict
-    '3 charges of 1 datasets replayed: no leakage is recorded too low'
+    '3 charges of 1 dataset replayed: no leakage is recorded too low'
     """
     given = {plan.digest: plan for plan in plans}
     names = [ledger.dataset(dataset).name] if dataset is not None else [found.name for found in ledger.datasets()]

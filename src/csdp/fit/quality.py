@@ -13,14 +13,14 @@ import numpy.typing as npt
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fit.checks import Check, among, homogeneity_p, order_p, together_ps
-from csdp.fit.data import Sample, read
+from csdp.fit.data import Sample, check_chain, read
 from csdp.fit.front import fit
 from csdp.fit.joint import JOINT_STATES
 from csdp.fit.predict import Prediction, check_fits, own_law, still_law
 from csdp.fit.progress import Progress, told
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 Floats = npt.NDArray[np.float64]
 
@@ -70,13 +70,14 @@ class FitQuality:
         """The content as plain data, for JSON."""
         return asdict(self)
 
-    def __rich__(self) -> Table:
+    def __rich__(self) -> Group:
+        from rich.console import Group
         from rich.table import Table
 
-        shown = Table("sequence", "coupled", "independent", "no past", caption=self.verdict, caption_justify="left")
+        shown = Table("sequence", "coupled", "independent", "no past")
         for row in self.table[:30]:
             shown.add_row(row.name, f"{row.chain:.4f}", f"{row.independent:.4f}", f"{row.stationary:.4f}")
-        return shown
+        return Group(shown, self.verdict)
 
 
 def fit_quality(
@@ -117,8 +118,7 @@ def fit_quality(
         raise InputError(f"held_out: {held_out!r} given; a share between 0.05 and 0.9")
     if not 0 < level < 1:
         raise InputError(f"level: {level!r} given; a chance between 0 and 1")
-    if not isinstance(chain, CoupledChain | JointChain):
-        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
+    check_chain(chain)
     readings = read(data, states=chain.states)
     check_fits(chain, readings)
     with told(progress) as tell:

@@ -31,11 +31,13 @@ def shown(value: float, digits: int = 6) -> str:
 
     The last 1e-12 is taken off first, so that 0.4 plus rounding reads 0.4.
 
-    >>> shown(0.02356211), shown(0.4 + 1e-15), shown(math.inf)
-    ('0.0235622', '0.4', 'infinite')
+    >>> shown(0.02356211), shown(0.4 + 1e-15), shown(math.inf), shown(round_up(0.0))
+    ('0.0235622', '0.4', 'infinite', 'below 1e-300')
     """
     if value == 0:
         return "0"
+    if value < 1e-300:
+        return "below 1e-300"
     if math.isinf(value):
         return "infinite"
     lowered = Decimal(value) * (1 - Decimal("1e-12"))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 Floats = npt.NDArray[np.float64]
-_MISSING = ("", "na", "nan", "null", "none")
+#: Cells of text that count as empty, whatever reads them.
+EMPTY = ("", "na", "n/a", "nan", "null", "none")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _INDEX = re.compile(r"__index_level_\d+__")
 _KINDS = (".csv", ".csv.gz", ".parquet")
@@ -48,7 +49,7 @@ def read_table(source: Any) -> Table:
     if isinstance(source, str | Path):
         file = Path(source)
         if not file.is_file():
-            raise InputError(f"{file}: no such file")
+            raise InputError(f"{file}: {'a folder given; a file expected' if file.is_dir() else 'no such file'}")
         name = file.name.lower()
         if not name.endswith(_KINDS):
             raise InputError(f"{file.name}: unknown kind of file; .csv or .parquet (or .csv.gz)")
@@ -202,7 +203,7 @@ def numbers(label: str, name: str, column: pyarrow.ChunkedArray, categories: Seq
         return _codes(label, name, column.cast(pa.string()), categories)
     if text:
         words = pc.utf8_trim_whitespace(column.cast(pa.string()))
-        empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(_MISSING))
+        empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))
         words = pc.if_else(empty, pa.scalar(None, pa.string()), words)
         try:
             column = pc.cast(words, pa.float64())
@@ -234,7 +235,7 @@ def _codes(label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequ
     labels = pa.array([str(category).strip() for category in categories], pa.string())
     place = pc.index_in(words, value_set=labels)
     # A declared category may be called "none"; only then is that word not an empty cell.
-    known_empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(_MISSING))
+    known_empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))
     bad = pc.and_(pc.is_null(place), pc.invert(pc.or_(pc.is_null(words), known_empty)))
     if pc.any(bad).as_py():
         row = int(np.argmax(bad.to_numpy())) + 1
