@@ -246,8 +246,10 @@ def test_line_ends_and_letters(tmp_path: Path) -> None:
     (tmp_path / "d.csv.gz").write_bytes(b"not gzip")
     with pytest.raises(InputError, match="gzip"):
         read_readings(tmp_path / "d.csv.gz")
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="a folder given; a file expected"):
         read_readings(tmp_path)
+    with pytest.raises(InputError, match="a folder given"):
+        read_readings(tmp_path / "none.csv")
 
 
 def test_panels_from_every_source() -> None:
