@@ -61,6 +61,19 @@ def test_the_reference_table_in_one_call(row):
     assert [row.bound for row in table.rows if not row.sound] == list(UNSOUND)
 
 
+def test_what_an_answer_rests_on():
+    """Words that hold: the others are taken as known only where there are several groups, and only by exact."""
+    apart = csdp.CoupledChain([[1, 0], [0, 1]], binary(0.3, 0.2))
+    told = {
+        (name, bound): " ".join(ask(chain, csdp.Mean(), 2, 1, bound).assumptions)
+        for name, chain in (("one", pair(0.75)), ("several", apart))
+        for bound in ("exact", "profile", "contraction", "group")
+    }
+    assert {key for key, words in told.items() if "several independent components" in words} == {("several", "exact")}
+    assert {bound for (_, bound), words in told.items() if "stationary law" in words} == {"exact", "profile"}
+    assert {bound for (_, bound), words in told.items() if "follow the given model" not in words} == {"group"}
+
+
 def test_auto_is_exact_here_and_says_so():
     answer = csdp.leakage(pair(0.75), csdp.Mean(), ages=2, epsilon_c=1)
     assert (answer.bound, answer.sound, answer.reason) == ("exact", True, "exact fits the size limit")
