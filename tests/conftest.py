@@ -2,9 +2,14 @@
 
 import os
 
+import hypothesis
 import pytest
 
 import postgres
+
+# The same examples in every run, however busy the machine; `make test-all` has its own, larger, sweeps.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("suite")
 
 #: Reasons for which a test may be skipped, as the beginning of the skip's message.
 ALLOWED_SKIPS = (

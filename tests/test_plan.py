@@ -8,9 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, JointChain, Linear, Max, Mean
-from csdp.errors import InputError
-from csdp.plan import ALGORITHM, Plan
+from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, JointChain, Linear, Max, Mean, Sum
+from csdp.errors import InputError, TooLargeError
+from csdp.plan import ALGORITHM, EXACT_STEPS, Plan, Schedule
+from csdp.segments import PerGroup
 
 CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 WIDE = CoupledChain(np.eye(12), [[0.7, 0.3], [0.3, 0.7]])
@@ -52,6 +53,12 @@ def test_every_part_of_the_content_changes_the_digest() -> None:
         Plan(CHAIN, Custom(lambda v: v.sum(), 5.0, name="f"), 2, 1.0),
         Plan(WIDE, Linear([1.0] * 12), 2, 1.0),
         Plan(WIDE, Linear([1.0] * 11 + [2.0]), 2, 1.0),
+        Plan(CHAIN, Mean(), 2, 1.0, schedule=Schedule((1.0, 0.5))),
+        Plan(CHAIN, Mean(), 2, 1.0, schedule=Schedule((1.0, 0.5), start=3)),
+        Plan(CHAIN, Mean(), 2, 1.0, schedule=Schedule((1.0, 0.5), then=0.1)),
+        Plan(WIDE, PerGroup(Sum(), (tuple(range(6)), tuple(range(6, 12)))), 2, 1.0),
+        Plan(WIDE, PerGroup(Sum(), (tuple(range(5)), tuple(range(5, 12)))), 2, 1.0),
+        Plan(WIDE, Sum(), 2, 1.0),
     ]
     assert len({plan.digest for plan in plans}) == len(plans)
     assert ALGORITHM in {json.loads(json.dumps(plan.record()))["algorithm"] for plan in plans}
@@ -71,6 +78,8 @@ def test_a_large_custom_query_is_told_apart_without_enumeration() -> None:
         Plan(Family([CHAIN, CoupledChain(np.eye(2), [[0.9, 0.1], [0.2, 0.8]])]), Histogram(), 1, 0.5),
         Plan(WIDE, Linear(np.linspace(0.1, 1.3, 12).tolist()), 1, 0.5),
         Plan(JointChain(np.full((4, 4), 0.25), states=2, sequences=2), Count(1), 1, 0.5),
+        Plan(WIDE, PerGroup(Histogram(), (tuple(range(4)), tuple(range(4, 12)))), 1, 0.5),
+        Plan(CHAIN, Max(), 1, 0.5, schedule=Schedule((0.5, 0.0, 0.25), start=7, then=0.125)),
     ],
     ids=lambda plan: plan.query.name,
 )
@@ -79,6 +88,7 @@ def test_json_round_trip(plan: Plan) -> None:
     assert again.digest == plan.digest
     assert again.query == plan.query
     assert again.ages == plan.ages
+    assert again.schedule == plan.schedule
 
 
 @pytest.mark.parametrize(
@@ -88,12 +98,35 @@ def test_json_round_trip(plan: Plan) -> None:
         ("[]", "schema 'csdp/plan/1'"),
         ('{"schema": "csdp/plan/9"}', "schema 'csdp/plan/1'"),
         ('{"schema": "csdp/plan/1"}', "lacks or garbles"),
-        ('{"schema": "csdp/plan/1", "chain": [{"schema": "x"}]}', "unknown schema 'x'"),
+        ("[" * 100_000, "not JSON"),
+        ('{"schema": "csdp/plan/1", "chain": [{"schema": "x"}]}', "schema 'x' given; this version reads"),
     ],
 )
 def test_damaged_json_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Plan.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"chain": []}, "no models given"),
+        ({"chain": {}}, "no models given"),
+        ({"chain": ["chain"]}, "a JSON str given; an object expected"),
+        ({"query": 3}, "lacks or garbles"),
+        ({"query": "median"}, "use mean, sum, max"),
+        ({"groups": [[0], [1]]}, "groups of a mean; sum, count or histogram"),
+        ({"query": "sum", "groups": 3}, "lacks or garbles"),
+        ({"ages": "old"}, "ages"),
+        ({"epsilon_c": [1.0]}, "epsilon_c"),
+        ({"schedule": {"levels": ["loud"], "start": 0, "then": 0}}, "lacks or garbles"),
+        ({"schedule": [1.0]}, "lacks or garbles"),
+    ],
+)
+def test_a_damaged_part_is_refused(changed: dict[str, object], message: str) -> None:
+    content = json.loads(Plan(CHAIN, Mean(), 2, 1.0).to_json())
+    with pytest.raises(InputError, match=message):
+        Plan.from_json(json.dumps({**content, **changed}))
 
 
 def test_a_custom_query_is_recorded_but_not_written() -> None:
@@ -107,6 +140,8 @@ def test_a_custom_query_is_recorded_but_not_written() -> None:
     ("changed", "message"),
     [
         ({"chain": "chain"}, "CoupledChain, JointChain or Family"),
+        ({"query": "mean"}, r"query: str given; a query expected, such as csdp.Mean\(\)"),
+        ({"schedule": Schedule((0.5, 2.0))}, "level 2 is above epsilon_c 1 of the plan"),
         ({"ages": -1}, "age"),
         ({"ages": [1, 2, 3]}, "age"),
         ({"epsilon_c": 0}, "epsilon_c"),
@@ -121,6 +156,47 @@ def test_bad_plans_say_what_is_allowed(changed: dict[str, object], message: str)
     given = {"chain": CHAIN, "query": Mean(), "ages": 1, "epsilon_c": 1.0, **changed}
     with pytest.raises(InputError, match=message):
         Plan(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("levels", "then", "message"),
+    [((), 0.0, "at least one"), ((0.5, -0.1), 0.0, "0 or more"), ((float("inf"),), 0.0, "0 or more"),
+     ((0.5,), float("nan"), "0 or more"), ((0.0, 0.0), 0.0, "nothing would ever be published")],
+)  # fmt: skip
+def test_bad_schedules_say_what_is_allowed(levels: tuple[float, ...], then: float, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Schedule(levels, then=then)
+
+
+def test_a_schedule_is_a_function_of_the_tick() -> None:
+    schedule = Schedule((0.5, 0.0, 0.25), start=10, then=0.125)
+    assert [schedule.level(tick) for tick in (9, 10, 11, 12, 13, 99)] == [0.0, 0.5, 0.0, 0.25, 0.125, 0.125]
+    plan = Plan(CHAIN, Mean(), 2, 1.0, stale_limit=2, adversary="any", schedule=schedule)
+    assert [plan.level(tick) for tick in (9, 10, 13)] == [0.0, 0.5, 0.125]
+    once = plan.at(0.25)
+    assert (once.schedule, once.epsilon_c, once.stale_limit, once.adversary) == (None, 0.25, 2, "any")
+    assert once.at(0.25) is once
+    assert once.level(9) == 0.25
+
+
+def test_every_level_of_a_schedule_must_be_drawn() -> None:
+    Plan(CHAIN, Mean(), 1, 1.0, schedule=Schedule((1.0, 0.0), then=0.5)).check_noise()
+    with pytest.raises(InputError, match="lattice steps"):
+        Plan(CHAIN, Mean(), 1, 1.0, schedule=Schedule((1.0, 1e-10))).check_noise()
+
+
+def test_answers_that_a_float_cannot_count_are_refused() -> None:
+    """2^20 sequences of 20 binary digits, and noise far finer than the values: more than 2^53 steps."""
+    fine = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], values=[0.0, 2.0**20 - 1])
+    for query in (Sum(), Max(), Identity(), PerGroup(Sum(), ((0,), (1,))), Linear([1.0, 0.5])):
+        Plan(fine, query, 1, 1.0).check_exact()
+        plan = Plan(fine, query, 1, 2.0**50)
+        with pytest.raises(
+            TooLargeError, match="lattice steps are not exact; give values and weights with fewer"
+        ) as no:
+            plan.check_exact()
+        assert no.value.needed >= no.value.limit == EXACT_STEPS
+    Plan(fine, Custom(lambda v: v.sum(), name="mine"), 1, 2.0**50).check_exact()  # on a lattice of its own
 
 
 def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> None:

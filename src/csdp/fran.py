@@ -82,16 +82,22 @@ def _judged(state: FranState) -> FranState:
     """Whether the tick can be released depends on which readings are missing, never on their values."""
     plan = state.plan
     if len(state.rows) <= plan.max_age:
-        return replace(state, reason=f"{len(state.rows)} of {plan.max_age + 1} snapshots read so far")
+        return replace(state, reason=_too_early(plan, len(state.rows)))
     worst = 0
     for age, members in _by_age(plan):
         stale = state.rows[-1 - age][1]
         if stale is not None:
             worst = max(worst, int(stale.max() if members is None else stale[members].max()))
-    if worst > plan.stale_limit:
-        what = "has not been read yet" if worst >= NEVER - 1 else f"is {worst} steps older than planned"
-        return replace(state, stale=worst, reason=f"some reading {what}; at most {plan.stale_limit} allowed")
-    return replace(state, stale=worst, reason="")
+    return replace(state, stale=worst, reason=_too_stale(plan, worst) if worst > plan.stale_limit else "")
+
+
+def _too_early(plan: Plan, read: int) -> str:
+    return f"{read} of {plan.max_age + 1} snapshots read so far"
+
+
+def _too_stale(plan: Plan, worst: int) -> str:
+    what = "has not been read yet" if worst >= NEVER - 1 else f"is {worst} steps older than planned"
+    return f"some reading {what}; at most {plan.stale_limit} allowed"
 
 
 def information_ages(state: FranState) -> list[int | None]:
@@ -168,18 +174,23 @@ def _asker(plan: Plan) -> Callable[[Ints], Floats]:
     if model.values.ndim == 1 and not query.name.startswith("linear") and model.states <= 32:
         # Queries that treat sequences alike need only how many are in each state.
         part, fold = query.parts(model.values[None, :])[0], query.fold
-        return lambda aged: _from_counts(part, fold, aged)
+        return lambda aged: answers_of_counts(part, fold, _state_counts(aged, model.states))
     parts = query.parts(table)
     reduce: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
     return lambda aged: np.asarray(reduce(parts[everyone, aged], axis=1))
 
 
-def _from_counts(part: Floats, fold: Fold, aged: Ints) -> Floats:
-    """Answers from the number of sequences in each state; part (m, d)."""
-    counts = np.empty((aged.shape[0], part.shape[0]), dtype=np.int64)
-    for a in range(1, part.shape[0]):
+def _state_counts(aged: Ints, states: int) -> npt.NDArray[np.int64]:
+    """How many sequences of each snapshot (T, s) are in each state."""
+    counts = np.empty((aged.shape[0], states), dtype=np.int64)
+    for a in range(1, states):
         counts[:, a] = [np.count_nonzero(row == a) for row in aged]
     counts[:, 0] = aged.shape[1] - counts[:, 1:].sum(axis=1)
+    return counts
+
+
+def answers_of_counts(part: Floats, fold: Fold, counts: npt.NDArray[np.int64]) -> Floats:
+    """Answers (T, d) from the number of sequences in each state (T, m), where all contribute alike: part (m, d)."""
     if fold == "sum":
         return np.asarray(counts @ part)
     order = np.argsort(part[:, 0]) if fold == "min" else np.argsort(-part[:, 0])
@@ -252,13 +263,12 @@ def availability(plan: Plan, missing: npt.NDArray[np.bool_]) -> tuple[npt.NDArra
 def judged(plan: Plan, total: int, old: Mapping[int, npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Staleness and the reason why not of every tick; old[age] (T,): the stalest reading of that age at each slice."""
     oldest = plan.max_age
-    reasons = [f"{t + 1} of {oldest + 1} snapshots read so far" if t < oldest else "" for t in range(total)]
+    reasons = [_too_early(plan, t + 1) if t < oldest else "" for t in range(total)]
     worst = np.zeros(total, dtype=np.int64)
     for age, stalest in old.items():
         worst[oldest:] = np.maximum(worst[oldest:], stalest[oldest - age : total - age])
     for t in np.flatnonzero(worst > plan.stale_limit):
-        what = "has not been read yet" if worst[t] >= NEVER - 1 else f"is {worst[t]} steps older than planned"
-        reasons[t] = f"some reading {what}; at most {plan.stale_limit} allowed"
+        reasons[t] = _too_stale(plan, int(worst[t]))
     return worst, reasons
 
 

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, check_ages, check_epsilon
-from csdp.chain import CoupledChain, Family, JointChain, Model, certified_model
+from csdp.chain import Family, Model, certified_model
+from csdp.chain.files import model_from_dict
 from csdp.errors import InputError, TooLargeError
+from csdp.lattice import common_unit, fine_unit
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
 from csdp.queries import (
@@ -97,7 +99,7 @@ class Plan:
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels tick by tick, none above epsilon_c, which then is what one release tells at most.
 
-    >>> from csdp import Mean
+    >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
     >>> plan
     Plan(mean, ages 2, epsilon_c 1, certified 0.153046)
@@ -127,6 +129,8 @@ class Plan:
     ) -> None:
         if not isinstance(chain, Model | Family):
             raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or Family expected")
+        if not isinstance(query, Query):
+            raise InputError(f"query: {type(query).__name__} given; a query expected, such as csdp.Mean()")
         chain = certified_model(chain)
         model = chain.members[0] if isinstance(chain, Family) else chain
         if isinstance(query, Custom) and not isinstance(query, LatticeQuery):
@@ -198,7 +202,7 @@ class Plan:
         table = self.model.value_table
         # An identity has s x m x s parts, all of them values.
         parts = table if self.query.name == "identity" else self.query.parts(table)
-        return _common_unit(parts)
+        return common_unit(parts)
 
     @cached_property
     def step(self) -> float:
@@ -311,12 +315,12 @@ class Plan:
         """Rebuild a plan from `to_json`."""
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise InputError(f"plan: not JSON ({error})") from None
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
         try:
-            models = [_model(item) for item in content["chain"]]
+            models = [model_from_dict(item) for item in content["chain"]]
             return cls(
                 models[0] if len(models) == 1 else Family(models),
                 _query(content),
@@ -327,8 +331,10 @@ class Plan:
                 stale_limit=content["stale_limit"],
                 schedule=_schedule(content.get("schedule")),
             )
-        except (KeyError, TypeError) as error:
-            raise InputError(f"plan: the JSON lacks or garbles {error}") from None
+        except InputError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InputError(f"plan: the JSON lacks or garbles {error}; write plans with Plan.to_json") from None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and other.digest == self.digest and other.query == self.query
@@ -356,7 +362,7 @@ class LatticeQuery(Custom):
         """Round a custom query to about 2^-20 of its sensitivity."""
         table = model.value_table
         plain = query.sensitivity(1, table)
-        step = math.ldexp(1.0, math.frexp(plain)[1] - 20)
+        step = fine_unit(plain)
         outputs = len(query.output_names(model.names, table))
 
         def rounded(values: Floats) -> Floats:
@@ -406,25 +412,3 @@ def _query_text(query: Query) -> str:
     if isinstance(query, PerGroup):
         return query.query.name
     return f"linear:{','.join(map(repr, query.weights))}" if isinstance(query, Linear) else query.name
-
-
-def _common_unit(parts: Floats) -> float:
-    """The largest power of two that divides every part."""
-    nonzero = np.abs(parts[parts != 0])
-    if not nonzero.size:
-        return 1.0
-    mantissa, exponent = np.frexp(np.unique(nonzero))
-    digits = (np.ldexp(mantissa, 53)).astype(np.int64)
-    lowest = digits & -digits
-    return float(np.ldexp(1.0, int((exponent - 53 + np.log2(lowest)).min())))
-
-
-def _model(content: Mapping[str, Any]) -> Model:
-    kinds: dict[str, type[CoupledChain] | type[JointChain]] = {
-        CoupledChain.schema: CoupledChain,
-        JointChain.schema: JointChain,
-    }
-    schema = content.get("schema")
-    if schema not in kinds:
-        raise InputError(f"plan: chain of unknown schema {schema!r}")
-    return kinds[schema].from_dict(content)

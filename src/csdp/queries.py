@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
+from csdp.lattice import on_lattice
 
 Floats = npt.NDArray[np.float64]
 Fold = Literal["sum", "max", "min"]
@@ -71,7 +72,8 @@ def d(query: Query, k: int, values: Floats) -> float:
     return query.sensitivity(k, values) / query.sensitivity(1, values)
 
 
-def _states(snapshots: npt.ArrayLike, values: Floats) -> npt.NDArray[np.intp]:
+def checked_snapshots(snapshots: npt.ArrayLike, values: Floats) -> npt.NDArray[np.intp]:
+    """Snapshots (..., s) of state numbers, ready to be used as indices; anything else is refused."""
     given = np.asarray(snapshots)
     s, m = values.shape
     if given.ndim < 1 or given.shape[-1] != s:
@@ -93,15 +95,6 @@ def _check_k(k: int, available: int) -> int:
     return min(k, available)
 
 
-def _folded(query: FoldQuery, snapshots: npt.ArrayLike, values: Floats) -> Floats:
-    states = _states(snapshots, values)
-    chosen = query.parts(values)[np.arange(values.shape[0]), states]
-    if query.fold == "sum":
-        return np.asarray(chosen.sum(axis=-2) / query.divisor(values))
-    reduce = np.max if query.fold == "max" else np.min
-    return np.asarray(reduce(chosen, axis=-2) / query.divisor(values))
-
-
 def _additive_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequence[int] | None) -> float:
     """Sum of the k largest changes of one part: the parts of different records add up without cancelling."""
     parts = query.parts(values, members)
@@ -115,22 +108,37 @@ def _additive_sensitivity(query: FoldQuery, k: int, values: Floats, members: Seq
     return float(largest.sum() / query.divisor(values))
 
 
-class _Additive:
-    """Shared by the queries whose parts are summed."""
+def _extreme_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequence[int] | None) -> float:
+    """One record moves a largest value as far as all can: from its best to what is left when all others are lowest."""
+    table = values if query.fold == "max" else -values
+    inside = _rows(table, members)
+    _check_k(k, inside.shape[0])
+    return float(max(inside.max() - table.min(axis=1).max(), 0.0))
+
+
+class _OfParts:
+    """What queries made of parts share; a part is the value itself unless a query says otherwise."""
 
     fold: ClassVar[Fold] = "sum"
 
+    def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
+        """The value itself."""
+        return _rows(values, members)[:, :, None]
+
     def divisor(self, values: Floats) -> float:
-        """What the folded parts are divided by in the end."""
+        """Nothing is divided."""
         return 1.0
 
     def evaluate(self: Any, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d) for snapshots (..., s) of state numbers."""
-        return _folded(self, snapshots, values)
+        chosen = self.parts(values)[np.arange(values.shape[0]), checked_snapshots(snapshots, values)]
+        fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[self.fold]
+        return np.asarray(fold(chosen, axis=-2) / self.divisor(values))
 
     def sensitivity(self: Any, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
         """s_k: the largest l1 change when k records change."""
-        return _additive_sensitivity(self, k, values, members)
+        found = _additive_sensitivity if self.fold == "sum" else _extreme_sensitivity
+        return found(self, k, values, members)
 
     def output_names(self: Any, names: Sequence[str], values: Floats) -> tuple[str, ...]:
         """Names of the output coordinates."""
@@ -138,7 +146,7 @@ class _Additive:
 
 
 @dataclass(frozen=True)
-class Sum(_Additive):
+class Sum(_OfParts):
     """Sum of the values; s_k = k (largest - smallest value).
 
     >>> Sum().evaluate([0, 1, 1], np.array([[0.0, 2.0]] * 3)).tolist()
@@ -147,13 +155,9 @@ class Sum(_Additive):
 
     name: ClassVar[str] = "sum"
 
-    def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
-        """The value itself."""
-        return _rows(values, members)[:, :, None]
-
 
 @dataclass(frozen=True)
-class Mean(_Additive):
+class Mean(_OfParts):
     """Mean of the values; s_k = k (largest - smallest value) / s.
 
     >>> Mean().evaluate([[0, 1], [1, 1]], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -162,17 +166,13 @@ class Mean(_Additive):
 
     name: ClassVar[str] = "mean"
 
-    def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
-        """The value itself; the division by s comes last."""
-        return _rows(values, members)[:, :, None]
-
     def divisor(self, values: Floats) -> float:
         """The number of sequences."""
         return float(values.shape[0])
 
 
 @dataclass(frozen=True)
-class Count(_Additive):
+class Count(_OfParts):
     """How many sequences are in one state; s_k = k.
 
     >>> Count(1).evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
@@ -195,7 +195,7 @@ class Count(_Additive):
 
 
 @dataclass(frozen=True)
-class Histogram(_Additive):
+class Histogram(_OfParts):
     """How many sequences are in each state; s_1 = 2, s_k = 2 k.
 
     >>> Histogram().evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
@@ -215,7 +215,7 @@ class Histogram(_Additive):
 
 
 @dataclass(frozen=True)
-class Identity(_Additive):
+class Identity(_OfParts):
     """The whole snapshot, one output per sequence; s_k = k (largest - smallest value).
 
     >>> Identity().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -234,7 +234,7 @@ class Identity(_Additive):
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """The values of the snapshot; without the s x m x s table of parts."""
-        states = _states(snapshots, values)
+        states = checked_snapshots(snapshots, values)
         return np.asarray(values[np.arange(values.shape[0]), states])
 
     def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
@@ -247,7 +247,7 @@ class Identity(_Additive):
 
 
 @dataclass(frozen=True)
-class Linear(_Additive):
+class Linear(_OfParts):
     """Weighted sum of the values; s_k = sum of the k largest |weight| (largest - smallest value).
 
     Weights are put on a lattice of 2^-20 of the largest, so that sums are exact.
@@ -259,11 +259,13 @@ class Linear(_Additive):
     weights: tuple[float, ...]
 
     def __init__(self, weights: Sequence[float]) -> None:
-        given = np.asarray(weights, dtype=np.float64)
+        try:
+            given = np.asarray(weights, dtype=np.float64)
+        except (TypeError, ValueError):
+            given = np.empty(0)
         if given.ndim != 1 or not given.size or not np.isfinite(given).all() or not given.any():
             raise InputError("linear: give one finite weight per sequence, not all of them zero")
-        unit = math.ldexp(1.0, math.frexp(float(np.abs(given).max()))[1] - 20)
-        object.__setattr__(self, "weights", tuple((np.round(given / unit) * unit).tolist()))
+        object.__setattr__(self, "weights", tuple(on_lattice(given).tolist()))
 
     @property
     def name(self) -> str:
@@ -280,38 +282,8 @@ class Linear(_Additive):
         return _rows(np.asarray(self.weights)[:, None] * values, members)[:, :, None]
 
 
-class _Extreme:
-    """Shared by Max and Min: one record can move the answer as far as all of them can."""
-
-    fold: ClassVar[Fold]
-
-    def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
-        """The value itself."""
-        return _rows(values, members)[:, :, None]
-
-    def divisor(self, values: Floats) -> float:
-        """Nothing is divided."""
-        return 1.0
-
-    def evaluate(self: Any, snapshots: npt.ArrayLike, values: Floats) -> Floats:
-        """Answers (..., 1) for snapshots (..., s) of state numbers."""
-        return _folded(self, snapshots, values)
-
-    def sensitivity(self: Any, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
-        """s_k: from the best value of a member to what is left when everybody is at the other end."""
-        sign = 1.0 if self.fold == "max" else -1.0
-        table = sign * values
-        inside = _rows(table, members)
-        _check_k(k, inside.shape[0])
-        return float(max(inside.max() - table.min(axis=1).max(), 0.0))
-
-    def output_names(self: Any, names: Sequence[str], values: Floats) -> tuple[str, ...]:
-        """Names of the output coordinates."""
-        return (self.name,)
-
-
 @dataclass(frozen=True)
-class Max(_Extreme):
+class Max(_OfParts):
     """Largest value; s_k = largest - smallest value, whatever k.
 
     >>> Max().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -323,7 +295,7 @@ class Max(_Extreme):
 
 
 @dataclass(frozen=True)
-class Min(_Extreme):
+class Min(_OfParts):
     """Smallest value; s_k = largest - smallest value, whatever k.
 
     >>> Min().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -372,9 +344,13 @@ class Custom:
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d), one call of the function per snapshot."""
-        states = _states(snapshots, values)
+        states = checked_snapshots(snapshots, values)
         rows = values[np.arange(values.shape[0]), states].reshape(-1, values.shape[0])
-        answers = np.array([np.atleast_1d(np.asarray(self.function(row), dtype=np.float64)) for row in rows])
+        returned = [self.function(row) for row in rows]
+        try:
+            answers = np.array([np.atleast_1d(np.asarray(answer, dtype=np.float64)) for answer in returned])
+        except (TypeError, ValueError):
+            answers = np.empty(0)
         if answers.ndim != 2 or not np.isfinite(answers).all():
             raise InputError("custom: the function must return a finite number, or always the same count of them")
         return answers.reshape(*states.shape[:-1], answers.shape[-1])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain
 from csdp.errors import InputError
-from csdp.queries import Count, Fold, Histogram, Sum
+from csdp.queries import Count, Fold, Histogram, Sum, checked_snapshots
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -28,6 +28,18 @@ Groups = tuple[tuple[int, ...], ...]
 MAX_OUTPUTS = 4096
 #: Entries of the table of parts.
 MAX_PARTS = 50_000_000
+
+
+def group_labels(groups: Groups) -> Ints:
+    """The number of the group of every sequence.
+
+    >>> group_labels(((0, 2), (1,))).tolist()
+    [0, 1, 0]
+    """
+    labels = np.empty(sum(map(len, groups)), dtype=np.intp)
+    for number, group in enumerate(groups):
+        labels[list(group)] = number
+    return labels
 
 
 @dataclass(frozen=True)
@@ -44,8 +56,9 @@ class PerGroup:
 
     def __post_init__(self) -> None:
         if not isinstance(self.query, Sum | Count | Histogram):
+            given = getattr(self.query, "name", type(self.query).__name__)
             raise InputError(
-                f"per group: {self.query.name} given; sum, count or histogram (a mean is the sum, divided afterwards)"
+                f"per group: {given} given; sum, count or histogram (a mean is the sum, divided afterwards)"
             )
         object.__setattr__(self, "groups", tuple(tuple(int(i) for i in group) for group in self.groups))
         listed = sorted(i for group in self.groups for i in group)
@@ -60,15 +73,15 @@ class PerGroup:
     @cached_property
     def labels(self) -> Ints:
         """The group of every sequence."""
-        labels = np.empty(sum(map(len, self.groups)), dtype=np.intp)
-        for number, group in enumerate(self.groups):
-            labels[list(group)] = number
-        return labels
+        return group_labels(self.groups)
+
+    def _check(self, values: Floats) -> None:
+        if values.shape[0] != self.labels.size:
+            raise InputError(f"per group: groups of {self.labels.size} sequences given for {values.shape[0]}")
 
     def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
         """The part of the query, in the coordinates of the sequence's own group; groups without a member left out."""
-        if values.shape[0] != self.labels.size:
-            raise InputError(f"per group: groups of {self.labels.size} sequences given for {values.shape[0]}")
+        self._check(values)
         chosen = np.arange(values.shape[0]) if members is None else np.asarray(members, dtype=np.intp)
         inner = self.query.parts(values, members)
         groups, place = np.unique(self.labels[chosen], return_inverse=True)
@@ -85,10 +98,11 @@ class PerGroup:
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., groups x d) for snapshots (..., s) of state numbers."""
-        given = np.asarray(snapshots)
-        inner = self.query.parts(values)[np.arange(values.shape[0]), given]  # (..., s, d)
+        self._check(values)
+        states = checked_snapshots(snapshots, values)
+        inner = self.query.parts(values)[np.arange(values.shape[0]), states]  # (..., s, d)
         out = np.stack([inner[..., list(group), :].sum(axis=-2) for group in self.groups], axis=-2)
-        return np.asarray(out.reshape(*given.shape[:-1], -1))
+        return np.asarray(out.reshape(*states.shape[:-1], -1))
 
     def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
         """s_k: the parts of different records add up without cancelling, in whatever groups they are."""
@@ -127,9 +141,7 @@ def cuts(chain: CoupledChain, groups: Groups) -> list[Cut]:
     low, high = blocks.min(axis=1), blocks.max(axis=1)
     targets, sources = chain.edge_targets, chain.edge_sources
     average = np.einsum("eab,ea->eb", blocks, chain.marginals()[sources])
-    labels = np.empty(chain.sequences, dtype=np.intp)
-    for number, group in enumerate(groups):
-        labels[list(group)] = number
+    labels = group_labels(groups)
     crossing = labels[targets] != labels[sources]
 
     def per_target(values: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 import csdp
 import oracle as o
+from csdp.chain import steps
 from csdp.chain.stationary import closed_classes, eliminate
 from csdp.errors import CsdpError, InputError, NoStationaryLawError, TooLargeError
 from laws.reference import Reference
@@ -49,6 +50,24 @@ def test_kernel_and_positivity(system: System):
     assert chain.size == len(want)
     h = np.random.default_rng(0).random((chain.size, 3))
     assert chain.step.push(h) == pytest.approx(want.T @ h, rel=1e-12)
+
+
+def test_columns_that_do_not_fit_together_go_one_by_one(monkeypatch):
+    chain = ring(9)
+    h = np.random.default_rng(0).random((chain.size, 5))
+    together = chain.step.push(h)
+    monkeypatch.setattr(steps, "TENSOR_BYTES", 16 * chain.size)
+    assert chain.step.push(h) == pytest.approx(together, rel=1e-13)
+    assert chain.step.push(h[:, :1]) == pytest.approx(together[:, :1], rel=1e-13)
+    monkeypatch.setattr(steps, "WORK_BYTES", 8 * 64)
+    full = csdp.CoupledChain(np.full((6, 6), 1 / 6), FLIP)
+    assert full.step.push(h[:64]) == pytest.approx(full.kernel().T @ h[:64], rel=1e-12)
+
+
+def test_a_step_that_would_take_too_long_is_refused(monkeypatch):
+    monkeypatch.setattr(steps, "MAX_PUSH_OPERATIONS", 1000.0)
+    with pytest.raises(TooLargeError, match=r"one step of 9 sequences of 2 states would take .* bound='lineage'"):
+        _ = ring(9).step
 
 
 @law_settings(120)

@@ -11,6 +11,7 @@ import csdp
 import oracle as o
 from csdp.errors import InputError
 from csdp.queries import FoldQuery, d, parse_query
+from csdp.segments import PerGroup
 from laws.strategies import law_settings
 
 WEIGHTS = (2.0, -1.0, 0.5, 3.0)
@@ -24,6 +25,11 @@ def two_numbers(v):
     return [v[0] * v[-1], v.sum()]
 
 
+def halves(s):
+    """Odd places and even ones; one group where there is one sequence."""
+    return tuple(group for group in (tuple(range(1, s, 2)), tuple(range(0, s, 2))) if group)
+
+
 QUERIES = {
     "mean": lambda s, m: csdp.Mean(),
     "sum": lambda s, m: csdp.Sum(),
@@ -34,6 +40,8 @@ QUERIES = {
     "histogram": lambda s, m: csdp.Histogram(),
     "identity": lambda s, m: csdp.Identity(),
     "linear": lambda s, m: csdp.Linear(WEIGHTS[:s]),
+    "sum of groups": lambda s, m: PerGroup(csdp.Sum(), halves(s)),
+    "histogram of groups": lambda s, m: PerGroup(csdp.Histogram(), halves(s)),
     "custom": lambda s, m: csdp.Custom(spread, name="spread"),
     "custom of two": lambda s, m: csdp.Custom(two_numbers),
 }
@@ -65,6 +73,8 @@ def slow(name, s, m, values, z):
         "count last": lambda: [z.count(m - 1)],
         "histogram": lambda: [z.count(a) for a in range(m)],
         "identity": lambda: v,
+        "sum of groups": lambda: [sum(v[i] for i in group) for group in halves(s)],
+        "histogram of groups": lambda: [sum(z[i] == a for i in group) for group in halves(s) for a in range(m)],
         "linear": lambda: [sum(w * u for w, u in zip(WEIGHTS, v, strict=False))],
         "custom": lambda: [max(v) - min(v)],
         "custom of two": lambda: [v[0] * v[-1], sum(v)],
@@ -151,7 +161,11 @@ def test_parts_folded_are_the_answer(name, s, m):
         for members in ([0], [s - 1], list(range(s))[::-1]):
             some = query.parts(values, members)
             assert some.shape[:2] == (len(members), m)
-            if name != "identity":  # it leaves out the coordinates that nobody in `members` moves
+            if name not in {
+                "identity",
+                "sum of groups",
+                "histogram of groups",
+            }:  # they leave out the coordinates that nobody in `members` moves
                 assert some.tolist() == parts[members].tolist()
 
 
@@ -244,6 +258,7 @@ VALUES = np.broadcast_to([0.0, 1.0], (2, 2))
         (lambda: csdp.Linear([np.nan, 1.0]), r"linear: give one finite weight"),
         (lambda: csdp.Linear([np.inf, 1.0]), r"linear: give one finite weight"),
         (lambda: csdp.Linear([[1.0, 2.0]]), r"linear: give one finite weight"),
+        (lambda: csdp.Linear(["heavy", "light"]), r"linear: give one finite weight"),
         (lambda: csdp.Custom("mean"), r"custom: str given; a function of a snapshot's values expected"),
         (lambda: csdp.Custom(spread, 0.0), r"custom: sensitivity 0.0 given; it must be positive and finite"),
         (lambda: csdp.Custom(spread, -1), r"custom: sensitivity -1 given"),
@@ -254,6 +269,11 @@ VALUES = np.broadcast_to([0.0, 1.0], (2, 2))
             lambda: csdp.Custom(lambda v: np.nan).evaluate([0, 1], VALUES),
             r"custom: the function must return a finite number",
         ),
+        (
+            lambda: csdp.Custom(lambda v: [1.0] * int(1 + v[0])).evaluate([[0, 1], [1, 1]], VALUES),
+            r"custom: the function must return .* always the same count of them",
+        ),
+        (lambda: csdp.Custom(lambda v: "many").evaluate([0, 1], VALUES), r"custom: the function must return"),
     ],
 )
 def test_bad_input_is_refused_with_a_reason(ask, message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 
 import numpy as np
@@ -47,13 +46,6 @@ def test_everything_travels(chain, way, tmp_path):
     assert back.to_json() == chain.to_json()
 
 
-def test_a_plain_chain_carries_nothing_and_keeps_its_digest():
-    plain = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    assert (plain.fitted, plain.family, plain.fit_cost) == (None, None, None)
-    assert plain.digest.startswith("a8e6b353")
-    assert not {"fitted", "family", "fit_cost"} & set(plain.to_dict())
-
-
 def test_the_family_holds_the_point_estimate_first(chain):
     assert len(chain.family) == 4
     point = chain.without_family()
@@ -87,24 +79,6 @@ def test_the_digest_covers_family_and_cost(chain):
 def test_a_chain_must_be_in_its_family(chain):
     with pytest.raises(InputError, match="first member"):
         chain.without_family().carrying(family=csdp.Family(chain.family.members[1:]))
-
-
-@pytest.mark.parametrize(
-    "garbled",
-    [
-        {"fitted": {"method": "em"}},
-        {"fitted": {"method": "em", "observations": 1, "colour": "red"}},
-        {"fitted": {"method": "em", "observations": 1, "path": ["NaN"]}},
-        {"fitted": 3},
-        {"fit_cost": 1.0},
-        {"family": [{"schema": "csdp/coupled-chain/1"}]},
-        {"family": 7},
-    ],
-)
-def test_garbled_json_is_refused(garbled):
-    content = {"coupling": [[1]], "transitions": [[0.7, 0.3], [0.3, 0.7]], **garbled}
-    with pytest.raises(InputError):
-        read_model(json.dumps(content))
 
 
 def test_a_fitted_chain_is_frozen(chain):

@@ -135,6 +135,19 @@ def test_a_reading_older_than_the_limit_leaves_the_tick_out() -> None:
     assert fran.release(fran.init(plan), seeded()) is None
 
 
+def test_how_old_the_readings_of_a_release_are() -> None:
+    """The planned age, and the ticks for which a reading was missing; None where nothing was read."""
+    plan = Plan(THREE, Mean(), [0, 2, 1], 1.0, stale_limit=5)
+    rows = np.array([[0, 0, -1], [1, -1, -1], [-1, 1, -1], [2, 2, 2], [-1, 0, 0]])
+    state, found = fran.init(plan), []
+    for row in rows:
+        state = fran.observe(state, row)
+        found.append(fran.information_ages(state))
+    assert found == [[0, None, None], [0, None, None], [1, 2, None], [0, 3, None], [1, 2, 1]]
+    alike = fran.observe(fran.init(Plan(THREE, Mean(), 0, 1.0)), [0, -1, 2])
+    assert fran.information_ages(alike) == [0, None, 0]
+
+
 @pytest.mark.parametrize(
     ("snapshot", "message"),
     [

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+import sqlalchemy as sa
 
 import postgres
-from csdp.errors import LedgerBusyError, LedgerError
+from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
 from csdp.ledger import Admission, Ledger, Published, Request, Reserved
+from csdp.ledger.database import Database
 from ledger import workers
 from ledger.rules import PLAN, ask, at_most, register, reserve_one
 
@@ -263,3 +266,31 @@ def test_a_large_output_on_a_server_needs_a_folder(postgres_server: postgres.Ser
         assert ledger.commit(held, output).output == output
     with Ledger.open(where) as ledger:
         assert "outputs=DIRECTORY" in str(ledger.verify()[0])
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "words"),
+    [
+        ("40001", LedgerBusyError, "is contended: no turn within 3 s; try again"),
+        ("55P03", LedgerBusyError, "is out of reach (as it said); nothing was written; try again"),
+        ("57P01", LedgerBusyError, "is out of reach (as it said); nothing was written; try again"),
+        ("53100", LedgerError, "cannot grow: the server's disk is full; nothing was written"),
+        ("XX001", LedgerCorruptError, "reports damaged data (as it said)"),
+        ("42501", LedgerError, "refused the transaction (as it said); nothing was written"),
+    ],
+)
+def test_what_a_server_says_becomes_what_to_do(state: str, kind: type[LedgerError], words: str) -> None:
+    engine = sa.create_engine("postgresql+psycopg://me:hunter2@/ward")  # never connected
+    database = Database(engine, shown="the ledger", timeout=3, read_only=False)
+    said = psycopg.errors.lookup(state)("as it said\nHINT: the statement was SELECT hunter2")
+    told = database.translated(sa.exc.DBAPIError("SELECT 'hunter2'", {}, said))
+    assert type(told) is kind
+    assert str(told) == f"the ledger {words}"
+
+
+def test_a_server_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="URL cannot be used; give postgresql://user@host/database"):
+        Ledger.open("postgresql://me:hunter2@/ward?host=a&host=b&host=c&port=1&port=2")
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # as where it is not installed
+    with pytest.raises(LedgerError, match=r"PostgreSQL needs the psycopg package: install csdp\[postgres\]"):
+        Ledger.open("postgresql://me@/ward")

@@ -86,20 +86,23 @@ def test_a_strange_name_is_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "where",
+    ("where", "message"),
     [
-        "",
-        ":memory:",
-        "sqlite://",
-        "sqlite:///:memory:",
-        "mysql://host/db",
-        "sqlite:///x.db?mode=memory",
-        "http://[/",
+        ("", "needs a file that lasts, not ''"),
+        (":memory:", "needs a file that lasts, not ':memory:'"),
+        ("sqlite://", "needs a file that lasts"),
+        ("sqlite:///:memory:", "needs a file that lasts"),
+        ("mysql://host/db", "lives in sqlite or postgresql, not mysql"),
+        ("sqlite:///x.db?mode=memory", "takes a path only"),
+        ("http://[/", "lives in sqlite or postgresql, not http"),
+        ("://", "URL cannot be read; give postgresql://user@host/database"),
+        ("postgresql://me:hunter2@host:port/ward", "URL cannot be read"),
     ],
 )
-def test_what_is_no_place_for_a_ledger(where: str) -> None:
-    with pytest.raises(InputError):
+def test_what_is_no_place_for_a_ledger(where: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
         Ledger.open(where)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_settings_are_checked(path: Path) -> None:

@@ -35,6 +35,16 @@ def lowest():
         yield f"{name}=={version}" if version.count(".") > 1 else f"{name}=={version}.*"
 
 
+#: Data frames come in through one package, of which the commands of the smoke test need nothing.
+FRAMES = """
+import csdp, pyarrow as pa
+table = pa.table({"a": [0, 1, 1, 0, None, 1], "b": [1, 1, 0, 0, 1, 1]})
+assert csdp.fit(table, public=True, ensemble=0).names == ("a", "b")
+panel = csdp.Panel.from_frame(table.append_column("time", pa.array(range(6))))
+assert panel.states.tolist()[3:] == [[0, 0], [-1, 1], [1, 1]]
+"""
+
+
 def smoke(commands, folder):
     """A first look, and the main job: leakage, a release through the gate on both engines, and what was kept of it."""
     folder.mkdir()
@@ -52,6 +62,7 @@ def smoke(commands, folder):
         assert "published" in csdp("release", "readings.parquet", *told, "-o", f"{engine}.csv")
     assert csdp("ledger", "verify", "ledger.db").count("no problem found") == 2
     assert "Everything required works." in csdp("doctor")
+    call(commands / "python", "-c", FRAMES)
 
 
 @pytest.fixture(scope="module")

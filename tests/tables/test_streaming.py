@@ -23,6 +23,7 @@ from csdp.publisher import PanelSource
 from csdp.stream import Nearest, Reading, Runner
 from csdp.tables import SparkWorkers, publish_stream
 from csdp.tables.streaming import Placing
+from laws.strategies import law_settings
 
 from tables.driver import CLOCK, SCHEMA, plan, readings  # isort: skip
 from tables.tables import ALIKE, NAMES, OWN, chain, rows, states, write  # isort: skip
@@ -230,6 +231,7 @@ def test_bad_input(spark, tmp_path):
 times = st.lists(st.integers(-300, 300) | st.floats(-300, 300), min_size=1, max_size=30)
 
 
+@law_settings(200)
 @given(times, times, st.integers(1, 50), st.integers(-20, 20), st.integers(0, 120), st.none() | st.integers(0, 100))
 def test_a_batch_is_judged_as_its_times_in_order(earlier, given_times, step, origin, lateness, ahead):
     """`judged` is `observe`, reading by reading in ascending order; the mark is that of the least and the greatest."""

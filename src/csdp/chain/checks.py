@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
+from csdp.lattice import common_unit, on_lattice
 
 Floats = npt.NDArray[np.float64]
 
 #: A row may miss 1 by this much; it is then scaled to sum to 1.
 ROW_TOLERANCE = 1e-8
-#: Values that are not on a lattice are rounded to this many binary digits below the largest.
-LATTICE_BITS = 20
 
 
 def as_floats(what: str, given: Any) -> Floats:
@@ -66,16 +64,10 @@ def lattice_values(given: Any, sequences: int, states: int) -> tuple[Floats, flo
             f"values: shape {values.shape} given; one value per state ({states},), "
             f"or one row per sequence ({sequences}, {states})"
         )
-    largest = float(np.abs(values).max())
     if np.ptp(values) == 0:
         raise InputError("values: all states carry the same value; at least two must differ")
-    finest = math.frexp(largest)[1] - LATTICE_BITS
-    unit = math.ldexp(1.0, finest)
-    values = np.round(values / unit) * unit
-    whole = (values / unit).astype(np.int64)
-    twos = int(np.bitwise_or.reduce(np.abs(whole).ravel()))
-    unit = math.ldexp(unit, (twos & -twos).bit_length() - 1)
-    return values + 0.0, unit  # + 0.0 turns -0.0 into 0.0, so equal chains have equal digests
+    values = on_lattice(values) + 0.0  # turns -0.0 into 0.0, so equal chains have equal digests
+    return values, common_unit(values)
 
 
 def check_names(given: Sequence[str] | None, sequences: int) -> tuple[str, ...] | None:

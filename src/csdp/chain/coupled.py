@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from csdp.chain import checks
 from csdp.chain.model import Model, States
-from csdp.chain.steps import LocalLaw, Step, choose_step, dense_kernel
+from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
 Floats = npt.NDArray[np.float64]
@@ -185,27 +184,25 @@ class CoupledChain(Model):
         if (place[self._sources[kept]] < 0).any():
             outside = self.names[int(self._sources[kept][place[self._sources[kept]] < 0][0])]
             raise InputError(f"subchain: the chosen sequences follow {outside!r}; take whole components")
-        m, s = self.states, inside.size
         from scipy.sparse import csr_array
 
-        coupling = csr_array(
-            (self._weights[kept], (place[self.edge_targets[kept]], place[self._sources[kept]])), shape=(s, s)
-        )
+        ends = place[self.edge_targets[kept]], place[self._sources[kept]]
+        coupling = csr_array((self._weights[kept], ends), shape=(inside.size, inside.size))
         values = self.values if self.values.ndim == 1 else self.values[inside]
-        initial = None
-        if self.initial is not None:
-            if self.initial.ndim == 2:
-                initial = self.initial[inside]
-            elif s == self.sequences:
-                initial = self.initial
-            else:
-                away = tuple(i for i in range(self.sequences) if place[i] < 0)
-                initial = self.initial.reshape((m,) * self.sequences).sum(axis=away).ravel()
         names = None if self._names is None else [self._names[i] for i in inside]
-        part = CoupledChain(coupling, self._table[self._which[kept]], names=names, initial=initial)
+        part = CoupledChain(
+            coupling, self._table[self._which[kept]], names=names, initial=self._initial_of(inside.tolist())
+        )
         # A subset of the values may lie on a coarser lattice; the noise is that of the whole chain.
         part._set(values=checks.frozen(np.array(values)), unit=self.unit)
         return part
+
+    def _initial_of(self, inside: list[int]) -> Floats | None:
+        """The initial law of some sequences."""
+        if self.initial is None or self.initial.ndim == 2:
+            return None if self.initial is None else self.initial[inside]
+        away = tuple(set(range(self.sequences)) - set(inside))
+        return np.asarray(self.initial.reshape((self.states,) * self.sequences).sum(axis=away).ravel())
 
     # ---- law ---------------------------------------------------------------------------------------------------
 
@@ -230,7 +227,7 @@ class CoupledChain(Model):
         return bool((sums > 0).all())
 
     def _dense_kernel(self) -> Floats:
-        return dense_kernel(self.local)
+        return self.local.kernel()
 
     def marginals(self) -> Floats:
         """Stationary law of every sequence (s, m); any number of sequences."""
@@ -310,25 +307,13 @@ class CoupledChain(Model):
         for numbers in (self._weights, self._table, self.values):
             seal.update(repr(numbers.shape).encode())
             seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
-        seal.update(json.dumps(self._names).encode())
-        seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
-        return self._sealed(seal.hexdigest())
+        return self._sealed(seal)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data (schema csdp/coupled-chain/1)."""
+    def _law_content(self) -> dict[str, Any]:
+        edges = zip(self.edge_targets, self._sources, self._weights, self._which, strict=True)
         return {
-            "schema": self.schema,
-            "sequences": self.sequences,
-            "states": self.states,
-            "edges": [
-                [int(j), int(k), float(w), int(t)]
-                for j, k, w, t in zip(self.edge_targets, self._sources, self._weights, self._which, strict=True)
-            ],
+            "edges": [[int(j), int(k), float(w), int(t)] for j, k, w, t in edges],
             "transitions": self._table.tolist(),
-            "values": self.values.tolist(),
-            "names": None if self._names is None else list(self._names),
-            "initial": None if self.initial is None else self.initial.tolist(),
-            **self._carried(),
         }
 
     @classmethod

@@ -27,6 +27,11 @@ def read_model(text: str) -> Model:
         content = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"chain: not JSON ({error})") from None
+    return model_from_dict(content)
+
+
+def model_from_dict(content: Any) -> Model:
+    """The model that plain data describes, as `to_dict` gives it or as written by hand."""
     if not isinstance(content, dict):
         raise InputError(
             f"chain: a JSON {type(content).__name__} given; an object expected, as `csdp chain new` writes"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.chain import checks
-from csdp.chain.model import KERNEL_STATES, Model, States
+from csdp.chain.model import KERNEL_STATES, Model, States, margins
 from csdp.chain.steps import KernelStep, Step
 from csdp.errors import InputError, TooLargeError
 
@@ -93,9 +92,7 @@ class JointChain(Model):
 
     def marginals(self) -> Floats:
         """Stationary law of every sequence (s, m)."""
-        joint = self.stationary().reshape((self.states,) * self.sequences)
-        axes = range(self.sequences)
-        return np.array([joint.sum(axis=tuple(a for a in axes if a != i)) for i in axes])
+        return margins(self.stationary().reshape((self.states,) * self.sequences))
 
     def _advance(self, snapshot: States, uniform: Floats) -> States:
         shape = (self.states,) * self.sequences
@@ -110,22 +107,10 @@ class JointChain(Model):
         seal = hashlib.sha256(f"{self.schema}|{self.states}|{self.sequences}".encode())
         for numbers in (self._kernel, self.values):
             seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
-        seal.update(json.dumps(self._names).encode())
-        seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
-        return self._sealed(seal.hexdigest())
+        return self._sealed(seal)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
-        return {
-            "schema": self.schema,
-            "sequences": self.sequences,
-            "states": self.states,
-            "kernel": self._kernel.tolist(),
-            "values": self.values.tolist(),
-            "names": None if self._names is None else list(self._names),
-            "initial": None if self.initial is None else self.initial.tolist(),
-            **self._carried(),
-        }
+    def _law_content(self) -> dict[str, Any]:
+        return {"kernel": self._kernel.tolist()}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> JointChain:

@@ -102,14 +102,14 @@ class Model(ABC):
     def marginals(self) -> Floats:
         """Stationary law of every sequence (s, m)."""
 
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
-
     @classmethod
     @abstractmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Rebuild from `to_dict`."""
+
+    @abstractmethod
+    def _law_content(self) -> dict[str, Any]:
+        """The law alone, as plain data."""
 
     @abstractmethod
     def _dense_kernel(self) -> Floats: ...
@@ -145,8 +145,11 @@ class Model(ABC):
         """The point estimate alone, with the record and the cost of its fit."""
         return self if self.family is None else self.carrying(fitted=self.fitted, fit_cost=self.fit_cost)
 
-    def _sealed(self, law: str) -> str:
+    def _sealed(self, seal: hashlib._Hash) -> str:
         """Digest of the law together with what a certificate rests on; the law's own where nothing is carried."""
+        seal.update(json.dumps(self._names).encode())
+        seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
+        law = seal.hexdigest()
         if self.fit_cost is None and self.family is None:
             return law
         cost = json.dumps(self.fit_cost, sort_keys=True)
@@ -207,7 +210,7 @@ class Model(ABC):
         if self.initial is None or self.initial.ndim == 2 or self.sequences == 1:
             return True
         joint = self.initial.reshape((self.states,) * self.sequences)
-        return bool(np.allclose(joint, _product(_margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
+        return bool(np.allclose(joint, _product(margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
 
     def kernel(self) -> Floats:
         """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""
@@ -297,6 +300,19 @@ class Model(ABC):
 
     # ---- identity --------------------------------------------------------------------------------------------------
 
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data with a versioned schema; `from_dict` gives an equal model back."""
+        return {
+            "schema": self.schema,
+            "sequences": self.sequences,
+            "states": self.states,
+            **self._law_content(),
+            "values": self.values.tolist(),
+            "names": None if self._names is None else list(self._names),
+            "initial": None if self.initial is None else self.initial.tolist(),
+            **self._carried(),
+        }
+
     def to_json(self, *, indent: int | None = None) -> str:
         """The content as JSON text with a versioned schema."""
         return json.dumps(self.to_dict(), indent=indent)
@@ -306,7 +322,7 @@ class Model(ABC):
         """Rebuild a model from `to_json`; the schema is checked."""
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise InputError(f"chain: not JSON ({error})") from None
         if not isinstance(content, dict) or content.get("schema", cls.schema) != cls.schema:
             found = content.get("schema") if isinstance(content, dict) else type(content).__name__
@@ -335,6 +351,7 @@ def _product(margins: Floats) -> Floats:
     return joint
 
 
-def _margins(joint: Floats) -> Floats:
+def margins(joint: Floats) -> Floats:
+    """Law of every sequence (s, m) under a joint law with one axis for each."""
     axes = range(joint.ndim)
     return np.array([joint.sum(axis=tuple(a for a in axes if a != i)) for i in axes])

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,6 +77,21 @@ class LocalLaw:
             out = out + matrix.reshape(shape)
         return np.broadcast_to(out, (m,) * len(over) + (m,))
 
+    def product(self, targets: Iterable[int], over: Sequence[int]) -> Floats:
+        """`Pr(next_targets | x_over)` as a matrix: given the present, next states are independent."""
+        m = self.states
+        size = m ** len(over)
+        joint = np.ones((size, 1))
+        for target in targets:
+            law = self.table(target, over).reshape(size, m)
+            joint = (joint[:, :, None] * law[:, None, :]).reshape(size, -1)
+        return joint
+
+    def kernel(self) -> Floats:
+        """The joint kernel K[x, y], for small chains."""
+        everyone = range(len(self.sources))
+        return self.product(everyone, everyone)
+
 
 class SplitStep:
     """All-to-all coupling: the kernel as a product of two halves."""
@@ -84,18 +99,10 @@ class SplitStep:
     def __init__(self, local: LocalLaw) -> None:
         s, m = len(local.sources), local.states
         self._size = m**s
-        self._left = self._half(local, range(s // 2))
-        self._right = self._half(local, range(s // 2, s))
+        self._left = local.product(range(s // 2), range(s))
+        self._right = local.product(range(s // 2, s), range(s))
         self.depth = self._size + 2 * s
         self.operations = 2.0 * self._size * self._size
-
-    def _half(self, local: LocalLaw, targets: range) -> Floats:
-        s, m = len(local.sources), local.states
-        half = np.ones((self._size, 1))
-        for target in targets:
-            law = local.table(target, range(s)).reshape(self._size, m)
-            half = (half[:, :, None] * law[:, None, :]).reshape(self._size, -1)
-        return half
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h one step forward."""
@@ -147,7 +154,6 @@ class TensorStep:
         order, done, seen = [start], {start}, set(self._parents[start])
         while len(order) < self._s:
             left = [j for j in range(self._s) if j not in done]
-
             order.append(min(left, key=lambda j: self._price(j, done, seen)))
             done.add(order[-1])
             seen |= self._parents[order[-1]]
@@ -194,11 +200,7 @@ class TensorStep:
         m, done, stages = self._m, set[int](), []
         for group in segments:
             kept, gone = self._roles(done, group)
-            over = kept + gone
-            factor = np.ones((m ** len(over), 1))
-            for target in group:
-                law = local.table(target, over).reshape(-1, m)
-                factor = (factor[:, :, None] * law[:, None, :]).reshape(m ** len(over), -1)
+            factor = local.product(group, kept + gone)
             shaped = factor.reshape(m ** len(kept), m ** len(gone), -1).transpose(0, 2, 1)
             stages.append(_Contraction(tuple(kept), tuple(gone), tuple(group), np.ascontiguousarray(shaped)))
             done |= set(group)
@@ -258,7 +260,7 @@ def choose_step(local: LocalLaw) -> Step:
             limit=MAX_STATES,
         )
     if size <= 2:
-        return KernelStep(_kernel(local))
+        return KernelStep(local.kernel())
     tensor = TensorStep(local)
     split = 2.0 * size * size
     operations = min(tensor.operations, split)
@@ -270,18 +272,3 @@ def choose_step(local: LocalLaw) -> Step:
             limit=MAX_PUSH_OPERATIONS,
         )
     return tensor if tensor.operations < split else SplitStep(local)
-
-
-def _kernel(local: LocalLaw) -> Floats:
-    s, m = len(local.sources), local.states
-    size = m**s
-    kernel = np.ones((size, 1))
-    for target in range(s):
-        law = local.table(target, range(s)).reshape(size, m)
-        kernel = (kernel[:, :, None] * law[:, None, :]).reshape(size, -1)
-    return kernel
-
-
-def dense_kernel(local: LocalLaw) -> Floats:
-    """The joint kernel K[x, y], for small chains."""
-    return _kernel(local)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
@@ -53,6 +54,24 @@ class Sample:
     def part(self, start: int, stop: int) -> Sample:
         """The readings of some ticks."""
         return Sample(self.states[start:stop], self.m, self.names, self.values)
+
+
+def snapshot_numbers(states: npt.NDArray[Any], m: int) -> npt.NDArray[np.intp]:
+    """The number of every snapshot (n, s), the first sequence the most significant digit; void where one is missing.
+
+    >>> snapshot_numbers(np.array([[0, 1], [2, 0]]), 3).tolist()
+    [1, 6]
+    """
+    numbers = np.zeros(states.shape[0], dtype=np.intp)
+    for column in states.T:
+        numbers = numbers * m + np.maximum(column, 0)
+    return numbers
+
+
+def check_chain(chain: Any) -> None:
+    """Refuse what is no chain."""
+    if not isinstance(chain, CoupledChain | JointChain):
+        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
 
 
 def read(data: Any, *, states: int | None, private: bool = False) -> Sample:

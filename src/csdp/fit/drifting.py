@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fit.data import read
+from csdp.fit.data import check_chain, read
 from csdp.fit.predict import check_fits
 from csdp.fit.progress import Progress, told
 
@@ -114,18 +114,12 @@ class DriftCheck:
         half_life: float = 500,
         public: bool = False,
     ) -> None:
-        if not isinstance(chain, CoupledChain | JointChain):
-            raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
+        check_chain(chain)
         for name, value in (("rows_between_false_alarms", rows_between_false_alarms), ("half_life", half_life)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < math.inf:
                 raise InputError(f"{name}: {value!r} given; a finite number above 1")
         if not public:
-            warnings.warn(
-                "whether a chain has drifted tells about the readings; do not act on it in public, or declare them "
-                "public (public=True)",
-                PrivacyLeakWarning,
-                stacklevel=2,
-            )
+            _warn_that_it_tells()
         self.chain = chain
         self.threshold = math.log(rows_between_false_alarms)
         self._fade = 0.5 ** (1.0 / half_life)
@@ -205,6 +199,15 @@ class DriftCheck:
         self._trust = np.where(live, self._fade * (self._trust + np.log(bet)), self._trust)
 
 
+def _warn_that_it_tells() -> None:
+    warnings.warn(
+        "whether a chain has drifted tells about the readings; do not act on it in public, or declare them public "
+        "(public=True)",
+        PrivacyLeakWarning,
+        stacklevel=3,
+    )
+
+
 def _allowance(chain: CoupledChain | JointChain) -> Floats:
     """Nats per transition that each sequence of a fitted chain may be off: twice the mean divergence in its family."""
     s = chain.sequences
@@ -248,17 +251,11 @@ def drift(
     The chain no longer describes these data, from row 83 at the latest (most: x1). Fit again before relying on its \
 leakage.
     """
-    if not isinstance(chain, CoupledChain | JointChain):
-        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
+    check_chain(chain)
     if isinstance(false_alarm, bool) or not isinstance(false_alarm, int | float) or not 0 < false_alarm < 1:
         raise InputError(f"false_alarm: {false_alarm!r} given; a chance between 0 and 1")
     if not public:
-        warnings.warn(
-            "whether a chain has drifted tells about the readings; do not act on it in public, or declare them public "
-            "(public=True)",
-            PrivacyLeakWarning,
-            stacklevel=2,
-        )
+        _warn_that_it_tells()
     readings = read(data, states=chain.states)
     check_fits(chain, readings)
     ticks = readings.states.shape[0]

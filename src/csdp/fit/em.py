@@ -9,7 +9,7 @@ ever stepping down (Dempster, Laird and Rubin 1977).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -138,22 +138,16 @@ def fit_target(
             "fill the gaps, or lower neighbours"
         )
     pseudo = smoothing / d
-    counts = counted(rows, following, weights, m)
-    random = np.random.default_rng([effort.seed, target])
-    own = int(np.flatnonzero(sources == target)[0]) if target in sources else 0
+    if start is not None:
+        starts = iter([_point(start.share, start.moves)])
+    else:
+        own = int(np.flatnonzero(sources == target)[0]) if target in sources else 0
+        counts = counted(rows, following, weights, m)
+        random = np.random.default_rng([effort.seed, target])
+        starts = _starts(counts, own, effort.restarts, smoothing=smoothing, fixed=fixed, random=random)
     best: Target | None = None
-    for attempt in range(1 if start is not None else effort.restarts):
-        if start is not None:
-            share, moves = start.share.copy(), start.moves.copy()
-        elif attempt == 0:
-            share = np.full(d, 1.0 if d == 1 else 0.5 / (d - 1))
-            share[own] = 1.0 if d == 1 else 0.5
-            moves = shared(counts, smoothing if fixed else max(pseudo, 0.01))
-        else:
-            share = random.dirichlet(np.ones(d))
-            moves = shared(counts, smoothing) if fixed else random.dirichlet(np.ones(m), (d, m))
+    for point in starts:
         expected = np.empty((d, m, m))
-        point = np.concatenate([share, moves.ravel()])
         path, converged = compiled.expectation_maximisation(
             rows, following, weights, pseudo, point, expected, fixed, effort.iterations, effort.tolerance * whole
         )
@@ -165,6 +159,24 @@ def fit_target(
             best = found
     assert best is not None
     return best
+
+
+def _starts(
+    counts: Floats, own: int, restarts: int, *, smoothing: float, fixed: bool, random: np.random.Generator
+) -> Iterator[Floats]:
+    """Points to climb from: half its own and counted transitions first, then random ones."""
+    d, m = counts.shape[:2]
+    share = np.full(d, 1.0 if d == 1 else 0.5 / (d - 1))
+    share[own] = 1.0 if d == 1 else 0.5
+    yield _point(share, shared(counts, smoothing if fixed else max(smoothing / d, 0.01)))
+    for _ in range(restarts - 1):
+        share = random.dirichlet(np.ones(d))
+        yield _point(share, shared(counts, smoothing) if fixed else random.dirichlet(np.ones(m), (d, m)))
+
+
+def _point(share: Floats, moves: Floats) -> Floats:
+    """Shares and moves in one row, as the climb wants them; a copy, since the climb moves it."""
+    return np.concatenate([share, moves.ravel()])
 
 
 def each_target(work: Callable[[int], Target], targets: int, *, what: str, progress: Progress) -> tuple[Target, ...]:

@@ -32,15 +32,12 @@ def posterior(estimate: Estimate, random: np.random.Generator) -> tuple[Floats, 
     shares, moves = [], []
     for target in estimate.targets:
         expected = np.maximum(target.expected, 1e-9)
-        rows = random.standard_gamma(expected)
-        rows = np.maximum(rows, 1e-300)
-        moves.append(rows / rows.sum(axis=2, keepdims=True))
-        weights = np.maximum(random.standard_gamma(expected.sum(axis=(1, 2))), 1e-300)
-        shares.append(weights / weights.sum())
+        moves.append(dirichlet(expected, random))
+        shares.append(dirichlet(expected.sum(axis=(1, 2)), random))
     return np.concatenate(shares), np.concatenate(moves)
 
 
-def posterior_kernel(counts: Floats, random: np.random.Generator) -> Floats:
-    """A joint kernel drawn from the Dirichlet laws of its rows, given counts with smoothing."""
+def dirichlet(counts: Floats, random: np.random.Generator) -> Floats:
+    """Rows of probabilities drawn from their Dirichlet laws, given counts with smoothing; none of them zero."""
     rows = np.maximum(random.standard_gamma(np.maximum(counts, 1e-9)), 1e-300)
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+    return np.asarray(rows / rows.sum(axis=-1, keepdims=True))

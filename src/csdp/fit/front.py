@@ -72,22 +72,11 @@ def fit(
     (True, 21, True)
     """
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
-    from csdp.fit import methods
     from csdp.fit.data import read
     from csdp.fit.em import Effort
-    from csdp.fit.private import check_epsilon
 
     _check(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
-    epsilon = check_epsilon(epsilon)
-    if epsilon is not None and public:
-        raise InputError("epsilon: given for data that is declared public; give one of the two")
-    if epsilon is None and not public:
-        warnings.warn(
-            "the chain is fitted on readings that are not declared public, and tells about them; fit on public "
-            "readings (public=True), or pay for it (epsilon=...)",
-            PrivacyLeakWarning,
-            stacklevel=2,
-        )
+    epsilon = _paid(epsilon, public)
     readings = read(data, states=states, private=epsilon is not None)
     effort = Effort(restarts, max_iterations, tolerance, seed)
     with told(progress) as tell:
@@ -96,12 +85,7 @@ def fit(
         for note in notes:
             if note.startswith(("EM did not", "zero")):
                 warnings.warn(note, CsdpWarning, stacklevel=2)
-        kind = methods.draw(found, ensemble_method) if ensemble else None
-        others = []
-        for n in range(ensemble):
-            assert kind is not None
-            others.append(kind(np.random.default_rng([seed, 1, n])))
-            tell("ensemble", n + 1, ensemble)
+        others = _others(found, ensemble, ensemble_method, seed, tell)
     record = FitRecord(
         method=found.method,
         observations=found.observations,
@@ -126,6 +110,37 @@ def fit(
     if not others:
         return point
     return point.carrying(fitted=record, fit_cost=found.cost, family=Family([point, *others]))
+
+
+def _paid(epsilon: float | None, public: bool) -> float | None:
+    """What is spent on the chain; a warning where the readings are neither public nor paid for."""
+    from csdp.fit.private import check_epsilon
+
+    spent = check_epsilon(epsilon)
+    if spent is not None and public:
+        raise InputError("epsilon: given for data that is declared public; give one of the two")
+    if spent is None and not public:
+        warnings.warn(
+            "the chain is fitted on readings that are not declared public, and tells about them; fit on public "
+            "readings (public=True), or pay for it (epsilon=...)",
+            PrivacyLeakWarning,
+            stacklevel=3,
+        )
+    return spent
+
+
+def _others(found: methods.Found, count: int, kind: str, seed: int, tell: Progress) -> list[CoupledChain | JointChain]:
+    """The further chains of the family."""
+    from csdp.fit import methods
+
+    if not count:
+        return []
+    drawn = methods.draw(found, kind)
+    others = []
+    for n in range(count):
+        others.append(drawn(np.random.default_rng([seed, 1, n])))
+        tell("ensemble", n + 1, count)
+    return others
 
 
 def _point(

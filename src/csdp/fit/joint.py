@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError, TooLargeError
-from csdp.fit.data import Sample
+from csdp.fit.data import Sample, snapshot_numbers
 from csdp.fit.em import shared
 
 Floats = npt.NDArray[np.float64]
@@ -33,9 +33,7 @@ def check_size(readings: Sample) -> int:
 def joint_moves(readings: Sample) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
     """Cell number (present * N + next) of every step, and which steps have no missing reading."""
     size = check_size(readings)
-    code = np.zeros(readings.states.shape[0], dtype=np.intp)
-    for column in readings.states.T:
-        code = code * readings.m + column
+    code = snapshot_numbers(readings.states, readings.m)
     seen = np.asarray((readings.states >= 0).all(axis=1))
     return code[:-1] * size + code[1:], seen[:-1] & seen[1:]
 

@@ -152,10 +152,7 @@ def by_pairs(
         return solve(table, laws, _quiet)
 
     def simulated(random: np.random.Generator) -> Chain:
-        states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
-        states[readings.states < 0] = -1
-        copy = Sample(states, readings.m, readings.names, readings.values)
-        table = pair_counts(copy, graph).astype(np.float64)
+        table = pair_counts(_repetition(point, readings, random), graph).astype(np.float64)
         assert scale is not None
         table += private.simulated_noise(table.shape, scale, random)
         return solve(table, pairs.marginals_of(table, graph), _quiet)
@@ -196,13 +193,11 @@ def by_joint(readings: Sample, *, smoothing: float, epsilon: float | None, effor
         return made(joint.smoothed_kernel(joint.joint_counts(readings, often), prior, smoothing))
 
     def drawn(random: np.random.Generator) -> Chain:
-        return made(ensemble.posterior_kernel(np.maximum(counts, 0.0) + smoothing * size * prior, random))
+        return made(ensemble.dirichlet(np.maximum(counts, 0.0) + smoothing * size * prior, random))
 
     def simulated(random: np.random.Generator) -> Chain:
-        states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
-        states[readings.states < 0] = -1
         assert scale is not None
-        table = joint.joint_counts(Sample(states, m, readings.names, readings.values))
+        table = joint.joint_counts(_repetition(point, readings, random))
         table += private.simulated_noise(table.shape, scale, random)
         return made(joint.smoothed_kernel(table, joint.apart(table, s, m, smoothing), smoothing))
 
@@ -217,6 +212,13 @@ def by_joint(readings: Sample, *, smoothing: float, epsilon: float | None, effor
         cost=_cost(epsilon, private.JOINT_SENSITIVITY, "counts of joint transitions"),
         noise_share=0.0 if scale is None else private.noise_variance(scale) ** 0.5 * size**2 / readings.transitions,
     )
+
+
+def _repetition(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:
+    """Readings of a simulation, missing where the real ones are; nothing else of those is looked at."""
+    states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
+    states[readings.states < 0] = -1
+    return Sample(states, readings.m, readings.names, readings.values)
 
 
 def _joint_likelihood(counts: Floats, chain: JointChain) -> float:

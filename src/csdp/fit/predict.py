@@ -11,16 +11,14 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError
-from csdp.fit.data import Sample
+from csdp.fit.data import Sample, snapshot_numbers
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
-def check_fits(chain: Any, readings: Sample) -> None:
+def check_fits(chain: CoupledChain | JointChain, readings: Sample) -> None:
     """The readings must be of the sequences and states that the chain speaks of."""
-    if not isinstance(chain, CoupledChain | JointChain):
-        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
     if readings.sequences != chain.sequences:
         raise InputError(f"data: {readings.sequences} sequences given; the chain has {chain.sequences}")
     if readings.m > chain.states:
@@ -49,10 +47,7 @@ class Prediction:
         """Rows of the kernel (steps, N) of a joint chain, and which presents are complete."""
         assert isinstance(self.chain, JointChain)
         complete = np.asarray((self._present >= 0).all(axis=1))
-        code = np.zeros(complete.size, dtype=np.intp)
-        for column in self._present.T:
-            code = code * self.chain.states + np.maximum(column, 0)
-        return self.chain.kernel()[code], complete
+        return self.chain.kernel()[snapshot_numbers(self._present, self.chain.states)], complete
 
     def law(self, target: int) -> tuple[Floats, Bools]:
         """`Pr(next_target = b | present)` (steps, m), and at which steps present and next are known."""
@@ -92,9 +87,7 @@ class Prediction:
         """Log-probability of the whole next snapshot under a joint chain at every step (0 where unknown)."""
         rows, complete = self._joint
         following = self.readings.states[1:]
-        code = np.zeros(complete.size, dtype=np.intp)
-        for column in following.T:
-            code = code * self.chain.states + np.maximum(column, 0)
+        code = snapshot_numbers(following, self.chain.states)
         known = complete & (following >= 0).all(axis=1)
         with np.errstate(divide="ignore"):
             return np.where(known, np.log(np.where(known, rows[np.arange(code.size), code], 1.0)), 0.0)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from csdp.errors import LedgerConflictError
 from csdp.ledger.database import Database
 from csdp.ledger.records import Dataset, Entry, JSONObject, Summary, Terms, decode, encode
-from csdp.ledger.schema import ONCE, PRODUCT, VERSION, datasets, entries, plans
+from csdp.ledger.schema import LIVE, ONCE, PRODUCT, VERSION, datasets, entries, plans
 
 _PAGE = 1000
 
@@ -45,8 +45,7 @@ def resumed(entry: Entry | None) -> tuple[JSONObject | None, int | None]:
 
 def all_datasets(connection: sa.Connection, name: str | None = None) -> list[Dataset]:
     """Every dataset with its live terms, or the one of that name."""
-    live = sa.and_(plans.c.dataset == datasets.c.name, plans.c.number == datasets.c.plan_number)
-    query = sa.select(datasets, plans).join(plans, live).order_by(datasets.c.name)
+    query = sa.select(datasets, plans).join(plans, LIVE).order_by(datasets.c.name)
     if name is not None:
         query = query.where(datasets.c.name == name)
     rows = connection.execute(query).all()

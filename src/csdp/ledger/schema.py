@@ -44,6 +44,9 @@ plans = sa.Table(
     sa.Column("rule", sa.Text),
 )
 
+#: The terms that a dataset is published under now.
+LIVE = sa.and_(plans.c.dataset == datasets.c.name, plans.c.number == datasets.c.plan_number)
+
 entries = sa.Table(
     "csdp_entries",
     metadata,

@@ -32,7 +32,7 @@ from csdp.ledger.records import (
     refusal_error,
     refusal_payload,
 )
-from csdp.ledger.schema import ONCE, REFUSED, datasets, entries, plans
+from csdp.ledger.schema import LIVE, ONCE, REFUSED, datasets, entries, plans
 
 Recorded = dict[tuple[str, int, str], Entry]
 
@@ -41,7 +41,7 @@ _CHUNK = 500  # bound variables per statement
 # Built once: putting a statement together costs more than SQLite needs to run it.
 _LOCK = (
     sa.select(datasets, plans)
-    .join(plans, sa.and_(plans.c.dataset == datasets.c.name, plans.c.number == datasets.c.plan_number))
+    .join(plans, LIVE)
     .where(datasets.c.name == sa.bindparam("name"))
     .with_for_update(of=datasets)  # SQLite holds its one write lock already and ignores this
 )

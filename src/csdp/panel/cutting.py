@@ -152,7 +152,7 @@ def _pool(readings: Readings, ends: Floats | None, edges: Any, shared: bool) -> 
 def _cut(cuts: Floats, table: Floats, strategy: Strategy, ends: Floats | None, taken: str = "") -> Cut:
     if table.shape[1] != cuts.shape[1] + 1:
         raise InputError(f"values: {table.shape[1]} given for {cuts.shape[1] + 1} states")
-    return Cut(cuts, rules.on_lattice(table), strategy, ends, None, taken)
+    return Cut(cuts, rules.lattice_values(table), strategy, ends, None, taken)
 
 
 def _of_words(sequences: int, categories: Sequence[str], values: Floats | None) -> Cut:
@@ -165,7 +165,7 @@ def _of_words(sequences: int, categories: Sequence[str], values: Floats | None) 
     if table.shape[1] != len(words):
         raise InputError(f"values: {table.shape[1]} given for {len(words)} categories")
     cuts = value_rows(np.arange(1, len(words)) - 0.5, sequences)
-    return Cut(cuts, rules.on_lattice(table), "categories", None, words)
+    return Cut(cuts, rules.lattice_values(table), "categories", None, words)
 
 
 def _of_values(table: Floats, taken: str = "") -> Cut:
@@ -175,7 +175,7 @@ def _of_values(table: Floats, taken: str = "") -> Cut:
     if (gaps[~spare] <= 0).any():
         raise InputError("values: as categories they must rise from state to state")
     cuts = np.where(spare, np.inf, (table[:, 1:] + table[:, :-1]) / 2)
-    return Cut(cuts, rules.on_lattice(table), "categories", taken=taken)
+    return Cut(cuts, rules.lattice_values(table), "categories", taken=taken)
 
 
 def _distinct(readings: Readings, shared: bool) -> Floats:

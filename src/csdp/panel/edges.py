@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
+from csdp.lattice import on_lattice
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-#: Binary digits below the largest that a value keeps; a chain keeps as many, so its values are these.
-LATTICE_BITS = 20
 
 
 def sorted_columns(readings: Floats) -> tuple[Floats, Ints]:
@@ -107,13 +103,9 @@ def medians(ranked: Floats, counts: Ints, edges: Floats, otherwise: Floats) -> F
     return np.where(ends > starts, middle, otherwise)
 
 
-def on_lattice(values: Floats) -> Floats:
+def lattice_values(values: Floats) -> Floats:
     """Values as multiples of one power of two, as a chain makes them; refused where that would make two states one."""
-    largest = float(np.abs(values).max())
-    if largest == 0:
-        return values + 0.0
-    unit = math.ldexp(1.0, math.frexp(largest)[1] - LATTICE_BITS)
-    rounded = np.round(values / unit) * unit + 0.0
+    rounded = on_lattice(values) + 0.0  # turns -0.0 into 0.0, as in a chain
     lost = (np.diff(values, axis=1) != 0) & (np.diff(rounded, axis=1) == 0)
     if lost.any():
         row = int(np.argmax(lost.any(axis=1)))

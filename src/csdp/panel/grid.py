@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,20 +59,19 @@ def on_grid(
     _check_order(cells, sort)
     repeated = _check_repetition(cells, duplicates)
     distinct = np.unique(clock.numbers)
-    every = _step(cells.label, clock, distinct, seconds(step, stamps=clock.stamps), resample)
-    unit = every * clock.per_second
-    first, last = int(distinct[0] // unit), int(distinct[-1] // unit)
-    _check_size(cells.label, distinct.size, last - first + 1, len(cells.names))
-    out = np.full((last - first + 1, len(cells.names)), np.nan)
+    asked = seconds(step, stamps=clock.stamps)
+    if resample is not None and asked is None:
+        raise InputError(f"{cells.label}: resampling needs the step, such as step='5min'")
+    every = find_step(cells.label, clock, distinct, asked, resampled=resample is not None)
+    ticks, times = consecutive(cells.label, clock, distinct, every, resampled=resample is not None)
+    _check_size(cells.label, ticks.size, len(cells.names))
+    out = np.full((ticks.size, len(cells.names)), np.nan)
+    unit, first = every * clock.per_second, int(ticks[0])
     if cells.wide is not None and not repeated and resample is None:
         out[clock.numbers // unit - first] = cells.wide
     else:
         _put(out, cells.apart(), unit, first, duplicates, resample)
-    ticks = np.arange(first, last + 1, dtype=np.int64)
-    # Without resampling all times share what is left over by the step; with it, ticks begin at multiples of the step.
-    times = ticks * every + (0 if resample is not None else int(distinct[0] % unit) // clock.per_second)
-    kept = times.astype("datetime64[s]") if clock.stamps else times
-    return Readings(cells.names, ticks, kept, _carried(out, fill), every)
+    return Readings(cells.names, ticks, times, _carried(out, fill), every)
 
 
 def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
@@ -125,36 +124,49 @@ def _check_repetition(cells: Cells, duplicates: str) -> bool:
     return bool(same.any())
 
 
-def _step(label: str, clock: Clock, distinct: Ints, step: int | None, resample: str | None) -> int:
-    gaps = np.diff(distinct)
+def find_step(label: str, clock: Clock, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
+    """The step given, or the longest whose grid holds all times; refused where times lie beside it."""
     if step is not None and step < 1:
         raise InputError(f"{label}: times do not lie on a grid of {step}; the step is at least 1")
-    if resample is not None:
-        if step is None:
-            raise InputError(f"{label}: resampling needs the step, such as step='5min'")
+    if resampled and step is not None:
         return step
+    gaps = np.diff(distinct)
     if clock.per_second > 1 and (distinct % clock.per_second != distinct[0] % clock.per_second).any():
         raise InputError(
-            f"{label}: times have fractions of a second; ticks are whole seconds. Give a step and resample='last'"
+            f"{label}: times have fractions of a second; ticks are whole seconds. Round them, or read them with a step "
+            "and resample='last'"
         )
     if step is None and not gaps.size:
         raise InputError(f"{label}: a single time does not show how far apart ticks are; give the step")
     every = step if step is not None else int(np.gcd.reduce(gaps)) // clock.per_second
     if (gaps % (every * clock.per_second)).any():
         raise InputError(
-            f"{label}: times do not lie on a grid of {every}; give the right step, or resample= and a step"
+            f"{label}: times do not lie on a grid of {every}; give the right step, or resample (read_readings)"
         )
     return every
 
 
-def _check_size(label: str, given: int, span: int, sequences: int) -> None:
-    if span - given > MAX_GAP:
-        raise InputError(f"{label}: gaps of {span - given:,} ticks; at most {MAX_GAP:,}. Split the file, or resample")
-    if span * sequences > MAX_CELLS:
+def consecutive(
+    label: str, clock: Clock, distinct: Ints, every: int, *, resampled: bool = False
+) -> tuple[Ints, npt.NDArray[Any]]:
+    """The ticks from the first time to the last, and their times; a tick is the time divided by the step."""
+    unit = every * clock.per_second
+    first, last = int(distinct[0] // unit), int(distinct[-1] // unit)
+    missing = last - first + 1 - distinct.size
+    if missing > MAX_GAP:
+        raise InputError(f"{label}: gaps of {missing:,} ticks; at most {MAX_GAP:,}. Split the file, or resample")
+    ticks = np.arange(first, last + 1, dtype=np.int64)
+    # Without resampling all times share what is left over by the step; with it, ticks begin at multiples of the step.
+    times = ticks * every + (0 if resampled else int(distinct[0] % unit) // clock.per_second)
+    return ticks, times.astype("datetime64[s]") if clock.stamps else times
+
+
+def _check_size(label: str, ticks: int, sequences: int) -> None:
+    if ticks * sequences > MAX_CELLS:
         raise TooLargeError(
-            f"{label}: {span:,} ticks of {sequences:,} sequences are more than {MAX_CELLS:,} cells; read fewer "
+            f"{label}: {ticks:,} ticks of {sequences:,} sequences are more than {MAX_CELLS:,} cells; read fewer "
             "sequences, a longer step, or use a table engine",
-            needed=span * sequences,
+            needed=ticks * sequences,
             limit=MAX_CELLS,
         )
 

@@ -17,12 +17,10 @@ from csdp.errors import InputError, TooLargeError
 from csdp.tables.draws import RowNoise
 from csdp.tables.layout import Found, cell_values, look
 from csdp.tables.relational import RelationalEngine
-from csdp.tables.sql import Domain, Layout
+from csdp.tables.sql import Cells, Domain, Layout, cells_of
 
 if TYPE_CHECKING:
     import duckdb
-
-Cells = Literal["small", "numbers", "text"]
 
 _WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")}
 _SMALL = {"TINYINT", "SMALLINT", "UTINYINT", "USMALLINT", "BOOLEAN"}
@@ -189,13 +187,7 @@ class _DuckDB:
 
 
 def _cells(label: str, kind: str) -> Cells:
-    if kind in _SMALL:
-        return "small"
-    if kind in _WHOLE or kind in {"FLOAT", "DOUBLE"} or kind.startswith("DECIMAL"):
-        return "numbers"
-    if kind == "VARCHAR":
-        return "text"
-    raise InputError(f"{label}: the readings hold {kind}, not numbers")
+    return cells_of(label, kind, small=_SMALL, numbers={*_WHOLE, "FLOAT", "DOUBLE"}, text="VARCHAR")
 
 
 def _from_csv(path: Path, found: Found) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -62,9 +61,7 @@ class RelationalEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ---- what was found ----------------------------------------------------------------------------------------------
@@ -132,11 +129,7 @@ class RelationalEngine:
             join: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
             return np.asarray(join(folds, axis=1), dtype=np.float64)[:, None] * plan.unit
         part = query.parts(plan.model.value_table[:1])[0]
-        together = counts.sum(axis=1)
-        if query.fold == "sum":
-            return np.asarray(together @ part)
-        order = np.argsort(part[:, 0]) if query.fold == "min" else np.argsort(-part[:, 0])
-        return np.asarray(part[order[np.argmax(together[:, order] > 0, axis=1)]])
+        return fran.answers_of_counts(part, query.fold, counts.sum(axis=1))
 
     def _cells(self, plan: Plan, ticks: Sequence[int]) -> tuple[Ints, Ints | None]:
         """Counts (ticks, G, m) and folds (ticks, G) of the aged snapshots: those of age a are a ticks back."""

@@ -18,12 +18,13 @@ from csdp.tables.draws import RowNoise
 from csdp.tables.java import java_home
 from csdp.tables.layout import Found, cell_values, look
 from csdp.tables.relational import RelationalEngine
-from csdp.tables.sql import Domain, Layout
+from csdp.tables.sql import Domain, Layout, cells_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
+_SMALL = {"tinyint", "smallint", "boolean"}
 
 
 class SparkEngine(RelationalEngine):
@@ -184,15 +185,7 @@ class SparkBackend:
             frame = _long(frame, found, names)
             frame.createOrReplaceTempView("readings")
             kinds = dict(frame.dtypes)
-        cells: Literal["small", "numbers", "text"]
-        if kinds["value"] in {"tinyint", "smallint", "boolean"}:
-            cells = "small"
-        elif kinds["value"] in {*_WHOLE, "float", "double"} or kinds["value"].startswith("decimal"):
-            cells = "numbers"
-        elif kinds["value"] == "string":
-            cells = "text"
-        else:
-            raise InputError(f"{found.label}: the readings hold {kinds['value']}, not numbers")
+        cells = cells_of(found.label, kinds["value"], small=_SMALL, numbers={*_WHOLE, "float", "double"}, text="string")
         return Layout(found.label, "SELECT * FROM readings", kinds["sequence"] in _WHOLE, cells)
 
 

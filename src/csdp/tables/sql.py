@@ -6,13 +6,15 @@ each sequence, brings its place, its age and a secret random weight (see `survey
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from csdp.errors import InputError
+from csdp.panel.tables import EMPTY
 from csdp.plan import Plan
 from csdp.queries import FoldQuery, Linear
 
@@ -20,8 +22,9 @@ Floats = npt.NDArray[np.float64]
 
 #: What a row can be beside a state.
 MISSING, UNDECLARED, INFINITE, NO_NUMBER = -1, -2, -3, -4
-#: Cells that count as empty in a column of text.
-_EMPTY = ("", "na", "nan", "null", "none", "n/a")
+
+
+Cells = Literal["small", "numbers", "text"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,18 @@ class Layout:
     label: str
     relation: str
     whole_names: bool
-    cells: Literal["small", "numbers", "text"]
+    cells: Cells
+
+
+def cells_of(label: str, kind: str, *, small: Container[str], numbers: Container[str], text: str) -> Cells:
+    """What cells of some kind hold, given what the dialect calls its kinds; decimals are numbers in every dialect."""
+    if kind in small:
+        return "small"
+    if kind in numbers or kind.lower().startswith("decimal"):
+        return "numbers"
+    if kind == text:
+        return "text"
+    raise InputError(f"{label}: the readings hold {kind}, not numbers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +135,7 @@ def _stepwise(middle: list[str], choice: list[str]) -> str:
 
 
 def _not_empty() -> str:
-    words = ", ".join(f"'{word}'" for word in _EMPTY)
+    words = ", ".join(f"'{word}'" for word in EMPTY)
     return f"lower(trim(value)) NOT IN ({words})"
 
 

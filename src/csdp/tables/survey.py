@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from csdp.errors import InputError, TooLargeError
 from csdp.panel import to_states
+from csdp.panel.grid import consecutive, find_step
 from csdp.panel.times import Clock, read_times
 from csdp.plan import Plan
 from csdp.queries import FoldQuery
@@ -26,8 +27,6 @@ from csdp.tables.sql import Domain, Layout
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Ticks that gaps may add to what was read.
-MAX_GAP = 1_000_000
 #: Rows that a survey may have: (time, age, state).
 MAX_CELLS = 20_000_000
 
@@ -116,7 +115,9 @@ def survey(backend: Backend, domain: Domain, plan: Plan | None, *, step: int | N
     _check_rows(backend, domain, found, states)
     encoded = found.column("time").combine_chunks().dictionary_encode()
     clock = _clock(layout.label, found.column("time"), encoded.dictionary)
-    ticks, times, every = _on_grid(layout.label, clock, step)
+    distinct = np.unique(clock.numbers)
+    every = find_step(layout.label, clock, distinct, step)
+    ticks, times = consecutive(layout.label, clock, distinct, every)
     at = clock.numbers // (every * clock.per_second)
     row = (at - ticks[0])[encoded.indices.to_numpy()]
     age = np.searchsorted(ages, found.column("age").to_numpy()) if len(ages) > 1 else np.zeros(len(row), dtype=np.intp)
@@ -202,28 +203,6 @@ def _clock(label: str, column: Any, distinct: Any) -> Clock:
     if column.null_count:
         raise InputError(f"{label}: column 'time' must hold whole numbers or ISO timestamps throughout")
     return read_times(label, "time", pa.chunked_array([distinct]), None)
-
-
-def _on_grid(label: str, clock: Clock, step: int | None) -> tuple[Ints, npt.NDArray[Any], int]:
-    """Consecutive ticks, their times, and the step; a tick is the time divided by the step."""
-    numbers = np.unique(clock.numbers)
-    gaps = np.diff(numbers)
-    if clock.per_second > 1 and (numbers % clock.per_second != numbers[0] % clock.per_second).any():
-        raise InputError(f"{label}: times have fractions of a second; ticks are whole seconds. Round the times first")
-    if step is None and not gaps.size:
-        raise InputError(f"{label}: a single time does not show how far apart ticks are; give the step")
-    every = step if step is not None else int(np.gcd.reduce(gaps)) // clock.per_second
-    if every < 1 or (gaps % (every * clock.per_second)).any():
-        raise InputError(f"{label}: times do not lie on a grid of {every}; resample first or give the right step")
-    unit = every * clock.per_second
-    first, last = int(numbers[0] // unit), int(numbers[-1] // unit)
-    if last - first + 1 - numbers.size > MAX_GAP:
-        raise InputError(
-            f"{label}: gaps of {last - first + 1 - numbers.size:,} ticks; at most {MAX_GAP:,}. Split the file"
-        )
-    ticks = np.arange(first, last + 1, dtype=np.int64)
-    times = ticks * every + int(numbers[0] % unit) // clock.per_second
-    return ticks, times.astype("datetime64[s]") if clock.stamps else times, every
 
 
 def folded(found: Any, plan: Plan | None, place: tuple[Any, Any], shape: tuple[int, int]) -> Ints | None:

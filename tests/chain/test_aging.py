@@ -1,0 +1,160 @@
+"""The law of the aged snapshot given the present, against the oracle; and what is refused before it is made."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import csdp
+from csdp import aging
+from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts, known_subsets, likeness, marginal
+from csdp.errors import InputError, TooLargeError
+from laws.reference import Reference
+from laws.strategies import System, law_settings, systems
+
+FLIP = [[0.7, 0.3], [0.3, 0.7]]
+
+
+def aged(system: System, **more: Any) -> AgedLaw:
+    """Every reading is a class of its own, so that the whole law is there to be compared."""
+    return AgedLaw(system.model, index_parts(system.s, system.m), ages=system.ages, **more)
+
+
+def joint(system: System) -> np.ndarray:
+    """Pr(x, z) by the oracle; the readings in the order of their numbers."""
+    rows, law = Reference(system).aged
+    return np.where(law[:, None] > 0, np.nan_to_num(rows) * law[:, None], 0.0)
+
+
+@law_settings(50)
+@given(systems(ages=(0, 5)))
+def test_both_forms_are_the_law_of_the_oracle(system: System) -> None:
+    want, found = joint(system), aged(system)
+    assert found.classes[:, 0].tolist() == list(range(system.m**system.s))
+    mass = found.mass
+    assert mass.measure == pytest.approx(want, rel=1e-10, abs=1e-14)
+    assert mass.law == pytest.approx(want.sum(axis=1), rel=1e-10, abs=1e-14)
+    assert 0 < mass.relative < 1e-10
+    told = found.deviation
+    shown = np.ldexp(told.measure, told.exponent)
+    assert shown + told.law[:, None] * told.base == pytest.approx(want, rel=1e-9, abs=1e-13)
+    seen = told.law > 0
+    apart = (want - want.sum(axis=1, keepdims=True) * want.sum(axis=0))[seen] / told.law[seen, None]
+    bound = np.ldexp(told.error, told.exponent)
+    assert (np.abs(shown[seen] / told.law[seen, None] - apart) <= bound + 1e-11).all()
+
+
+def test_a_component_that_is_read_later_than_the_initial_law_holds() -> None:
+    chain = csdp.CoupledChain([[1.0]], [[0.9, 0.1], [0.4, 0.6]], initial=[0.2, 0.8])
+    kernel, start = chain.kernel(), np.array([0.2, 0.8])
+    lead = start @ np.linalg.matrix_power(kernel, 3)
+    want = (np.diag(lead) @ np.linalg.matrix_power(kernel, 2)).T  # (present, reading)
+    found = AgedLaw(chain, index_parts(1, 2), ages=[2], oldest=5)
+    assert found.mass.measure == pytest.approx(want, rel=1e-12)
+    told = found.deviation
+    assert np.ldexp(told.measure, told.exponent) == pytest.approx(want - np.outer(told.law, told.base), abs=1e-15)
+    # Without an initial law there is nothing that could hold earlier.
+    still = csdp.CoupledChain([[1.0]], [[0.9, 0.1], [0.4, 0.6]])
+    early, late = (AgedLaw(still, index_parts(1, 2), ages=[2], oldest=oldest).mass for oldest in (None, 5))
+    assert early.measure.tolist() == late.measure.tolist()
+
+
+@pytest.mark.parametrize("age", [1, 300, 500, 800])
+def test_tiny_deviations_keep_their_digits(age: int) -> None:
+    """One symmetric sequence: Pr(z, x) - Pr(z) Pr(x) = +-0.4^age / 4, far below what differences of floats show."""
+    told = AgedLaw(csdp.CoupledChain([[1.0]], FLIP), index_parts(1, 2), ages=[age]).deviation
+    exponent = math.log2(told.measure[0, 0]) + told.exponent
+    assert exponent == pytest.approx(age * math.log2(0.4) - 2, rel=1e-12)
+    assert told.measure == pytest.approx(told.measure[0, 0] * np.array([[1, -1], [-1, 1]]), rel=1e-9)
+    assert (told.error > 0).all()
+
+
+def test_what_is_below_every_float_is_as_good_as_nothing() -> None:
+    start = csdp.CoupledChain([[1.0]], FLIP, initial=[0.9, 0.1])
+    for chain in (csdp.CoupledChain([[1.0]], FLIP), start):
+        told = AgedLaw(chain, index_parts(1, 2), ages=[5000]).deviation
+        assert told.exponent < -1000
+        assert np.ldexp(told.measure, told.exponent).tolist() == [[0, 0], [0, 0]]
+        assert told.law == pytest.approx([0.5, 0.5])
+    certain = csdp.CoupledChain([[1.0]], [[0.5, 0.5], [0.5, 0.5]])  # forgets in one step, exactly
+    assert AgedLaw(certain, index_parts(1, 2), ages=[3]).deviation.measure.tolist() == [[0, 0], [0, 0]]
+
+
+def test_progress_is_told_age_by_age() -> None:
+    told: list[tuple[str, int, int]] = []
+    chain = csdp.CoupledChain(np.eye(3), FLIP)
+    law = AgedLaw(
+        chain, index_parts(3, 2), ages=[0, 4, 1], progress=lambda what, done, total: told.append((what, done, total))
+    )
+    assert law.mass.measure.sum() == pytest.approx(1)
+    assert told == [("aging", 1, 3), ("aging", 2, 3), ("aging", 3, 3)]
+
+
+def test_too_many_values_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aging, "MEMORY_LIMIT", 1000)
+    with pytest.raises(TooLargeError, match=r"16 joint states times 16 query values .* bound='lineage'") as refused:
+        AgedLaw(csdp.CoupledChain(np.eye(4), FLIP), index_parts(4, 2), ages=[1] * 4)
+    assert refused.value.needed == 8 * 16 * 16 * 3
+    with pytest.raises(TooLargeError, match="joint law"):
+        AgedLaw(csdp.CoupledChain(np.eye(40), FLIP), index_parts(4, 2), ages=[1] * 40)
+
+
+def test_whom_an_adversary_knows() -> None:
+    assert known_subsets("informed", 3) == [(0, 1, 2)]
+    assert known_subsets("uninformed", 3) == [(0,), (1,), (2,)]
+    assert sorted(known_subsets("any", 2)) == [(0,), (0, 1), (1,)]
+    assert len(known_subsets("any", 5)) == 31
+    with pytest.raises(TooLargeError, match=r"2\*\*17 sets .* bound='lineage'"):
+        known_subsets("any", 17)
+    with pytest.raises(InputError, match="'psychic' given; 'informed', 'uninformed' or 'any'"):
+        known_subsets("psychic", 2)  # type: ignore[arg-type]
+
+
+def test_sums_over_those_who_are_not_known() -> None:
+    measure = np.arange(16.0).reshape(8, 2)
+    assert marginal(measure, [0, 1, 2], 3, 2).tolist() == measure.tolist()
+    assert marginal(measure, [1], 3, 2).tolist() == [
+        [measure[[0, 1, 4, 5], c].sum() for c in (0, 1)],
+        [measure[[2, 3, 6, 7], c].sum() for c in (0, 1)],
+    ]
+
+
+def test_sequences_that_a_release_treats_alike_share_a_label() -> None:
+    parts = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 2.0], [0.0, 1.0]])[:, :, None]
+    labels = likeness(parts, [1, 1, 1, 2])
+    assert labels[0] == labels[1]
+    assert len(set(labels.tolist())) == 3
+
+
+@pytest.mark.parametrize(("ages", "want"), [(2, (2, 2)), ([0, 3], (0, 3)), (np.array([1.0, 2.0]), (1, 2))])
+def test_ages_for_all_or_one_each(ages: Any, want: tuple[int, ...]) -> None:
+    assert check_ages(ages, 2) == want
+
+
+@pytest.mark.parametrize(
+    ("ages", "message"),
+    [
+        ([[1], [1, 2]], "whole numbers of steps expected"),
+        ("old", "whole numbers of steps expected"),
+        (None, "whole numbers of steps expected"),
+        (1.5, "a whole number of steps, 0 or more"),
+        (-1, "a whole number of steps, 0 or more"),
+        (math.nan, "a whole number of steps, 0 or more"),
+        ([1, 2, 3], "3 given for 2 sequences; give one for all, or one each"),
+        ([[1, 2]], "2 given for 2 sequences"),
+        (10**7, "10000000 given; at most 1,000,000 steps"),
+    ],
+)
+def test_ages_that_are_none(ages: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_ages(ages, 2)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan, "much", None])
+def test_noise_levels_that_are_none(epsilon: Any) -> None:
+    with pytest.raises(InputError, match=r"epsilon_c: .* given; .*positive"):
+        check_epsilon(epsilon)

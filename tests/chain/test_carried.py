@@ -1,0 +1,100 @@
+"""What a chain carries besides its law: the record of a fit, its cost, and the family that certificates rest on."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+import csdp
+from csdp.chain import FitRecord, certified_model
+from csdp.chain.files import read_model
+from csdp.errors import InputError
+
+COST = {"epsilon": 0.5, "level": "event"}
+RECORD = FitRecord("em", 99, log_likelihood=-66.5, path=(-70.0, -66.5), iterations=1, warnings=("few transitions",))
+
+
+def flipping(p: float) -> csdp.CoupledChain:
+    return csdp.CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]], names=["a"], values=[0, 3])
+
+
+def fitted() -> csdp.CoupledChain:
+    point = flipping(0.3).carrying(fitted=RECORD, fit_cost=COST)
+    return point.carrying(fitted=RECORD, fit_cost=COST, family=csdp.Family([point, flipping(0.2)]))
+
+
+def test_a_plain_chain_carries_nothing_and_keeps_its_digest() -> None:
+    plain = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    assert (plain.fitted, plain.family, plain.fit_cost) == (None, None, None)
+    assert plain.digest.startswith("a8e6b353")
+    assert not {"fitted", "family", "fit_cost"} & set(plain.to_dict())
+    assert plain.without_family() is plain
+
+
+def test_all_of_it_travels_through_json() -> None:
+    chain = fitted()
+    back = read_model(chain.to_json())
+    assert back == chain
+    assert back.to_json() == chain.to_json()
+    assert (back.fitted, back.fit_cost, back.family) == (RECORD, COST, chain.family)
+    shared = json.loads(chain.to_json())["family"][0]
+    assert not {"values", "names"} & set(shared)  # written once, for all members
+
+
+def test_the_digest_covers_cost_and_family_but_not_the_record() -> None:
+    plain = flipping(0.3)
+    paid = plain.carrying(fit_cost=COST)
+    digests = [plain.digest, paid.digest, plain.carrying(fit_cost={"epsilon": 9.0}).digest, fitted().digest]
+    assert len(set(digests)) == 4
+    assert plain.carrying(fitted=RECORD).digest == plain.digest
+    assert fitted().without_family() == paid
+    assert fitted().without_family().fitted == RECORD
+
+
+def test_certificates_rest_on_every_chain_that_is_possible() -> None:
+    chain = fitted()
+    assert certified_model(chain) is chain.family
+    assert certified_model(chain.without_family()) == chain.without_family()
+    nested = certified_model(csdp.Family([chain, flipping(0.4)]))
+    assert isinstance(nested, csdp.Family)
+    assert [member.digest for member in nested] == [
+        chain.without_family().digest,
+        flipping(0.2).digest,
+        flipping(0.4).digest,
+    ]
+
+
+def test_a_chain_that_is_not_in_its_family_is_refused() -> None:
+    with pytest.raises(InputError, match="must be its first member"):
+        flipping(0.3).carrying(family=csdp.Family([flipping(0.2), flipping(0.3)]))
+    with pytest.raises(InputError, match="with the cost of its fit"):
+        flipping(0.3).carrying(fit_cost=COST, family=csdp.Family([flipping(0.3)]))
+
+
+@pytest.mark.parametrize(
+    ("garbled", "message"),
+    [
+        ({"fitted": {"method": "em"}}, "no method or observations"),
+        ({"fitted": {"method": "em", "observations": 1, "colour": "red"}}, "unknown 'colour'"),
+        ({"fitted": {"method": "em", "observations": 1, "path": ["NaN"]}}, "not finite"),
+        ({"fitted": 3}, "must be JSON objects"),
+        ({"fit_cost": 1.0}, "must be JSON objects"),
+        ({"family": [{"schema": "csdp/coupled-chain/1"}]}, "lacks or garbles 'edges'"),
+        ({"family": 7}, "lacks or garbles"),
+    ],
+)
+def test_garbled_json_is_refused(garbled: dict[str, Any], message: str) -> None:
+    content = {"coupling": [[1]], "transitions": [[0.7, 0.3], [0.3, 0.7]], **garbled}
+    with pytest.raises(InputError, match=message):
+        read_model(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("path", "monotone"),
+    [((), True), ((-5.0,), True), ((-5.0, -4.0, -4.0), True), ((-5.0, -4.0, -4.1), False), ((-4.0, -math.inf), False)],
+)
+def test_a_record_says_whether_its_objective_ever_fell(path: tuple[float, ...], monotone: bool) -> None:
+    assert FitRecord("em", 1, path=path).monotone is monotone

@@ -1,0 +1,266 @@
+"""Reserving and committing: charged before anything is drawn, published once; over SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from csdp.errors import InputError, LedgerConflictError, LedgerCorruptError
+from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
+from ledger.rules import PLAN, ask, at_most, register, reserve_one
+
+OpenLedger = Callable[[], Ledger]
+
+
+def test_reserve_and_commit_and_ask_again(open_ledger: OpenLedger) -> None:
+    ledger = open_ledger()
+    register(ledger)
+    held = reserve_one(ledger, 1)
+    assert held.charge == {"epsilon": 0.5}
+    done = ledger.commit(held, {"value": 20.25, "ages": [2, 2]})
+    for again in (ledger, open_ledger()):
+        head = again.summary("ward-7").head_hash
+        (answer,) = ask(again, [1], limit=0)
+        assert answer == done
+        assert isinstance(answer, Published)
+        assert answer.output == {"value": 20.25, "ages": [2, 2]}
+        assert again.summary("ward-7").head_hash == head
+
+
+def test_the_state_resumes_where_it_stopped(open_ledger: OpenLedger) -> None:
+    register(open_ledger())
+    ask(open_ledger(), [3, 4])
+    (answer,) = ask(open_ledger(), [9])
+    assert isinstance(answer, Reserved)
+    assert answer.state == {"count": 3, "last": 4}
+
+
+def test_a_batch_and_single_calls_see_the_same_states(ledger: Ledger) -> None:
+    seen: dict[str, list[Any]] = {"one": [], "many": []}
+
+    def admit(state: Any, last_tick: int | None, request: Request) -> Admission:
+        seen[request.detail].append((state, last_tick))
+        # A tuple: it must come back as a list in a batch as well as from the database.
+        return Admission({"b": (request.tick, math.inf)}, {})
+
+    for name in seen:
+        register(ledger, name)
+    ledger.reserve(
+        "many", [Request(t, "mean", name) for t, name in ((1, "many"), (2, "many"))], admit, plan_digest=PLAN
+    )
+    for tick in (1, 2):
+        ledger.reserve("one", [Request(tick, "mean", "one")], admit, plan_digest=PLAN)
+    assert seen["one"] == seen["many"] == [(None, None), ({"b": [1, math.inf]}, 1)]
+
+
+def test_a_reservation_that_was_never_committed_stays_charged_and_unpublished(
+    open_ledger: OpenLedger,
+) -> None:
+    register(open_ledger())
+    reserve_one(open_ledger(), 1)
+    ledger = open_ledger()
+    for _ in range(2):
+        (answer,) = ask(ledger, [1])
+        assert isinstance(answer, Refused)
+        assert answer.why == "lost"
+        assert "charged" in answer.reason
+    summary = ledger.summary("ward-7")
+    assert (summary.reserved, summary.committed, summary.lost, summary.refused) == (1, 0, 1, 0)
+    assert summary.state == {"count": 1, "last": None}
+
+
+def test_an_older_tick_is_out_of_order_and_leaves_no_trace(ledger: Ledger) -> None:
+    register(ledger)
+    reserve_one(ledger, 5)
+    head = ledger.summary("ward-7").head_hash
+    (answer,) = ask(ledger, [4])
+    assert isinstance(answer, Refused)
+    assert (answer.why, answer.error) == ("order", None)
+    assert "out of order" in answer.reason
+    assert ledger.summary("ward-7").head_hash == head
+
+
+def test_several_queries_at_one_tick(ledger: Ledger) -> None:
+    register(ledger)
+    first, second = reserve_one(ledger, 5, "mean"), reserve_one(ledger, 5, "max")
+    assert second.state == {"count": 2, "last": 5}
+    ledger.commit_many([(second, {"value": 2}), (first, {"value": 1})])
+    assert [done.query for done in ledger.published("ward-7")] == ["max", "mean"]
+    assert ledger.verify("ward-7") == []
+
+
+def test_one_request_twice_in_a_batch_is_charged_once(ledger: Ledger) -> None:
+    register(ledger)
+    first, second = ask(ledger, [1, 1])
+    assert isinstance(first, Reserved)
+    assert isinstance(second, Refused)
+    assert ledger.summary("ward-7").reserved == 1
+
+
+def test_a_refusal_is_recorded_once_with_its_figures(open_ledger: OpenLedger) -> None:
+    ledger = open_ledger()
+    register(ledger)
+    answers = ask(ledger, [1, 2, 3], limit=1)
+    assert [type(answer) for answer in answers] == [Reserved, Refused, Refused]
+    ask(open_ledger(), [3], limit=1)
+    refusals = list(ledger.entries("ward-7", kind="refuse"))
+    assert [entry.tick for entry in refusals] == [2, 3]
+    assert refusals[0].data() == {
+        "reason": "the budget is spent",
+        "limit": "budget",
+        "spent": 1.0,
+        "requested": math.inf,
+        "remaining": 0.0,
+        "fits": {"age": 3},
+        "affordable_from": 99,
+    }
+    assert ledger.summary("ward-7").refused == 2
+    # Once a later tick is charged the refused one is told as before, with its error, not as out of order.
+    reserve_one(ledger, 4)
+    (answer,) = ask(ledger, [2])
+    assert isinstance(answer, Refused)
+    assert answer.why == "limit"
+    assert answer.error is not None
+    assert answer.error.__dict__ == (answers[1].error.__dict__ if isinstance(answers[1], Refused) else None)
+    assert ledger.verify() == []
+
+
+def test_stop_ends_the_batch_at_the_first_refusal(ledger: Ledger) -> None:
+    register(ledger)
+    answers = ask(ledger, [1, 2, 3], limit=1, stop=True)
+    assert [type(answer) for answer in answers] == [Reserved, Refused]
+    assert ledger.summary("ward-7").refused == 1
+
+
+def test_any_other_error_of_the_rule_undoes_the_whole_batch(ledger: Ledger) -> None:
+    register(ledger)
+
+    def admit(state: Any, last_tick: int | None, request: Request) -> Admission:
+        if request.tick == 3:
+            raise ZeroDivisionError
+        return at_most(9)(state, last_tick, request)
+
+    with pytest.raises(ZeroDivisionError):
+        ledger.reserve("ward-7", [Request(tick, "mean") for tick in (1, 2, 3)], admit, plan_digest=PLAN)
+    assert ledger.summary("ward-7").reserved == 0
+    with pytest.raises(InputError, match="plain JSON"):
+        ledger.reserve("ward-7", [Request(1, "m")], lambda *_: Admission({"x": object()}, {}), plan_digest=PLAN)
+    assert ledger.summary("ward-7").reserved == 0
+
+
+def test_reserve_checks_dataset_and_plan(ledger: Ledger) -> None:
+    with pytest.raises(LedgerConflictError, match="no dataset 'ward-7'; recorded: none"):
+        ask(ledger, [1])
+    register(ledger)
+    with pytest.raises(LedgerConflictError, match="under plan pppppppppppp, not zzz"):
+        ask(ledger, [1], plan="zzz")
+    assert ledger.reserve("ward-7", [], at_most(1), plan_digest=PLAN) == []
+
+
+def test_datasets_do_not_mix(ledger: Ledger) -> None:
+    register(ledger)
+    register(ledger, "ward-8")
+    reserve_one(ledger, 5)
+    (answer,) = ledger.reserve("ward-8", [Request(1, "mean")], at_most(1), plan_digest=PLAN)
+    assert isinstance(answer, Reserved)
+    assert [dataset.name for dataset in ledger.datasets()] == ["ward-7", "ward-8"]
+
+
+def test_a_long_replay_returns_every_recorded_output(ledger: Ledger) -> None:
+    register(ledger)
+    held = [answer for answer in ask(ledger, range(1200), limit=2000) if isinstance(answer, Reserved)]
+    ledger.commit_many([(one, {"value": one.tick}) for one in held])
+    again = ask(ledger, range(1200), limit=0)
+    assert [one.output["value"] for one in again if isinstance(one, Published)] == list(range(1200))
+    assert [one.tick for one in ledger.published("ward-7")] == list(range(1200))
+    assert ledger.verify() == []
+
+
+# ---- committing
+
+
+def test_a_commit_is_idempotent_for_the_same_output_only(ledger: Ledger) -> None:
+    register(ledger)
+    held = reserve_one(ledger, 1)
+    done = ledger.commit(held, {"value": math.nan, "b": 1})
+    assert repr(ledger.commit(held, {"b": 1, "value": math.nan})) == repr(done)
+    with pytest.raises(LedgerConflictError, match="already published another output"):
+        ledger.commit(held, {"value": 2.0})
+    assert len(list(ledger.published("ward-7"))) == 1
+
+
+def test_a_commit_needs_its_reservation(ledger: Ledger) -> None:
+    register(ledger)
+    held = reserve_one(ledger, 1)
+    for forged in (replace(held, hash="0" * 64), replace(held, tick=2), replace(held, query="max")):
+        with pytest.raises(LedgerConflictError, match="no such reservation"):
+            ledger.commit(forged, {"value": 1.0})
+    with pytest.raises(LedgerConflictError, match="no dataset"):
+        ledger.commit(replace(held, dataset="nowhere"), {})
+    with pytest.raises(InputError, match="plain JSON"):
+        ledger.commit(held, {"value": object()})
+    assert ledger.summary("ward-7").committed == 0
+
+
+def test_commit_many_is_all_or_nothing(ledger: Ledger) -> None:
+    register(ledger)
+    register(ledger, "ward-8")
+    one, two = ask(ledger, [1, 2])
+    assert isinstance(one, Reserved)
+    assert isinstance(two, Reserved)
+    with pytest.raises(LedgerConflictError):
+        ledger.commit_many([(one, {"value": 1}), (replace(two, hash="0"), {"value": 2})])
+    with pytest.raises(InputError, match="one dataset"):
+        ledger.commit_many([(one, {}), (replace(two, dataset="ward-8"), {})])
+    assert ledger.summary("ward-7").committed == 0
+    assert ledger.commit_many([]) == []
+
+
+def test_a_large_output_goes_to_a_write_once_file(open_ledger: OpenLedger, tmp_path: Path) -> None:
+    ledger = open_ledger()
+    register(ledger)
+    small, large = reserve_one(ledger, 1), reserve_one(ledger, 2)
+    ledger.commit(small, {"values": [0.5] * 10_000})
+    output = {"values": [0.1 * k for k in range(10_001)]}
+    done = ledger.commit(large, output)
+    assert done.output == output
+    assert ledger.commit(large, output) == done
+    (file,) = (tmp_path / "outputs").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert ask(open_ledger(), [2]) == [done]
+    with pytest.raises(LedgerConflictError):
+        ledger.commit(large, {"values": [1.0] * 10_001})
+    assert ledger.verify() == []
+    # Found by verify and by whoever asks for it: altered, then missing.
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"0.1,", b"0.2,", 1))
+    assert "not what was published" in str(ledger.verify()[0])
+    with pytest.raises(LedgerCorruptError, match="not what was published"):
+        ask(ledger, [2, 3])
+    assert ledger.summary("ward-7").reserved == 2  # tick 3 was not charged in vain
+    file.unlink()
+    assert "cannot be read" in str(ledger.verify()[0])
+    file.write_bytes(content)
+    assert ledger.verify() == []
+
+
+def test_a_file_left_by_a_crash_before_the_commit_is_no_harm(ledger: Ledger, tmp_path: Path) -> None:
+    register(ledger)
+    held, other = reserve_one(ledger, 1), reserve_one(ledger, 2)
+    output = {"values": list(range(10_001))}
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    (folder / f"{held.hash}.json").write_text(json.dumps(output, separators=(",", ":")))
+    (folder / f"{other.hash}.json").write_text("half of i")
+    assert ledger.verify() == []
+    assert ledger.commit(held, output).output == output
+    with pytest.raises(LedgerConflictError, match="something else"):
+        ledger.commit(other, output)
+    assert ledger.summary("ward-7").committed == 1

@@ -1,0 +1,133 @@
+"""Under what a dataset is published: registered once, changed only explicitly; over SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError
+from csdp.ledger import Admission, Ledger, Refused, Request, Reserved
+from ledger.rules import PLAN, TERMS, ask, keep, register, reserve_one
+
+OpenLedger = Callable[[], Ledger]
+
+
+def test_register_records_a_dataset_and_finds_it_again(open_ledger: OpenLedger) -> None:
+    first = register(open_ledger(), fit_cost={"epsilon": 1.0})
+    assert first.terms.limits == TERMS["limits"]
+    assert first.terms.plan_json == TERMS["plan_json"]
+    assert first.terms.guarantee == TERMS["guarantee"]
+    assert first.terms.fit_cost == {"epsilon": 1.0}
+    assert (first.terms.number, first.terms.from_tick, first.terms.rule) == (1, None, None)
+    assert first.created.endswith("Z")
+    assert register(open_ledger(), fit_cost={"epsilon": 1.0}) == first
+    assert open_ledger().datasets() == [first]
+    assert open_ledger().dataset("ward-7") == first
+
+
+def test_register_takes_equal_numbers_and_sequences_as_equal(ledger: Ledger) -> None:
+    first = register(ledger, limits={"budget": 1, "ages": (1, 2)})
+    assert register(ledger, limits={"budget": 1.0, "ages": [1, 2]}) == first
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [
+        ({"chain_digest": "d" * 64}, "chain"),
+        ({"plan_digest": "q" * 64}, "plan"),
+        ({"limits": {"budget": 9.0}}, "limits"),
+        ({"fit_cost": {"epsilon": 1.0}}, "fit cost"),
+    ],
+)
+def test_register_refuses_other_terms_and_says_how_to_change_them(
+    ledger: Ledger, other: dict[str, Any], word: str
+) -> None:
+    before = register(ledger)
+    with pytest.raises(LedgerConflictError, match=rf"{word} .*change_plan"):
+        register(ledger, **other)
+    assert ledger.dataset("ward-7") == before
+
+
+def test_register_does_not_compare_the_wording_of_the_guarantee(ledger: Ledger) -> None:
+    register(ledger)
+    assert register(ledger, guarantee={"worded": "anew"}).terms.guarantee == TERMS["guarantee"]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "line\nbreak", "nul\0", 7])
+def test_names_are_checked(ledger: Ledger, name: Any) -> None:
+    with pytest.raises(InputError, match="printable"):
+        register(ledger, name)
+    with pytest.raises(InputError, match="printable"):
+        Request(1, name)
+
+
+@pytest.mark.parametrize("tick", [1.0, True, "1", None, 2**63])
+def test_ticks_are_checked(tick: Any) -> None:
+    with pytest.raises(InputError, match="tick"):
+        Request(tick, "mean")
+
+
+def test_terms_are_checked(ledger: Ledger) -> None:
+    for other in ({"plan_json": "{"}, {"plan_digest": ""}, {"limits": {"a": object()}}):
+        with pytest.raises(InputError):
+            register(ledger, **other)
+    assert ledger.datasets() == []
+
+
+def test_a_change_is_recorded_and_carries_the_state_over(open_ledger: OpenLedger) -> None:
+    ledger = open_ledger()
+    register(ledger)
+    held = reserve_one(ledger, 5)
+    other = {**TERMS, "plan_digest": "q" * 64, "chain_digest": "d" * 64, "limits": {"budget": 2.0}}
+    seen = []
+
+    def admit(state: Any, last_tick: int | None, change: Any) -> Admission:
+        seen.append((state, last_tick, change.from_tick, change.rule, change.old.number, change.new.number))
+        return keep(state, last_tick, change)
+
+    changed = ledger.change_plan("ward-7", **other, from_tick=8, rule="count kept", admit=admit)
+    assert seen == [({"count": 1, "last": None}, 5, 8, "count kept", 1, 2)]
+    assert (changed.terms.number, changed.terms.from_tick, changed.terms.rule) == (2, 8, "count kept")
+    assert [terms.plan_digest for terms in ledger.history("ward-7")] == [PLAN, "q" * 64]
+    # The old plan can no longer reserve, but what it reserved may still be committed.
+    with pytest.raises(LedgerConflictError, match="change_plan"):
+        ask(ledger, [9])
+    assert ledger.commit(held, {"value": 1.0}).plan_digest == PLAN
+    early, first, second = ask(open_ledger(), [7, 8, 9], plan="q" * 64)
+    assert isinstance(early, Refused)
+    assert early.why == "order"
+    assert isinstance(first, Reserved)
+    assert first.state == {"count": 2, "last": 7}
+    assert isinstance(second, Reserved)
+    assert ledger.register("ward-7", **other).terms == changed.terms
+    with pytest.raises(LedgerConflictError):
+        register(ledger)
+    assert ledger.verify() == []
+    assert ledger.summary("ward-7").changes == 1
+
+
+def test_the_same_change_twice_is_one_change(ledger: Ledger) -> None:
+    register(ledger)
+    other = {**TERMS, "plan_digest": "q" * 64}
+    for _ in range(2):
+        ledger.change_plan("ward-7", **other, from_tick=8, rule="count kept", admit=keep)
+    assert len(ledger.history("ward-7")) == 2
+
+
+def test_a_change_cannot_reach_back_and_can_be_refused(ledger: Ledger) -> None:
+    register(ledger)
+    reserve_one(ledger, 5)
+    other = {**TERMS, "plan_digest": "q" * 64}
+    with pytest.raises(LedgerConflictError, match="charged up to tick 5"):
+        ledger.change_plan("ward-7", **other, from_tick=5, rule="none", admit=keep)
+
+    def refuse(*_: Any) -> Admission:
+        raise BudgetExceeded("no", limit_name="budget", spent=1.0, requested=2.0, remaining=0.0)
+
+    with pytest.raises(BudgetExceeded):
+        ledger.change_plan("ward-7", **other, from_tick=6, rule="none", admit=refuse)
+    with pytest.raises(InputError, match="rule in words"):
+        ledger.change_plan("ward-7", **other, from_tick=6, rule=" ", admit=keep)
+    assert ledger.dataset("ward-7").terms.number == 1
