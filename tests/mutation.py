@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 ROOMS = ("leakage", "accountant", "publisher", "noise")
-TESTS = ("leakage", "laws", "accountant", "publisher", "noise", "fran", "test_plan.py")
+TESTS = ("leakage", "laws", "accountant", "publisher", "noise", "fran", "planning", "test_plan.py")
 RECORD = Path(".mutants")
 OPPOSITES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor"}
 

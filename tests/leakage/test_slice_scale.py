@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import re
 import time
 import tracemalloc
 
@@ -10,7 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import csdp
-from csdp.errors import InputError
+from csdp.errors import InputError, TooLargeError
 from csdp.leakage import Setting, lineage, slice_bound
 from csdp.leakage.influence import Influence
 
@@ -175,6 +176,33 @@ def test_processes_change_nothing():
     assert csdp.leakage_summary(chain, csdp.Mean(), workers=2, **options) == csdp.leakage_summary(
         chain, csdp.Mean(), **options
     )
+
+
+class Here:
+    """Workers of one's own: anything that says how many it is and maps in order."""
+
+    workers = 3
+
+    def map(self, work, items):
+        return map(work, items)
+
+
+def test_any_workers_will_do_and_refuse_as_one_does():
+    """Groups of 2 and of 11 sequences: the larger one is beyond the bounds over pairs, and says so alike everywhere."""
+    rows = np.zeros((15, 15))
+    rows[:2, :2] = rows[2:4, 2:4] = [[0.6, 0.4], [0.3, 0.7]]
+    for i in range(11):
+        rows[4 + i, [4 + i, 4 + (i + 1) % 11]] = 0.5
+    chain = csdp.CoupledChain(rows, [[0.8, 0.2], [0.4, 0.6]])
+    told = []
+    options = {"ages": 2, "epsilon_c": 1.0}
+    found = csdp.leakage(chain, csdp.Mean(), workers=Here(), progress=lambda *what: told.append(what), **options)
+    assert found == csdp.leakage(chain, csdp.Mean(), **options)
+    assert told[-1][1:] == (2, 2)
+    with pytest.raises(TooLargeError) as alone:
+        csdp.leakage(chain, csdp.Mean(), bound="profile", **options)
+    with pytest.raises(TooLargeError, match=re.escape(str(alone.value))):
+        csdp.leakage(chain, csdp.Mean(), bound="profile", workers=Here(), **options)
 
 
 def test_bad_workers():
