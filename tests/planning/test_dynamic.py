@@ -89,6 +89,36 @@ def test_a_plan_for_ever_spends_more_at_first_and_is_never_refused(tmp_path: Pat
     assert max(release.epsilon_s for release in batch) <= 0.25
 
 
+def test_for_ever_at_ages_of_their_own_there_is_one_level() -> None:
+    found = dynamic_plan(PAIR, csdp.Mean(), ages=(1, 2), budget=0.25)
+    assert found.levels == (found.constant_level,)
+    assert found.gain == 0.0
+    assert Accountant(found.plan).ceiling() <= 0.25
+
+
+def test_where_old_releases_fade_slowly_every_tick_of_the_warm_up_is_listed() -> None:
+    slow = csdp.CoupledChain([[1.0]], [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
+    found = dynamic_plan(slow, csdp.Mean(), ages=1, budget=1.0)
+    assert len(found.levels) == 9
+    assert all(level > found.constant_level for level in found.levels[:-1])
+    assert max(found.leakage) <= 1.0
+
+
+def test_the_figures_beside_the_ticks() -> None:
+    found = dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25, horizon=2)
+    told = found.summary()
+    assert told["gain"] == found.gain == 1 - found.mse / found.constant_mse
+    assert told["ticks"] == 2
+    assert not {"plan", "levels", "leakage"} & set(told)
+    assert json.loads(json.dumps(told))["budget"] == 0.25
+
+
+def test_a_schedule_that_passes_the_budget_is_an_error_not_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("csdp.planning.dynamic._Levels.shaped", lambda self, weights, error: [5.0, 5.0])
+    with pytest.raises(AssertionError, match="a schedule passes the budget"):
+        dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25, horizon=2)
+
+
 def test_the_gate_draws_the_noise_of_each_tick_and_charges_it(tmp_path: Path) -> None:
     chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
     schedule = Schedule((4.0, 0.25) * 400, start=1)

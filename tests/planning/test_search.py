@@ -104,7 +104,7 @@ def test_vector_ages_beat_the_best_common_age_where_sequences_differ():
 
 def _best_at(chain, ages, budget):
     from csdp.planning.curves import Curves
-    from csdp.planning.search import largest_level
+    from csdp.planning.levels import largest_level
 
     curves = Curves(chain, Sum(), ages, estimate="linear", releases=1, bound="auto", adversary="informed")
     level = largest_level(lambda e: curves.leakage(e).epsilon, budget, 10.0)
@@ -138,6 +138,82 @@ def test_family_takes_the_worst_member():
     found = find_plan(family, Mean(), budget=0.3, estimate="linear", min_age=1, max_age=4)
     for member in family:
         assert leakage(member, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= 0.3
+
+
+def test_a_found_plan_shows_what_it_achieves():
+    found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2)
+    assert repr(found) == "Found(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)"
+    mixed = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2, ages="vector")
+    assert repr(mixed).startswith("Found(ages ")
+
+
+def test_progress_counts_ages():
+    told = []
+    find_plan(paper(), Mean(), max_mse=0.5, max_age=2, progress=lambda *step: told.append(step))
+    assert told == [("planning", 0, 3), ("planning", 1, 3), ("planning", 2, 3)]
+
+
+def test_a_plan_whose_leakage_grows_with_age_says_that_a_publisher_refuses_it(tmp_path):
+    from csdp import Panel, Publisher
+    from csdp.errors import BudgetExceeded
+
+    rare = paper(coupling=0.5, p=0.001, q=0.1)
+    found = find_plan(rare, Mean(), budget=3.0, min_age=1, max_age=1)
+    assert "aging raises this leakage before it falls" in found.note
+    with (
+        Publisher(found, dataset="d", ledger=tmp_path / "l.db", budget=3.0) as publisher,
+        pytest.raises(BudgetExceeded),
+    ):
+        publisher.publish(Panel.from_states(rare.simulate(3, seed=0)))
+
+
+class TestGiant:
+    """One component that is too large for anything but lineage and slice: its ages are bounded in one pass."""
+
+    def ring(self, n=40):
+        coupling = {(j, j): 0.8 for j in range(n)} | {(j, (j + 1) % n): 0.2 for j in range(n)}
+        return CoupledChain(coupling, [[0.7, 0.3], [0.3, 0.7]])
+
+    @pytest.mark.parametrize("releases", [1, "continual"])
+    def test_the_youngest_age_that_fits(self, releases):
+        from csdp import Accountant
+
+        ring = self.ring()
+        found = find_plan(ring, Mean(), budget=0.5, min_age=1, max_age=8, releases=releases)
+        assert found.leakage.epsilon == leakage(ring, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= 0.5
+        assert Accountant(found).ceiling() <= 0.5
+        younger = leakage(ring, Mean(), ages=found.ages[0] - 1, epsilon_c=found.epsilon_c)
+        assert younger.epsilon > 0.5
+        assert found.evaluations == 1
+
+    def test_fresh_data_is_bounded_by_its_noise_alone(self):
+        found = find_plan(self.ring(), Mean(), budget=0.5, max_age=0)
+        assert (found.ages[0], found.leakage.bound) == (0, "group")
+        assert found.epsilon_c == pytest.approx(0.5 / 40)
+
+    def test_an_error_that_none_reaches(self):
+        with pytest.raises(InfeasibleError, match=r"publishing nothing has error 0\.0066"):
+            find_plan(self.ring(), Mean(), max_mse=0.001, min_age=1, max_age=3)
+
+    def test_a_bound_that_was_asked_for_is_kept(self):
+        found = find_plan(self.ring(), Mean(), budget=0.5, min_age=1, max_age=8, bound="slice")
+        assert found.leakage.bound == "slice"
+
+
+class TestChecks:
+    """What a search returns is checked as it is: a search that went wrong gives an error, not a plan."""
+
+    def test_a_level_above_the_budget(self, monkeypatch):
+        from csdp.planning.curves import Curves
+
+        monkeypatch.setattr(Curves, "largest_level", lambda self, budget, limit: limit)
+        with pytest.raises(AssertionError, match="the certified leakage passes the budget"):
+            find_plan(paper(), Mean(), budget=0.1, min_age=1, max_age=1)
+
+    def test_a_level_that_misses_the_error(self, monkeypatch):
+        monkeypatch.setattr("csdp.planning.search.least_level", lambda error, target, limit: 0.1)
+        with pytest.raises(AssertionError, match="the error passes the target"):
+            find_plan(paper(), Mean(), max_mse=0.5, min_age=1, max_age=1)
 
 
 def test_event_limit_bounds_the_noise_level():

@@ -194,3 +194,22 @@ def test_what_has_no_couplings_or_another_law_is_refused() -> None:
         PerGroup(csdp.Mean(), ((0,), (1,)))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="query per group"):
         _ = Accountant(Plan(halves(0, 0.1), csdp.Mean(), 1, 1.0), state="segmented").units
+
+
+def test_what_crosses_and_who_is_where_is_told() -> None:
+    found = segment(halves(0, 0.1), max_states=4)
+    assert found.groups == HALVES
+    targets, sources = found.chain.edge_targets, found.chain.edge_sources
+    assert found.crossing == found.chain.edge_weights[(targets < 2) != (sources < 2)].max()
+    records = found.records()
+    assert [record["group"] for record in records] == [1, 2]
+    assert [record["sequences"] for record in records] == [list(found.chain.names[:2]), list(found.chain.names[2:])]
+    assert tuple(record["charge"] for record in records) == found.charges
+
+
+def test_groups_that_hardly_forget_are_bounded_by_the_cap_for_ever() -> None:
+    still = csdp.CoupledChain(np.eye(2), [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]])
+    found = segment(still, cut=0.5).leakage(ages=1, epsilon_c=0.001, releases="continual")
+    freshness = csdp.leakage(still, csdp.Sum(), ages=1, epsilon_c=1.0, bound="freshness").epsilon
+    assert [each.epsilon for each in found] == pytest.approx([freshness] * len(found), rel=1e-9)
+    assert {each.bound for each in found} == {"freshness"}

@@ -136,12 +136,13 @@ class TestPage:
         joint = JointChain(PAPER.kernel(), states=2, sequences=2)
         assert "needs a CoupledChain" in page.leakage_block(leakage_table(joint, Mean(), ages=1, epsilon_c=1.0))
 
-    @pytest.mark.parametrize("value", [0.1234561, 0.1234569, 1e-300, 5e-324, 123456.7, 1e9 + 1, 3.0000011])
+    @pytest.mark.parametrize("value", [0.1234561, 0.1234569, 1e-300, 123456.7, 1e9 + 1, 3.0000011])
     def test_shown_numbers_are_rounded_up(self, value):
         assert value <= float(shown(value)) <= value * 1.00002
 
-    def test_infinite(self):
+    def test_what_no_digits_can_say_is_said_in_words(self):
         assert shown(math.inf) == "infinite"
+        assert shown(5e-324) == "below 1e-300"
 
 
 class TestFigures:

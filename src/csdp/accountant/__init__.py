@@ -31,6 +31,10 @@ __all__ = ["Accountant", "State"]
 
 #: Ticks after which a history that has not settled is answered by the cap.
 _LONGEST = 2000
+#: Movement of a state, relative to its largest entry, below which it may be at rest.
+_STILL = 1e-6
+#: Ticks without coming closer to rest after which it is the solver's noise that moves a state.
+_STALLED = 16
 #: Joint states up to which the exact leakage of a first release is followed while it ages.
 EXACT_LATER = 1024
 
@@ -59,6 +63,7 @@ class Accountant:
         self.plan = plan
         self._kind = state
         self._consecutive: list[State] = []
+        self._moves: list[float] = []
         self._settled = False
         self._known: dict[int, Leakage] = {}
         self._peaks: dict[int, float] = {}
@@ -256,22 +261,51 @@ class Accountant:
             n = len(self._consecutive)
             self._consecutive.append(replace(fresh, consecutive=n))
             moved = movement(last.slices, fresh.slices)
-            if n > 1 + max(unit.ages[-1] for unit in self.units) and moved < 1e-6:
-                self._settle(moved)
+            self._moves.append(moved)
+            if n <= 1 + max(unit.ages[-1] for unit in self.units):
+                continue
+            if moved < _STILL:
+                self._settle(self._consecutive[-1], moved)
+            if not self._settled and self._stalled():
+                self._settle_above_noise()
         at = min(releases, len(self._consecutive) - 1)
         found = self._consecutive[at]
         return replace(found, tick=releases, consecutive=releases)
 
-    def _settle(self, moved: float) -> None:
+    def _settle(self, base: State, moved: float) -> None:
         """Once the state hardly moves: raise it to one that a further release does not raise at all."""
         last = self._consecutive[-1]
         for factor in (4, 32, 256, 2048):
             excess = max(moved, 1e-11) * factor
-            above = replace(last, slices=tuple(raised(s, excess) for s in last.slices), consecutive=None)
+            above = replace(base, slices=tuple(raised(s, excess) for s in base.slices), consecutive=None)
             following = self._add(above, last.tick + 1, stale=False)
             if all((f <= a).all() for f, a in zip(following.slices, above.slices, strict=True)):
                 self._consecutive.append(replace(above, tick=last.tick + 1, consecutive=len(self._consecutive)))
                 self._settled = True
+                return
+
+    def _stalled(self) -> bool:
+        """Whether it no longer comes to rest: an exact rule would move the state less at every tick, a solver's noise
+        does not shrink.
+        """
+        return len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
+
+    def _settle_above_noise(self) -> None:
+        """As `_settle`, from the least of the last states (noise only adds), then down as far as the rule leads.
+
+        Whatever lies above the state of every history still does so after one more release of each.
+        """
+        recent = self._consecutive[-_STALLED:]
+        noise = max(_STILL, float(np.median(self._moves[-_STALLED:])))  # one that repeats itself shows in no movement
+        least = tuple(np.minimum.reduce(slices) for slices in zip(*(state.slices for state in recent), strict=True))
+        self._moves.clear()
+        self._settle(replace(recent[-1], slices=least), noise)
+        for _ in range(_STALLED if self._settled else 0):
+            above = replace(self._consecutive[-1], consecutive=None)
+            following = self._add(above, above.tick + 1, stale=False)
+            lower = tuple(map(np.minimum, above.slices, following.slices))
+            self._consecutive[-1] = replace(self._consecutive[-1], slices=lower)
+            if movement(above.slices, lower) < noise:
                 return
 
     def limit(self) -> Leakage:

@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary
 from csdp.chain import Model
 from csdp.leakage.bounds import AgedPairs, log_mix
 
@@ -89,9 +88,8 @@ class Backward:
         """The profile of the forward kernel over all pairs of snapshots."""
         return ProfileTable(self.forward, relative=self.relative(1))
 
-    def present_rows(self, steps: int, adversary: Adversary) -> list[Rows]:
-        """Laws of the snapshot `steps` ago given two presents that the adversary must not tell apart."""
-        pairs = AgedPairs(self.model, ages=[steps] * self.model.sequences, adversary=adversary)
+    def present_rows(self, pairs: AgedPairs) -> list[Rows]:
+        """Laws of an earlier snapshot given two presents that the adversary must not tell apart, where it can occur."""
         seen = self.seen
         return [Rows(p.first[:, seen], p.second[:, seen], p.gap[:, seen], p.error[seen], p.exponent) for p in pairs]
 

@@ -2,7 +2,8 @@
 
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.frontier import Frontier, Point, frontier
-from csdp.planning.search import EVENT_LIMIT, Found, find_plan
+from csdp.planning.levels import EVENT_LIMIT
+from csdp.planning.search import Found, find_plan
 from csdp.planning.segmentation import Segmentation, segment
 
 __all__ = [

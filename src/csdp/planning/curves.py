@@ -13,6 +13,7 @@ from csdp.chain import Family, Model, certified_model
 from csdp.errors import UnsoundError
 from csdp.leakage import UNSOUND, Leakage, Setting, round_up
 from csdp.plan import Plan
+from csdp.planning.levels import CLOSE, SMALLEST_LEVEL, largest_level
 from csdp.queries import Query
 from csdp.utility import Error, Moments, moments
 from csdp.utility.error import Estimate, error_of
@@ -45,6 +46,8 @@ class Curves:
         self._bound = bound
         self._adversary: Adversary = adversary
         self._cap = cap
+        self._known: dict[float, Leakage] = {}
+        self._firsts: dict[tuple[float, str], list[Leakage]] = {}
         self.evaluations = 0
 
     # ---- error: falls with epsilon_c -------------------------------------------------------------------------------
@@ -89,20 +92,71 @@ class Curves:
 
     def leakage(self, epsilon_c: float) -> Leakage:
         """The certified leakage of the present at a noise level: the largest over the models."""
-        self.evaluations += 1
-        if self._releases != 1:
-            # What a budget has to allow is the largest leakage at any moment, also after the last release.
-            accountant = Accountant(self.plan(epsilon_c))
-            count = None if self._releases == "continual" else self._releases
-            last = accountant.limit() if count is None else accountant.after(count)
-            return replace(last, epsilon=accountant.ceiling(count))
-        answers = []
-        for i, setting in enumerate(self._settings):
-            moved = setting.at(epsilon_c)
-            answers.append(moved.answer(self._bound))
-            self._settings[i] = moved  # with the aged law that was just made
-        return max(answers, key=lambda answer: answer.epsilon)
+        if epsilon_c not in self._known:
+            self.evaluations += 1
+            self._known[epsilon_c] = (
+                _largest(self._one_release(epsilon_c, self._bound)) if self._releases == 1 else self._many(epsilon_c)
+            )
+        return self._known[epsilon_c]
+
+    def _one_release(self, epsilon_c: float, bound: str) -> list[Leakage]:
+        """The leakage of one release, by model."""
+        if (epsilon_c, bound) not in self._firsts:
+            answers = []
+            for i, setting in enumerate(self._settings):
+                moved = setting.at(epsilon_c)
+                answers.append(moved.answer(bound))
+                self._settings[i] = moved  # with the aged law that was just made
+            self._firsts[epsilon_c, bound] = answers
+        return self._firsts[epsilon_c, bound]
+
+    def _many(self, epsilon_c: float) -> Leakage:
+        """What a budget has to allow is the largest leakage at any moment, also after the last release."""
+        accountant = Accountant(self.plan(epsilon_c))
+        count = None if self._releases == "continual" else self._releases
+        last = accountant.limit() if count is None else accountant.after(count)
+        return replace(last, epsilon=accountant.ceiling(count))
+
+    # ---- levels ----------------------------------------------------------------------------------------------------
+
+    def highest_level(self, budget: float, limit: float) -> float | None:
+        """A noise level that surely none above keeps a budget; None where nothing quick tells one.
+
+        The leakage of the first of many releases is quickly computed, and all of them tell no less.
+        """
+        if self._releases == 1 or self._cap is not None:
+            return None
+        return largest_level(lambda e: _largest(self._one_release(e, "auto")).epsilon, budget, limit, tolerance=CLOSE)
+
+    def largest_level(self, budget: float, limit: float) -> float | None:
+        """The largest noise level that keeps a budget: to the last digits for one release, closely for many."""
+        if self._releases == 1 or self._cap is not None:
+            return largest_level(self.leaks, budget, limit)
+        start = self.highest_level(budget, limit)
+        if start is not None and len(self._members) > 1:
+            alone = self._worst_member(start)
+            start = alone.largest_level(budget, limit)
+            self.evaluations += alone.evaluations
+        return largest_level(self.leaks, budget, limit, start=start or SMALLEST_LEVEL, tolerance=CLOSE)
+
+    def _worst_member(self, epsilon_c: float) -> Curves:
+        """The model whose first release tells most: what fits it mostly fits the family, for a fraction of the work."""
+        told = [answer.epsilon for answer in self._one_release(epsilon_c, "auto")]
+        worst = self._members[told.index(max(told))]
+        return Curves(
+            worst,
+            self.query,
+            self.ages,
+            estimate=self._estimate,
+            releases=self._releases,
+            bound=self._bound,
+            adversary=self._adversary,
+        )
 
     def plan(self, epsilon_c: float) -> Plan:
         """The plan at a noise level."""
         return Plan(self.chain, self.query, self.ages, epsilon_c, adversary=self._adversary, bound=self._bound)
+
+
+def _largest(answers: list[Leakage]) -> Leakage:
+    return max(answers, key=lambda answer: answer.epsilon)

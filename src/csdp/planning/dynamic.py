@@ -22,7 +22,7 @@ from csdp.chain import Family, Model
 from csdp.errors import InfeasibleError, InputError
 from csdp.plan import Plan, Schedule
 from csdp.planning.curves import Curves
-from csdp.planning.search import EVENT_LIMIT, SMALLEST_LEVEL, largest_level
+from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL
 from csdp.queries import Query
 from csdp.utility.error import Estimate
 
@@ -117,11 +117,7 @@ def dynamic_plan(
     plan = Plan(chain, query, several, event_limit, adversary=adversary)
     no_data = curves.error(event_limit).no_data
     search = _Levels(plan, budget)
-    constant = (
-        search.constant([w > 0 for w in importance])
-        if horizon
-        else largest_level(lambda e: curves.leakage(e).epsilon, budget, event_limit)
-    )
+    constant = search.constant([w > 0 for w in importance]) if horizon else curves.largest_level(budget, event_limit)
     if constant is None:
         raise InfeasibleError(
             f"budget {budget:g} cannot be met at ages {several[:8]}: even epsilon_c {SMALLEST_LEVEL:g} at every tick "

@@ -11,7 +11,7 @@ import numpy as np
 from csdp.aging import Adversary
 from csdp.chain import Family, Model
 from csdp.planning.curves import Curves, Releases
-from csdp.planning.search import EVENT_LIMIT
+from csdp.planning.levels import EVENT_LIMIT
 from csdp.queries import Query
 from csdp.utility.error import Estimate
 

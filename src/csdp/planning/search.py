@@ -7,7 +7,7 @@ sharpest bound. Whatever a root finder returns is moved to the safe side and che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,26 +15,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary
+from csdp.aging import Adversary, Progress
 from csdp.chain import CoupledChain, Family, Model, certified_model
 from csdp.errors import InfeasibleError, InputError
 from csdp.leakage import Leakage, age_curve, leakage, shown
 from csdp.plan import Plan
 from csdp.planning.curves import Curves, Releases
+from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL, least_level
 from csdp.queries import Query
 from csdp.utility import Error
 from csdp.utility.error import Estimate
 
 Floats = npt.NDArray[np.float64]
 
-#: Plain epsilon-DP that one record may be exposed to where nothing else is said: old records must not be published
-#: almost without noise only because freshness alone certifies the present.
-EVENT_LIMIT = 10.0
 #: Sequences in a component above which a search asks first whether anything but lineage and slice is affordable.
 GIANT = 16
-#: Least noise level that is tried.
-SMALLEST_LEVEL = 1e-6
-_TOLERANCE = 1e-12
 
 
 class Found(Plan):
@@ -134,7 +129,10 @@ class Question:
 
     def _least_error(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
         assert self.budget is not None
-        level = largest_level(curves.leaks, self.budget, self.event_limit)
+        highest = curves.highest_level(self.budget, self.event_limit)
+        if highest is not None and curves.error(highest).safe >= best:
+            return None
+        level = curves.largest_level(self.budget, self.event_limit)
         if level is None:
             return None
         error = curves.error(level).safe
@@ -143,53 +141,6 @@ class Question:
     def promise(self, curves: Curves) -> float:
         """The least error that these ages could reach: no budget could allow more than the event limit."""
         return curves.error(self.event_limit).safe
-
-
-def least_level(error: Callable[[float], float], target: float, limit: float) -> float | None:
-    """The smallest epsilon_c with error <= target; None where even the largest allowed one misses it."""
-    if error(limit) > target:
-        return None
-    if error(SMALLEST_LEVEL) <= target:
-        return SMALLEST_LEVEL
-    from scipy.optimize import brentq
-
-    # The noise variance, 1 / epsilon_c^2, is what the error is nearly linear in.
-    root = brentq(lambda v: error(v**-0.5) - target, limit**-2, SMALLEST_LEVEL**-2, rtol=1e-14)
-    level, back = float(root**-0.5), 1e-13
-    while error(level) > target:  # to the safe side
-        level, back = min(limit, level * (1 + back)), back * 4
-    return level
-
-
-def largest_level(leakage: Callable[[float], float], budget: float, limit: float) -> float | None:
-    """The largest epsilon_c with leakage <= budget; None where even the smallest one passes it."""
-    at_limit = leakage(limit)
-    if at_limit <= budget:
-        return limit
-    low, low_value = SMALLEST_LEVEL, leakage(SMALLEST_LEVEL)
-    if low_value > budget:
-        return None
-    high, high_value = limit, at_limit
-    # Leakage is nearly proportional to epsilon_c while it is small: regula falsi with a safeguard, kept on both sides.
-    side = 0
-    for _ in range(100):
-        if high <= low * (1 + _TOLERANCE):
-            break
-        middle = low + (budget - low_value) * (high - low) / (high_value - low_value)
-        if not low < middle < high:
-            middle = (low + high) / 2
-        value = leakage(middle)
-        if value <= budget:
-            low, low_value = middle, value
-            high_value = (high_value + budget) / 2 if side == 1 else high_value
-            side = 1
-        else:
-            high, high_value = middle, value
-            low_value = (low_value + budget) / 2 if side == -1 else low_value
-            side = -1
-        if abs(value - budget) <= 1e-11 * budget and value <= budget:
-            break
-    return low
 
 
 def find_plan(
@@ -206,12 +157,14 @@ def find_plan(
     bound: str = "auto",
     adversary: Adversary = "informed",
     event_limit: float = EVENT_LIMIT,
+    progress: Progress | None = None,
 ) -> Found:
     """The plan with the least leakage for an error target (`max_mse`), or with the least error for a `budget`.
 
     Exactly one target. `ages="vector"` gives every sequence its own age where that is better. `releases`: 1, a number,
-    or "continual". `event_limit` bounds epsilon_c, by default at 10, so that old records keep some protection. The
-    returned numbers are checked again: leakage <= budget and error <= target hold for them as they are.
+    or "continual": the level for more than one stays within a thousandth of the budget. `event_limit` bounds epsilon_c,
+    by default at 10, so that old records keep some protection. The returned numbers are checked again: leakage <=
+    budget and error <= target hold for them as they are.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -233,7 +186,7 @@ def find_plan(
     )
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
-    common, curves = _best_common(question)
+    common, curves = _best_common(question, progress)
     found = _refined(question, common, curves) if ages == "vector" and common is not None else common
     if found is None:
         raise _infeasible(question, curves)
@@ -247,7 +200,7 @@ class _Candidate:
     curves: Curves
 
 
-def _best_common(question: Question) -> tuple[_Candidate | None, list[Curves]]:
+def _best_common(question: Question, progress: Progress | None) -> tuple[_Candidate | None, list[Curves]]:
     """The best common age; ages that cannot beat the best so far are passed over."""
     tried = [question.curves([age] * question.sequences) for age in range(question.min_age, question.max_age + 1)]
     best: _Candidate | None = None
@@ -256,9 +209,11 @@ def _best_common(question: Question) -> tuple[_Candidate | None, list[Curves]]:
     if question.budget is not None:
         promises = {id(curves): question.promise(curves) for curves in tried}
         order = sorted(tried, key=lambda curves: promises[id(curves)])
-    for curves in order:
+    for done, curves in enumerate(order):
         if best is not None and promises and promises[id(curves)] >= best.objective:
             break
+        if progress is not None:
+            progress("planning", done, len(order))
         solved = question.solve(curves, best.objective if best is not None else float("inf"))
         if solved is not None:
             best = _Candidate(solved[0], solved[1], curves)
@@ -268,11 +223,10 @@ def _best_common(question: Question) -> tuple[_Candidate | None, list[Curves]]:
 def _refined(question: Question, start: _Candidate, tried: list[Curves]) -> _Candidate:
     """From the best common age: change the age of one sequence, or of two, as long as that helps."""
     best, seen = start, {start.curves.ages}
-    moves = [(delta,) for delta in (-3, -2, -1, 1, 2, 3)]
     improved = True
     while improved:
         improved = False
-        for ages in _neighbours(best.curves.ages, moves, question):
+        for ages in _neighbours(best.curves.ages, question):
             if ages in seen:
                 continue
             seen.add(ages)
@@ -287,20 +241,13 @@ def _refined(question: Question, start: _Candidate, tried: list[Curves]) -> _Can
     return best
 
 
-def _neighbours(ages: tuple[int, ...], moves: list[tuple[int]], question: Question) -> list[tuple[int, ...]]:
-    allowed = range(question.min_age, question.max_age + 1)
-    found = []
-    for i in range(len(ages)):
-        for (delta,) in moves:
-            if ages[i] + delta in allowed:
-                found.append((*ages[:i], ages[i] + delta, *ages[i + 1 :]))
-    for i in range(len(ages)):
-        for j in range(len(ages)):
-            if i != j and ages[i] + 1 in allowed and ages[j] - 1 in allowed:
-                moved = list(ages)
-                moved[i], moved[j] = moved[i] + 1, moved[j] - 1
-                found.append(tuple(moved))
-    return found
+def _neighbours(ages: tuple[int, ...], question: Question) -> list[tuple[int, ...]]:
+    """One sequence up to three steps older or younger, then one a step older for another a step younger."""
+    several = range(len(ages))
+    moves = [{i: delta} for i in several for delta in (-3, -2, -1, 1, 2, 3)]
+    moves += [{i: 1, j: -1} for i in several for j in several if i != j]
+    moved = [tuple(age + move.get(i, 0) for i, age in enumerate(ages)) for move in moves]
+    return [found for found in moved if question.min_age <= min(found) and max(found) <= question.max_age]
 
 
 def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Found:

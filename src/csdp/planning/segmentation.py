@@ -137,11 +137,11 @@ def _joined(chain: CoupledChain, *, least: float, largest: int) -> Groups:
 def group_leakages(plan: Plan, releases: Releases) -> tuple[Leakage, ...]:
     """The leakage of every group's sequences after some releases of a plan with a query per group."""
     accountant = Accountant(plan, state="segmented")
-    state = accountant.long_run() if releases == "continual" else None
-    whole = accountant.limit() if releases == "continual" else accountant.after(releases)
-    if state is None:
-        if releases == "continual":
-            return tuple(replace(whole) for _ in accountant.units)
-        state = accountant.history(releases)
+    if releases == "continual":
+        whole, state = accountant.limit(), accountant.long_run()
+        if state is None:  # no state comes to rest: the cap, which holds for every group
+            return (whole,) * len(accountant.units)
+    else:
+        whole, state = accountant.after(releases), accountant.history(releases)
     found = accountant.per_unit(state)
     return tuple(replace(whole, epsilon=value, bound=bound) for value, bound in found)

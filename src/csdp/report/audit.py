@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from csdp.audit import Audit
 from csdp.errors import InputError
-from csdp.report.figures import BLUE, GREEN, GRID, INK, ORANGE, PURPLE, QUIET, RED, SKY, _figure, _label_ends
+from csdp.report.figures import BLUE, GREEN, GRID, INK, ORANGE, PURPLE, QUIET, RED, SKY, blank_figure, label_ends
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ def audit_figure(audits: Mapping[str, Audit], *, exact: float | None = None) -> 
     """
     if not audits:
         raise InputError("figure: no audit to draw")
-    figure = _figure(8.4, 4.8)
+    figure = blank_figure(8.4, 4.8)
     axes = figure.add_subplot()
     ends = []
     colours = itertools.cycle((BLUE, GREEN, PURPLE, SKY, QUIET))
@@ -48,7 +48,7 @@ def audit_figure(audits: Mapping[str, Audit], *, exact: float | None = None) -> 
     axes.set_xlabel("Samples that report, of each of the two presents")
     axes.set_ylabel("Leakage of the present, epsilon:\nproven lower bound")
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
-    _label_ends(axes, ends, gap=0.11)
+    label_ends(axes, ends, gap=0.11)
     return figure
 
 
@@ -61,7 +61,7 @@ def attack_figure(found: Attack, *, sequence: int = 0, bound: Sequence[float] | 
     ticks, sequences, _ = found.posterior.shape
     if not 0 <= sequence < sequences:
         raise InputError(f"figure: sequence {sequence} given; 0 to {sequences - 1}")
-    figure = _figure(8.4, 6.0)
+    figure = blank_figure(8.4, 6.0)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     values, at = found.values[sequence], range(ticks)
     ends = []
@@ -79,7 +79,7 @@ def attack_figure(found: Attack, *, sequence: int = 0, bound: Sequence[float] | 
         ends.append((ticks - 1, float(line[-1]), words, colour, strong))
     above.set_ylabel(f"Belief about {found.names[sequence]}:\nexpected value")
     above.grid(True, axis="y", color=GRID, linewidth=0.7)
-    _label_ends(above, ends, gap=0.14)
+    label_ends(above, ends, gap=0.14)
     below.plot(at, found.swing, color=BLUE, linewidth=1.6, zorder=3)
     marks = [(ticks - 1, float(found.swing[-1]), "this attacker", BLUE, True)]
     if bound is not None:
@@ -92,5 +92,5 @@ def attack_figure(found: Attack, *, sequence: int = 0, bound: Sequence[float] | 
     below.set_xlabel("Tick")
     below.set_ylabel("Largest change\nof log odds")
     below.grid(True, axis="y", color=GRID, linewidth=0.7)
-    _label_ends(below, marks, gap=0.2)
+    label_ends(below, marks, gap=0.2)
     return figure

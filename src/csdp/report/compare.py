@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from csdp.errors import InputError
-from csdp.report.figures import BLUE, GRID, INK, ORANGE, QUIET, RED, SKY, _figure
+from csdp.report.figures import BLUE, GRID, INK, ORANGE, QUIET, RED, SKY, blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ def comparison_figure(found: Comparison) -> Figure:
     rows = [row for row in found.rows if row.mse is not None and row.name != "no-data"]
     if not rows:
         raise InputError("figure: no method could be run, so there is nothing to draw")
-    figure = _figure(12.5, 1.6 + 0.34 * len(rows))
+    figure = blank_figure(12.5, 1.6 + 0.34 * len(rows))
     left, right = figure.subplots(1, 2, sharey=True)
     places = range(len(rows), 0, -1)
     for place, row in zip(places, rows, strict=True):

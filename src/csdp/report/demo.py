@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from csdp.aging import Progress
-from csdp.chain import CoupledChain, JointChain, Model
+from csdp.chain import CoupledChain, Family, JointChain, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.errors import CsdpWarning, LedgerConflictError
@@ -21,14 +21,13 @@ from csdp.leakage import leakage
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.planning import Frontier, frontier
+from csdp.planning import Found, Frontier, find_plan, frontier
 from csdp.publisher import Batch, Publisher
 from csdp.report import history, sweeps
 from csdp.report.cases import Prepared, prepare
 from csdp.report.certificate import Certificate, certify
-from csdp.report.estimates import PublicEstimate, public_answers, public_estimate
+from csdp.report.estimates import PublicEstimate, public_estimate
 from csdp.report.files import write_json
-from csdp.report.levels import continual_level
 from csdp.report.series import Series, write_series
 from csdp.utility import mse
 
@@ -69,15 +68,18 @@ class Study:
     quality: FitQuality
     joint_leakage: float
     coupled_leakage: float
-    plan: Plan
-    point_plan: Plan
-    ceiling: float
-    point_ceiling: float
+    plan: Found
+    point_plan: Found
     estimate: PublicEstimate
     published: Published
     by_age: list[sweeps.AgeRecord]
     frontier: Frontier
     model_mse: float
+
+    @property
+    def ceiling(self) -> float:
+        """What the releases tell of the present at most, for ever, under every chain of the family."""
+        return self.plan.leakage.epsilon
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,9 @@ def study(prepared: Prepared, out: Path, progress: Progress | None = None) -> St
         assert isinstance(chain, CoupledChain)
         quality = fit_quality(chain.without_family(), past, public=True, progress=tell)
     point, family = chain.without_family(), certified_model(chain)
-    age, point_plan, point_ceiling = _best_age(prepared, point, tell)
-    plan, ceiling = continual_level(
-        family, case.query, age=age, budget=case.budget, start=point_plan.epsilon_c * 0.72, progress=tell
-    )
+    point_plan = _best_age(prepared, point, tell)
+    age = point_plan.ages[0]
+    plan = _for_ever(prepared, family, age, tell)
     estimate = public_estimate(plan, past)
     published = _publish(prepared, plan, estimate, out, tell)
     joint, coupled = _joint_leakage(prepared, point, plan)
@@ -138,8 +139,6 @@ def study(prepared: Prepared, out: Path, progress: Progress | None = None) -> St
         coupled,
         plan,
         point_plan,
-        ceiling,
-        point_ceiling,
         estimate,
         published,
         sweeps.leakage_by_age(point, case.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=tell),
@@ -152,15 +151,18 @@ def _quiet(what: str, done: int, total: int) -> None:
     """For those who do not wait."""
 
 
-def _best_age(prepared: Prepared, point: Model, tell: Progress) -> tuple[int, Plan, float]:
-    """The age at which the public past is estimated best, with the point estimate's level for the budget."""
+def _best_age(prepared: Prepared, point: Model, tell: Progress) -> Found:
+    """The plan of the point estimate at the age at which the public past is estimated best."""
+    tried = [_for_ever(prepared, point, age, tell) for age in prepared.case.ages]
+    return min(tried, key=lambda plan: public_estimate(plan, prepared.past).mse)
+
+
+def _for_ever(prepared: Prepared, chain: Model | Family, age: int, tell: Progress) -> Found:
+    """The most that the budget allows for a release at every tick, at one age."""
     case = prepared.case
-    tried = []
-    for age in case.ages:
-        plan, most = continual_level(point, case.query, age=age, budget=case.budget, progress=tell)
-        tried.append((public_estimate(plan, prepared.past).mse, age, plan, most))
-    _, age, plan, most = min(tried, key=lambda each: each[0])
-    return age, plan, most
+    return find_plan(
+        chain, case.query, budget=case.budget, min_age=age, max_age=age, releases="continual", progress=tell
+    )
 
 
 def _joint_leakage(prepared: Prepared, point: CoupledChain, plan: Plan) -> tuple[float, float]:
@@ -226,10 +228,10 @@ def estimated(batch: Batch, estimate: PublicEstimate, times: dict[int, object]) 
 def _errors(
     plan: Plan, prepared: Prepared, records: list[history.ReleaseRecord], usual: list[tuple[int, float]]
 ) -> Errors:
-    answers = public_answers(plan, prepared.rest)
+    answers = history.first_answers(plan, prepared.rest)
     truth = dict(zip(prepared.rest.ticks.tolist(), answers.tolist(), strict=True))
     expected = dict(usual)
-    constant = float(np.nanmean(public_answers(plan, prepared.past)))
+    constant = float(np.nanmean(history.first_answers(plan, prepared.past)))
     kept = [r for r in records if np.isfinite(truth[r.tick])]
     parts = [
         (

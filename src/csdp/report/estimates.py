@@ -15,6 +15,7 @@ from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.queries import FoldQuery
+from csdp.report.history import first_answers
 from csdp.utility.error import noise_variance
 
 Floats = npt.NDArray[np.float64]
@@ -71,14 +72,6 @@ def _second(time: object) -> int:
     return int((np.datetime64(str(time), "s") - np.datetime64(str(time)[:10], "s")).astype(np.int64))
 
 
-def public_answers(plan: Plan, panel: Panel) -> Floats:
-    """The first output of the query at every tick of public readings; NaN where one is missing."""
-    whole = (panel.states >= 0).all(axis=1)
-    answers = np.full(len(panel), np.nan)
-    answers[whole] = plan.query.evaluate(panel.states[whole].astype(np.intp), plan.model.value_table)[:, 0]
-    return answers
-
-
 def public_estimate(plan: Plan, past: Panel) -> PublicEstimate:
     """How a release of this plan is best corrected by what the public past shows.
 
@@ -95,7 +88,7 @@ def public_estimate(plan: Plan, past: Panel) -> PublicEstimate:
     if len(set(plan.ages)) > 1:
         raise InputError("estimate: the sequences have ages of their own; one common age is needed")
     age, noise = plan.ages[0], noise_variance(plan.model, plan.query, plan.epsilon_c)
-    answers = public_answers(plan, past)
+    answers = first_answers(plan, past)
     stamped = past.times.dtype.kind == "M"
     seconds = [_second(time) if stamped else 0 for time in past.times]
     fewest = min(seconds.count(second) for second in set(seconds))

@@ -62,7 +62,7 @@ def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
     finite = [record for record in records if 0 < record.epsilon < float("inf")]
     if not finite:
         raise InputError("figure: no finite leakage to draw; try other ages")
-    figure = _figure(8.4, 5.6)
+    figure = blank_figure(8.4, 5.6)
     axes = figure.add_subplot()
     ends = []
     for bound in dict.fromkeys(record.bound for record in finite):
@@ -88,7 +88,7 @@ def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
     axes.set_xlabel("Age of the published data (steps)")
     axes.set_ylabel("Leakage of the present, epsilon (log scale)")
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
     return figure
 
 
@@ -107,7 +107,7 @@ def release_figure(
     """
     if not records:
         raise InputError("figure: nothing was published, so there is nothing to draw")
-    figure = _figure(8.4, 4.6)
+    figure = blank_figure(8.4, 4.6)
     axes = figure.add_subplot()
     ticks = [r.tick for r in records]
     ends = []
@@ -134,7 +134,7 @@ def release_figure(
     _name_ticks(axes, days)
     axes.set_ylabel(what[:1].upper() + what[1:])
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
-    _label_ends(axes, ends, gap=0.11)
+    label_ends(axes, ends, gap=0.11)
     return figure
 
 
@@ -153,7 +153,7 @@ def leakage_history_figure(
     finite = [record for record in records if record.epsilon < float("inf")]
     if not finite:
         raise InputError("figure: no finite leakage to draw")
-    figure = _figure(8.4, 3.8)
+    figure = blank_figure(8.4, 3.8)
     axes = figure.add_subplot()
     axes.plot([r.tick for r in finite], [r.epsilon for r in finite], color=BLUE, linewidth=1.4, zorder=2)
     marked = [r for r in finite if r.published]
@@ -167,7 +167,7 @@ def leakage_history_figure(
     _name_ticks(axes, days)
     axes.set_ylabel("Leakage of the present, epsilon")
     axes.grid(True, axis="y", color=GRID, linewidth=0.7)
-    _label_ends(axes, ends, gap=0.14)
+    label_ends(axes, ends, gap=0.14)
     return figure
 
 
@@ -176,7 +176,7 @@ def frontier_figure(line: Frontier, *, chosen: Found | tuple[float, float] | Non
 
     `chosen`: a plan that was searched for, or its leakage and error.
     """
-    figure = _figure(8.4, 5.0)
+    figure = blank_figure(8.4, 5.0)
     axes = figure.add_subplot()
     colours = itertools.cycle((BLUE, GREEN, ORANGE, PURPLE, SKY, QUIET))
     ends = []
@@ -202,11 +202,12 @@ def frontier_figure(line: Frontier, *, chosen: Found | tuple[float, float] | Non
     axes.set_xlabel("Leakage of the present, epsilon (left is more private)")
     axes.set_ylabel("Mean squared error (down is more accurate)")
     axes.grid(True, color=GRID, linewidth=0.7)
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
     return figure
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank_figure(width: float, height: float) -> Figure:
+    """A figure that no window and no global style touches."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -217,7 +218,7 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
+def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
     """Names beside the ends of the lines, moved apart where they would overlap."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
-from csdp.report.figures import BLUE, GRID, INK, QUIET, _figure
+from csdp.report.figures import BLUE, GRID, INK, QUIET, blank_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ def coupling_graph_figure(model: Model) -> Figure:
     found = influences(model)
     own = {each.target: each.strength for each in found if each.target == each.source}
     others = sorted((each for each in found if each.target != each.source), key=lambda each: -each.strength)
-    figure = _figure(8.4, 6.4)
+    figure = blank_figure(8.4, 6.4)
     axes = figure.add_subplot()
     order = [i for part in model.components() for i in part]
     angle = {i: math.pi / 2 - 2 * math.pi * n / len(order) for n, i in enumerate(order)}

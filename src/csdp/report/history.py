@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,21 @@ def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
     ]
 
 
-def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
-    """The first output of the query at every tick without a missing reading, before aging and noise. Private."""
+def first_answers(plan: Plan, panel: Panel) -> Floats:
+    """The first output of the query at every tick, before aging and noise: as private as the readings.
+
+    NaN where a reading is missing.
+    """
     whole = (panel.states >= 0).all(axis=1)
-    answers = plan.query.evaluate(panel.states[whole].astype(np.intp), plan.model.value_table)
-    return [TruthRecord(int(tick), float(row[0])) for tick, row in zip(panel.ticks[whole], answers, strict=True)]
+    answers = np.full(len(panel), np.nan)
+    answers[whole] = plan.query.evaluate(panel.states[whole].astype(np.intp), plan.model.value_table)[:, 0]
+    return answers
+
+
+def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
+    """The answer at every tick without a missing reading. Private."""
+    answers = zip(panel.ticks.tolist(), first_answers(plan, panel).tolist(), strict=True)
+    return [TruthRecord(tick, value) for tick, value in answers if not math.isnan(value)]
 
 
 def leakage_records(publisher: Publisher, ledger: Ledger, *, until: int | None = None) -> list[LeakageRecord]:

@@ -251,13 +251,11 @@ def _trade(found: Study, figure: Figure) -> Section:
 
 def _record(found: Study) -> Section:
     data, plan, certificate = found.prepared.data, found.plan, found.published.certificate
+    alone = shown(found.point_plan.leakage.epsilon)
     pairs = [
         ("Release", f"{plan.query.name}, age {plan.ages[0]}, epsilon_c {plan.epsilon_c:.6g}"),
         ("One release tells", f"{shown(plan.certified.epsilon)} ({plan.certified.bound})"),
-        (
-            "Without end",
-            f"at most {shown(found.ceiling)}; point estimate alone, its own level: {shown(found.point_ceiling)}",
-        ),
+        ("Without end", f"at most {shown(found.ceiling)}; point estimate alone, its own level: {alone}"),
         *ledger_facts(certificate),
         ("Readings", f"{data.provenance} Licence: {data.licence}"),
         ("Their grid", data.handling),

@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 
 from csdp.aging import Progress
-from csdp.chain import CoupledChain
+from csdp.chain import CoupledChain, Family, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
-from csdp.errors import CsdpWarning, InfeasibleError, InputError
+from csdp.errors import CsdpWarning, InputError
 from csdp.fit import fit
 from csdp.fit.quality import FitQuality, fit_quality
 from csdp.leakage import shown
 from csdp.panel import Discretiser, Panel, Readings, read_readings
 from csdp.plan import Plan
+from csdp.planning import Found, find_plan
 from csdp.queries import Mean
-from csdp.report.levels import continual_level
 from csdp.utility import Error, mse
 
 #: Joint states of a component up to which many releases are followed closely, and soon.
 COMPONENT_STATES = 16
 #: Distinct numbers up to which every number is a state of its own.
 FEW_NUMBERS = 4
-AGES = (1, 2, 4)
+AGES = range(1, 5)
 ENSEMBLE = 4
 PRIVACY = (
     "Everything proposed here was taken from the readings and tells about them: states, chain and plan. Use readings "
@@ -153,23 +153,10 @@ def _plan(
 ) -> tuple[Plan, float, Error]:
     query, point = Mean(), chain.without_family()
     reasons.append(("query", "mean", "one number that every sequence moves little: the least noise for a given budget"))
-    tried = []
-    for age in AGES:
-        try:
-            plan, _ = continual_level(point, query, age=age, budget=budget, progress=progress)
-        except InfeasibleError:
-            continue
-        tried.append((mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear").mse, age, plan))
-    if not tried:
-        raise InfeasibleError(
-            f"budget {budget:g}: no age of {', '.join(map(str, AGES))} meets it for releases without end; raise it",
-            nearest=float("inf"),
-            no_data=float("nan"),
-        )
-    _, age, first = min(tried, key=lambda each: each[0])
-    plan, most = continual_level(
-        certified_model(chain), query, age=age, budget=budget, start=first.epsilon_c * 0.9, progress=progress
-    )
+    # The age by the point estimate alone: a level costs many times more over a family.
+    age = _for_ever(point, budget, AGES, progress).ages[0]
+    plan = _for_ever(certified_model(chain), budget, range(age, age + 1), progress)
+    most = plan.leakage.epsilon
     error = mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear")
     reasons.append(
         (
@@ -180,7 +167,7 @@ def _plan(
     )
     gain = 1 - error.mse / error.no_data
     useful = (
-        f"the least error of ages {', '.join(map(str, AGES))}; it takes away {gain:.0%} of the error of no data"
+        f"the least error of ages {AGES[0]} to {AGES[-1]}; it takes away {gain:.0%} of the error of no data"
         if gain >= 0.01
         else "no age does better than publishing nothing but the long-run mean: more sequences, or a larger budget"
     )
@@ -193,3 +180,16 @@ def _plan(
         )
     )
     return plan, most, error
+
+
+def _for_ever(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> Found:
+    return find_plan(
+        chain,
+        Mean(),
+        budget=budget,
+        min_age=ages[0],
+        max_age=ages[-1],
+        releases="continual",
+        estimate="linear",
+        progress=progress,
+    )
