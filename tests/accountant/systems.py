@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,17 +16,6 @@ from accountant.brute import Told, history_leakage  # isort: skip
 
 Array = NDArray[np.float64]
 QUERIES = ("mean", "max", "count", "identity", "sum", "min", "histogram")
-
-
-def laws(examples: int) -> settings:
-    """The same examples in every run."""
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from csdp.accountant import Accountant, State
 from csdp.plan import Plan
 
 from accountant.brute import Told, snapshot_leakage  # isort: skip
-from accountant.systems import Asked, System, laws, systems  # isort: skip
+from accountant.systems import Asked, System, systems  # isort: skip
+from laws.strategies import law_settings  # isort: skip
 
 #: Rounding of brute force itself.
 ROUNDING = 1e-11
@@ -45,7 +46,7 @@ def run(accountant: Accountant, ticks: list[int], stale: frozenset[int] = frozen
 
 
 @given(systems(), GAPS, st.integers(0, 2))
-@laws(160)
+@law_settings(160)
 def test_no_state_is_ever_below_brute_force(system: System, gaps: list[int], wait: int) -> None:
     ticks = ticks_of(gaps)
     affordable(system, ticks, wait)
@@ -66,7 +67,7 @@ def test_no_state_is_ever_below_brute_force(system: System, gaps: list[int], wai
 
 
 @given(systems(adversaries=("uninformed", "any"), sizes=((2, 2), (2, 2), (2, 3), (3, 2)), oldest=2), GAPS)
-@laws(70)
+@law_settings(70)
 def test_other_adversaries_are_never_below_brute_force(system: System, gaps: list[int]) -> None:
     ticks = ticks_of(gaps)
     affordable(system, ticks)
@@ -77,7 +78,7 @@ def test_other_adversaries_are_never_below_brute_force(system: System, gaps: lis
 
 
 @given(systems(initial=True), GAPS)
-@laws(50)
+@law_settings(50)
 def test_an_initial_law_is_never_below_brute_force(system: System, gaps: list[int]) -> None:
     ticks = ticks_of(gaps)
     affordable(system, ticks)
@@ -87,7 +88,7 @@ def test_an_initial_law_is_never_below_brute_force(system: System, gaps: list[in
 
 
 @given(systems(oldest=2), GAPS, st.data())
-@laws(80)
+@law_settings(80)
 def test_stale_readings_are_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
     ticks = ticks_of(gaps)
     affordable(system, ticks, older=2)
@@ -104,7 +105,7 @@ def test_stale_readings_are_never_below_brute_force(system: System, gaps: list[i
 
 
 @given(systems(oldest=2, sizes=((1, 2), (1, 3), (2, 2))), st.data())
-@laws(60)
+@law_settings(60)
 def test_several_plans_together_are_never_below_brute_force(system: System, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(("mean", "max", "identity", "count")))
     asked = Asked(name, system.s, system.m, 0)
@@ -123,7 +124,7 @@ def test_several_plans_together_are_never_below_brute_force(system: System, data
 
 
 @given(systems(kinds=SETTLED, oldest=2), systems(kinds=SETTLED, oldest=2, sizes=((1, 2),)), st.data())
-@laws(100)
+@law_settings(100)
 def test_a_change_of_plan_is_never_below_brute_force(system: System, level: System, data: st.DataObject) -> None:
     """Two plans in sequence on one chain; the first history is carried over by its worst log ratio."""
     ages = tuple(data.draw(st.lists(st.integers(0, 3), min_size=system.s, max_size=system.s)))
@@ -152,7 +153,7 @@ def test_a_change_of_plan_is_never_below_brute_force(system: System, level: Syst
 
 
 @given(systems(kinds=("smooth",), sizes=((1, 2), (1, 3), (2, 2))), st.integers(1, 4))
-@laws(40)
+@law_settings(40)
 def test_leakage_grows_with_releases_towards_its_limit(system: System, wait: int) -> None:
     accountant = Accountant(system.plan())
     limit = accountant.limit().epsilon
@@ -170,7 +171,7 @@ def test_leakage_grows_with_releases_towards_its_limit(system: System, wait: int
 
 
 @given(systems(adversaries=("informed", "uninformed", "any"), kinds=("smooth", "skewed", "zeros")), GAPS)
-@laws(60)
+@law_settings(60)
 def test_no_quiet_tick_passes_the_peak(system: System, gaps: list[int]) -> None:
     """Aging may raise leakage between neighbours, so a ceiling must be held against the peak."""
     accountant = Accountant(system.plan())
@@ -187,7 +188,7 @@ def test_no_quiet_tick_passes_the_peak(system: System, gaps: list[int]) -> None:
 
 
 @given(systems(), GAPS, st.sets(st.integers(0, 2)))
-@laws(60)
+@law_settings(60)
 def test_states_survive_a_ledger_exactly(system: System, gaps: list[int], stale: set[int]) -> None:
     import json
 
@@ -210,7 +211,7 @@ def test_states_survive_a_ledger_exactly(system: System, gaps: list[int], stale:
 
 
 @given(systems(kinds=SETTLED), st.integers(1, 4))
-@laws(30)
+@law_settings(30)
 def test_consecutive_histories_agree_with_the_general_rule(system: System, count: int) -> None:
     accountant = Accountant(system.plan())
     quick = run(accountant, list(range(1, count + 1)))
@@ -226,7 +227,7 @@ def test_consecutive_histories_agree_with_the_general_rule(system: System, count
 
 
 @given(systems(kinds=("smooth", "skewed", "zeros"), oldest=2, sizes=((1, 2), (1, 3), (2, 2))), GAPS, st.data())
-@laws(80)
+@law_settings(80)
 def test_lifetime_is_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
     """Any record, before, between or after the readings; gaps must not make it worse than the bound."""
     assume(system.initial is None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.cli import inputs, options
-from csdp.cli.output import console, show_json, show_written
+from csdp.cli.output import console, progress_bar, show_json, show_written
 
 if TYPE_CHECKING:
     from csdp.planning import DynamicPlan, Found
@@ -55,19 +55,21 @@ def plan(
 
     inputs.check_figure(figure)
     model, asked = inputs.read_chain(chain), parse_query(query)
-    found = find_plan(
-        model,
-        asked,
-        max_mse=max_mse,
-        budget=budget,
-        max_age=max_age,
-        min_age=min_age,
-        ages="vector" if vector else "common",
-        releases="continual" if continual else horizon or 1,
-        estimate=estimate,
-        adversary=adversary,
-        event_limit=event_limit,
-    )
+    with progress_bar() as progress:
+        found = find_plan(
+            model,
+            asked,
+            max_mse=max_mse,
+            budget=budget,
+            max_age=max_age,
+            min_age=min_age,
+            ages="vector" if vector else "common",
+            releases="continual" if continual else horizon or 1,
+            estimate=estimate,
+            adversary=adversary,
+            event_limit=event_limit,
+            progress=progress,
+        )
     changing = None if horizon is None else _changing(found, budget, horizon, start, estimate, continual)
     if output is not None:
         made = found if changing is None else changing.plan
