@@ -55,8 +55,19 @@ def baseline(folder):
 
     rooms = [f"src/csdp/{room}" for room in ROOMS]
     durations = Durations()
-    asked = ["-q", "-n", "2", "-m", "not slow", "-p", "no:cacheprovider", "--cov-context=test", "--cov-report="]
-    code = pytest.main([*asked, *(f"--cov={room}" for room in rooms), *_tests(), *rooms], plugins=[durations])
+    asked = [
+        "-q",
+        "-n",
+        "2",
+        "-m",
+        "not slow",
+        "-p",
+        "no:cacheprovider",
+        "--cov",
+        "--cov-context=test",
+        "--cov-report=",
+    ]
+    code = pytest.main([*asked, *_tests(), *rooms], plugins=[durations])
     if code:
         sys.exit("mutation: the suite fails as it is; mend it first")
     (folder / "durations.json").write_text(json.dumps(durations.seconds))
@@ -138,7 +149,7 @@ def sample(paths, count, seed):
 
 def reaching(data, durations, path, line):
     """The tests that ran the statement around a line, shortest first; of import time: all that ran the module."""
-    contexts = data.contexts_by_lineno(str(path.resolve()))
+    contexts = data.contexts_by_lineno(str(path))  # relative, as in pyproject.toml
     lines = _statement(ast.parse(path.read_text()), line)
     tests = {c.rsplit("|", 1)[0] for at in lines for c in contexts.get(at, ()) if c}
     if not tests:

@@ -15,7 +15,7 @@ from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step
 from csdp.errors import TooLargeError
 from csdp.leakage import lineage
 
-exact, part = (importlib.import_module(f"csdp.leakage.{name}") for name in ("exact", "part"))
+exact, lumped, part = (importlib.import_module(f"csdp.leakage.{name}") for name in ("exact", "lumped", "part"))
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 STAY = [[0.99, 0.01], [0.01, 0.99]]
@@ -167,6 +167,21 @@ def test_lumping_is_used_when_it_should_be_and_only_then():
     assert not applies(ring(12), csdp.Mean(), (2,) * 12, "informed")
     own = csdp.CoupledChain(chain.coupling_matrix(), FLIP, values=np.arange(24).reshape(12, 2))
     assert not applies(own, csdp.Mean(), (2,) * 12, "informed")
+    few, short = equal(2), (2, 2, 2)
+    assert not applies(few, csdp.Mean(), (2, 2), "informed")
+    unlike = np.array([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]])
+    for coupling in (unlike, [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.5, 0.5, 0.0]]):
+        assert not applies(csdp.CoupledChain(coupling, FLIP), csdp.Mean(), short, "informed")
+    begun = csdp.CoupledChain(np.full((3, 3), 1 / 3), FLIP, initial=[[1, 0]] * 3)
+    assert not applies(begun, csdp.Mean(), short, "informed")
+
+
+@pytest.mark.parametrize("own", [0.5, 0.4, 0.6])
+def test_one_self_coupling_that_differs_breaks_the_symmetry(own):
+    """The couplings to others are equal, those to oneself are not: rows then sum to one only with other transitions."""
+    coupling = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]])
+    coupling[0] = [own, (1 - own) / 2, (1 - own) / 2]
+    assert (lumped.exchangeable(csdp.CoupledChain(coupling, FLIP)) is None) == (own != 0.5)
 
 
 def test_200_exchangeable_sequences():
