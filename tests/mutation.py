@@ -195,7 +195,8 @@ def judge(tree, path, change, tests, *, limit):
 
 def copy_tree(at):
     """A copy of the tracked files, so that no mutant ever stands in the tree itself."""
-    for name in subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines():
+    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    for name in filter(os.path.exists, tracked):
         (at / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(name, at / name)
 

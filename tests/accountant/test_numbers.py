@@ -82,6 +82,18 @@ def test_first_release_takes_the_smaller_of_exact_and_metric() -> None:
     assert round(accountant.after(1, state="metric").epsilon, 6) == 0.105499
 
 
+def test_a_first_release_is_followed_exactly_while_it_ages() -> None:
+    """Three states, where the metric state is above the truth: neither later leakages nor the peak fall back on it."""
+    chain = CoupledChain([[1.0]], [[0.1, 0.24, 0.66], [0.01, 0.84, 0.15], [0.08, 0.54, 0.38]])
+    found, metric = (Accountant(Plan(chain, Mean(), 1, 1.0), state=kind) for kind in ("auto", "metric"))
+    truth = [csdp.leakage(chain, Mean(), ages=age, epsilon_c=1.0).epsilon for age in (1, 2, 3)]
+    assert [found.leakage(found.history(1), tick).epsilon for tick in (1, 2, 3)] == pytest.approx(truth, rel=1e-12)
+    assert metric.leakage(metric.history(1), 2).epsilon > 1.2 * truth[1]
+    assert found.peak(found.history(1)) == pytest.approx(max(truth), rel=1e-12)
+    valley = Accountant(Plan(CoupledChain([[1.0]], VALLEY), Mean(), 1, 1.0))
+    assert valley.peak(valley.history(1)) == pytest.approx(0.083243, abs=5e-7)
+
+
 def test_one_chain_never_passes_freshness() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 0.5))
     assert accountant.units[0].cap(1) == (pytest.approx(math.log(0.7 / 0.3), abs=1e-9), "freshness")
