@@ -273,10 +273,11 @@ def test_a_part_read_behind_a_carried_state_is_charged() -> None:
         never_below(new.leakage(carried).epsilon, system.truth(told, tick))
 
 
-def test_quiet_ticks_can_raise_leakage_and_the_peak_knows() -> None:
+@pytest.mark.parametrize("kind", ["auto", "metric"])
+def test_quiet_ticks_can_raise_leakage_and_the_peak_knows(kind: str) -> None:
     move = np.array([[0.999, 0.001], [0.0001, 0.9999]])
     system = System(np.array([[0.4, 0.6], [0.6, 0.4]]), move, 2, 2, (0, 0), Asked("mean", 2, 2), 4.0, "informed")
-    accountant = Accountant(system.plan())
+    accountant = Accountant(system.plan(), state=kind)
     state = run(accountant, [10])
     now, soon = (system.truth([system.told(10)], tick) for tick in (10, 11))
     assert now < 4.1

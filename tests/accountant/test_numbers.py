@@ -209,6 +209,23 @@ def test_a_giant_component_falls_to_the_slice_cap() -> None:
     assert fresh.reason
 
 
+def test_of_several_giants_the_worst_counts_whichever_comes_first() -> None:
+    def ring(first: int, own: float) -> dict[tuple[int, int], float]:
+        edges = {(j, (j + d) % 9): (1 - own) / 2 for j in range(9) for d in (1, -1)} | {(j, j): own for j in range(9)}
+        return {(first + j, first + k): weight for (j, k), weight in edges.items()}
+
+    def limit(*rings: dict[tuple[int, int], float]) -> float:
+        accountant = Accountant(
+            Plan(CoupledChain({e: w for r in rings for e, w in r.items()}, SYMMETRIC), Mean(), 3, 1.0)
+        )
+        assert {unit.kind for unit in accountant.units} == {"cap"}
+        return accountant.limit().epsilon
+
+    low, high = limit(ring(0, 0.6)), limit(ring(0, 0.95))
+    assert low < 0.98 * high
+    assert limit(ring(0, 0.6), ring(9, 0.95)) == limit(ring(0, 0.95), ring(9, 0.6)) == pytest.approx(high, rel=1e-12)
+
+
 def test_middle_sized_components_use_the_scalar_state() -> None:
     chain = CoupledChain(np.full((6, 6), 1 / 6), SYMMETRIC)
     accountant = Accountant(Plan(chain, Mean(), 1, 0.5))
