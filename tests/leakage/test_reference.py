@@ -74,6 +74,16 @@ def test_what_an_answer_rests_on():
     assert {bound for (_, bound), words in told.items() if "follow the given model" not in words} == {"group"}
 
 
+@pytest.mark.parametrize(("query", "third"), [(csdp.Max(), [0.0, 1.0]), (csdp.Min(), [1.0, 2.0])])
+def test_what_the_other_groups_cannot_contribute_is_left_out(query, third):
+    """The second sequence hides the first beyond 0.625 or 1.375, whatever the third may be: as by enumeration."""
+    chain = csdp.CoupledChain(np.eye(3), binary(0.3, 0.2), values=[[0.0, 2.0], [0.625, 1.375], third])
+    same = csdp.Custom(lambda v: [float(v.max() if query.name == "max" else v.min())], 1.375, name="same")
+    assert query.sensitivity(1, chain.value_table) == 1.375
+    found = [ask(chain, asked, 1, 1.0).epsilon for asked in (query, same)]
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
 def test_auto_is_exact_here_and_says_so():
     answer = csdp.leakage(pair(0.75), csdp.Mean(), ages=2, epsilon_c=1)
     assert (answer.bound, answer.sound, answer.reason) == ("exact", True, "exact fits the size limit")

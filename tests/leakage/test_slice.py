@@ -197,6 +197,21 @@ def test_constant_and_impossible_states_tell_nothing():
         assert np.isfinite(slice_bound(never, 3, form=form).ranges).all()
 
 
+def test_nothing_times_infinity_is_nothing():
+    """A source that may tell without bound, with couplings that carry it, carry a little, or do not carry it."""
+    local = Influence.of(ring(4))
+    values = np.random.default_rng(2).uniform(0.1, 0.9, local.chain.edges)
+    values[::4] = 0.0
+    for vector in ([0.5, 0.0, 0.25, 2.0], [0.5, np.inf, 0.0, 0.25]):
+        by_hand = np.zeros(4)
+        for target, source, value in zip(local.chain.edge_targets, local.chain.edge_sources, values, strict=True):
+            if value > 0 and vector[source] > 0:
+                by_hand[target] += value * vector[source]
+        found = forms._applied(local, values, np.array(vector))
+        assert found == pytest.approx(by_hand, rel=1e-9)
+        assert (found >= by_hand).all()
+
+
 def test_numbers_beyond_the_smallest_float():
     chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.5 + 1e-12, 0.5 - 1e-12], [0.5, 0.5]])
     found = slice_bound(chain, 200)
