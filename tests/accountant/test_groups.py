@@ -17,7 +17,7 @@ def followers(weight: float, flip: float) -> CoupledChain:
 
 
 def accountant(chain: CoupledChain, *, age: int, epsilon_c: float, **rest: object) -> Accountant:
-    return Accountant(Plan(chain, segment(chain, max_states=2).query(), age, epsilon_c, **rest), state="segmented")  # type: ignore[arg-type]
+    return Accountant(Plan(chain, segment(chain, max_states=2).query(), age, epsilon_c, **rest), state="segmented")  # type: ignore[arg-type] # any option
 
 
 def test_the_peak_of_fresh_data_is_a_tick_later() -> None:
