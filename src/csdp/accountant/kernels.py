@@ -5,7 +5,7 @@ present.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -126,10 +126,29 @@ class ProfileTable:
         """L(alpha) over all pairs."""
         return float(self.pairs(alpha).max())
 
+    def limit(self, cost: float) -> float:
+        """Of b <- cost + L(b), from above."""
+        return resting(lambda b: cost + self.largest(b), cost, ticks=5000)
+
 
 def moved_by_rounding(relative: float, alpha: float) -> float:
     """How far a relative error of two laws moves ln of the ratio of their means of a g that varies by e^alpha."""
     return 2.0 * relative * min(1.0, math.expm1(min(alpha, 1.0)))
+
+
+def resting(rule: Callable[[float], float], start: float, *, ticks: int) -> float:
+    """The limit of b <- rule(b), from above: a value that the rule does not raise; infinite where there is none."""
+    b = start
+    for _ in range(ticks):
+        following = rule(b)
+        if following <= b * (1 + 1e-12):
+            break
+        b = following
+    for excess in (1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1):
+        above = b * (1 + excess)
+        if rule(above) <= above:
+            return above
+    return math.inf
 
 
 def answer_distances(answers: Sequence[Floats], rate: float) -> Floats:

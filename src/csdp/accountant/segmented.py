@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.kernels import Backward
+from csdp.accountant.kernels import Backward, resting
 from csdp.accountant.unit import SCALAR_STATES, Kind, Unit
 from csdp.aging import Adversary
 from csdp.chain import Model
@@ -56,17 +56,7 @@ class SegmentUnit:
     @cached_property
     def _quiet(self) -> float:
         """What the path of the others alone tells: the state that a step does not change, from above."""
-        b = self._cut.charge
-        for _ in range(_STEPS):
-            following = self._step(b)
-            if following <= b * (1 + 1e-12):
-                break
-            b = following
-        for excess in (1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1):
-            above = b * (1 + excess)
-            if self._step(above) <= above:
-                return above
-        return math.inf
+        return resting(self._step, self._cut.charge, ticks=_STEPS)
 
     def _step(self, b: float) -> float:
         if b <= 0:

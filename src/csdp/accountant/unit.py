@@ -261,25 +261,9 @@ class Unit:
         tables = self.backward.profile_table(1), self.backward.forward_table
         if releases is None or releases > 2000 or width > 1 or earlier > 0:
             # An output read at several slices: gaps between releases may be worse than none, so only the ends are sure.
-            return min(whole, sum(_supremum(table.largest, cost) for table in tables) - cost)
+            return min(whole, sum(table.limit(cost) for table in tables) - cost)
         back, ahead = [cost], [cost]
         for _ in range(releases - 1):
             back.append(cost + tables[0].largest(back[-1]))
             ahead.append(cost + tables[1].largest(ahead[-1]))
         return max(b + a - cost for b, a in zip(back, ahead[::-1], strict=True))
-
-
-def _supremum(rule: object, cost: float) -> float:
-    """Limit of b <- cost + L(b), from above: a value that the rule does not raise; infinite where there is none."""
-    assert callable(rule)
-    b = cost
-    for _ in range(5000):
-        raised = cost + float(rule(b))
-        if raised <= b * (1 + 1e-12):
-            break
-        b = raised
-    for excess in (1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1):
-        above = b * (1 + excess)
-        if cost + float(rule(above)) <= above:
-            return above
-    return math.inf
