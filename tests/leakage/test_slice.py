@@ -12,7 +12,7 @@ import oracle_continual as oc
 from csdp.errors import InputError
 from csdp.leakage import forms, lineage, slice_bound
 from csdp.leakage.boxes import Boxes
-from csdp.leakage.influence import Influence
+from csdp.leakage.local_numbers import LocalNumbers
 from laws.strategies import COUPLINGS, law_settings, random_coupling, random_transitions, systems
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
@@ -127,8 +127,8 @@ def test_a_wrong_contraction_is_caught(monkeypatch, factor):
 
 def test_forgetting_the_childrens_likelihoods_is_caught(monkeypatch):
     """Without tilts and mixed differences the informed adversary is taken for one who knows nothing."""
-    monkeypatch.setattr(Influence, "excess", lambda self, targets, edges: np.zeros((*edges.shape, edges.shape[1])))
-    monkeypatch.setattr(Influence, "tau", property(lambda self: np.zeros(self.chain.edges)))
+    monkeypatch.setattr(LocalNumbers, "excess", lambda self, targets, edges: np.zeros((*edges.shape, edges.shape[1])))
+    monkeypatch.setattr(LocalNumbers, "tau", property(lambda self: np.zeros(self.chain.edges)))
     monkeypatch.setattr(Boxes, "spread", _spread_without_dependence(Boxes.spread))
     with pytest.raises(AssertionError):
         check_many(200)
@@ -199,7 +199,7 @@ def test_constant_and_impossible_states_tell_nothing():
 
 def test_nothing_times_infinity_is_nothing():
     """A source that may tell without bound, with couplings that carry it, carry a little, or do not carry it."""
-    local = Influence.of(ring(4))
+    local = LocalNumbers.of(ring(4))
     values = np.random.default_rng(2).uniform(0.1, 0.9, local.chain.edges)
     values[::4] = 0.0
     for vector in ([0.5, 0.0, 0.25, 2.0], [0.5, np.inf, 0.0, 0.25]):

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 import csdp
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage import Setting, lineage, slice_bound
-from csdp.leakage.influence import Influence
+from csdp.leakage.local_numbers import LocalNumbers
 
-forms, influence = (importlib.import_module(f"csdp.leakage.{name}") for name in ("forms", "influence"))
+forms, influence = (importlib.import_module(f"csdp.leakage.{name}") for name in ("forms", "local_numbers"))
 
 FORMS = ("matrix", "shared", "row-sum")
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
@@ -88,11 +88,11 @@ def test_what_the_shared_form_does_not_keep_still_counts(monkeypatch):
 
 def test_row_sums_of_kappa_hold_in_every_way_they_are_made(monkeypatch):
     chain = csdp.CoupledChain(np.random.default_rng(1).dirichlet(np.ones(30), 30), FLIP)
-    exact = Influence.of(chain).kappa_row_sums()
+    exact = LocalNumbers.of(chain).kappa_row_sums()
     monkeypatch.setattr(influence, "SORTED_PAIRS", 0)
-    by_child = Influence.of(chain).kappa_row_sums()
+    by_child = LocalNumbers.of(chain).kappa_row_sums()
     monkeypatch.setattr(influence, "_MANY_PARENTS", 2)
-    together = Influence.of(chain).kappa_row_sums()
+    together = LocalNumbers.of(chain).kappa_row_sums()
     assert (exact <= by_child * (1 + 1e-9)).all()
     assert (by_child <= together * (1 + 1e-9)).all()
     assert together.max() < exact.max() * 1.5

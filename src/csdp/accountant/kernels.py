@@ -44,10 +44,14 @@ class Backward:
         law, self._law_error = model.oldest_law()
         self.seen: Ints = np.flatnonzero(law > 0)
         self.law = law[self.seen]
-        forward = model.kernel()[np.ix_(self.seen, self.seen)]
-        self.forward = forward / forward.sum(axis=1, keepdims=True)
-        backward = (self.forward * self.law[:, None]).T
-        self._powers = {1: backward / backward.sum(axis=1, keepdims=True)}
+        given = (model.kernel() if model.direction == "forward" else model.backward_kernel())[
+            np.ix_(self.seen, self.seen)
+        ]
+        given = given / given.sum(axis=1, keepdims=True)
+        other = (given * self.law[:, None]).T
+        other = other / other.sum(axis=1, keepdims=True)
+        self.forward, backward = (given, other) if model.direction == "forward" else (other, given)
+        self._powers = {1: backward}
         self._tables: dict[int, ProfileTable] = {}
 
     @property

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from csdp.accountant.kernels import Backward, answer_distances
 from csdp.accountant.metric import FlowSolver, step_back
 from csdp.aging import Adversary
-from csdp.chain import CoupledChain, Model
+from csdp.chain import Model, is_backward, is_forward
 from csdp.errors import TooLargeError
 from csdp.leakage.bounds import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
+from csdp.leakage.influence import Influence
 from csdp.leakage.lineage import lineage
 from csdp.leakage.slice import slice_bound
 
@@ -238,7 +239,9 @@ class Unit:
             return caps[0]
         if self.model.initial is None and self.model.size <= PAIR_STATES:
             caps.append((self._pairs(steps).log_ratio * (1 + 1e-13), "freshness"))
-        if isinstance(self.model, CoupledChain):
+        if is_backward(self.model) and self.adversary == "informed":
+            caps.append((float(Influence(self.model).cap(min(steps, SLICE_STEPS)).max()), "influence"))
+        if is_forward(self.model):
             lag = steps if self.adversary == "uninformed" else 1
             caps.append((float(lineage(self.model, lag).ranges.max()), "lineage"))
             if len(caps) < 3 and steps > 1:  # no freshness: slice decays with age for every adversary, and never grows

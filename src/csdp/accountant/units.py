@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from csdp.accountant.segmented import SegmentUnit
 from csdp.accountant.unit import SCALAR_STATES, Cost, Kind, Unit
-from csdp.chain import CoupledChain, Model
+from csdp.chain import CoupledChain, Model, is_forward
 from csdp.errors import InputError
 from csdp.leakage import Part, Setting
 from csdp.plan import Plan
@@ -78,7 +78,7 @@ def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[AnyUnit]:
 
 
 def _grouped(plan: Plan, model: Model) -> bool:
-    return isinstance(plan.query, PerGroup) and isinstance(model, CoupledChain) and model.initial is None
+    return isinstance(plan.query, PerGroup) and is_forward(model) and model.initial is None
 
 
 def _groups(whole: Unit, part: Part, plan: Plan, members: Sequence[int]) -> list[SegmentUnit]:

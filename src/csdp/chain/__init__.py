@@ -1,9 +1,18 @@
 """Models of correlated sequences: coupled chains, joint chains, and families of them."""
 
-from csdp.chain.coupled import CoupledChain
+from csdp.chain.coupled import CoupledChain, is_backward, is_forward
 from csdp.chain.family import Family, certified_model
 from csdp.chain.fitted import FitRecord
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 
-__all__ = ["CoupledChain", "Family", "FitRecord", "JointChain", "Model", "certified_model"]
+__all__ = [
+    "CoupledChain",
+    "Family",
+    "FitRecord",
+    "JointChain",
+    "Model",
+    "certified_model",
+    "is_backward",
+    "is_forward",
+]

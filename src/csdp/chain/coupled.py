@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.chain import checks
-from csdp.chain.model import Model, States
+from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
@@ -27,6 +27,10 @@ class CoupledChain(Model):
 
     `Pr(next_j = b | x) = sum_k coupling[j][k] * transitions[j][k][x_k][b]`.
 
+    With `direction="backward"` the same numbers describe the past given the present: previous states are independent
+    given the present snapshot, and `Pr(previous_j = b | x)` is that sum. One binary sequence, and symmetric pairs with
+    equal probabilities both ways, are the same process in both directions; otherwise these are two models.
+
     Frozen, validated, equal by value, hashable by content. Transition rows go from -> to and sum to 1, as do the
     rows of the coupling (the paper's lambda_jk; the paper writes the transposed matrices).
 
@@ -37,7 +41,8 @@ class CoupledChain(Model):
         values: numbers that the states carry, (m,) or (s, m); default 0..m-1. Put on a power-of-two lattice.
         names: one per sequence; default x1, x2, ...
         initial: law of the oldest snapshot that a release reads: joint (m**s,), or independent (s, m).
-            Default: the stationary law.
+            Default: the stationary law. Forward chains only.
+        direction: "forward", or "backward" where coupling and transitions lead from the present into the past.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> chain
@@ -49,7 +54,6 @@ class CoupledChain(Model):
     """
 
     schema: ClassVar[str] = "csdp/coupled-chain/1"
-    coupled: ClassVar[bool] = True
     _indptr: Ints
     _sources: Ints
     _weights: Floats
@@ -63,12 +67,21 @@ class CoupledChain(Model):
         values: Any = None,
         names: Sequence[str] | None = None,
         initial: Any = None,
+        *,
+        direction: Direction = "forward",
     ) -> None:
+        if direction not in get_args(Direction):
+            raise InputError(f"direction: {direction!r} given; 'forward' or 'backward'")
+        if direction == "backward" and initial is not None:
+            raise InputError(
+                "initial: a backward chain gives the past from the present, so no law of the oldest snapshot can be "
+                "given; leave initial= out, or use direction='forward'"
+            )
         indptr, sources, weights = _edges(coupling)
         s = indptr.size - 1
         table, which = _transition_table(transitions, indptr, sources)
         m = table.shape[-1]
-        self._set(_indptr=indptr, _sources=sources, _weights=weights, _table=table, _which=which)
+        self._set(_indptr=indptr, _sources=sources, _weights=weights, _table=table, _which=which, direction=direction)
         self._finish(sequences=s, states=m, values=values, names=names, initial=initial)
 
     # ---- structure -------------------------------------------------------------------------------------------
@@ -191,7 +204,11 @@ class CoupledChain(Model):
         values = self.values if self.values.ndim == 1 else self.values[inside]
         names = None if self._names is None else [self._names[i] for i in inside]
         part = CoupledChain(
-            coupling, self._table[self._which[kept]], names=names, initial=self._initial_of(inside.tolist())
+            coupling,
+            self._table[self._which[kept]],
+            names=names,
+            initial=self._initial_of(inside.tolist()),
+            direction=self.direction,
         )
         # A subset of the values may lie on a coarser lattice; the noise is that of the whole chain.
         part._set(values=checks.frozen(np.array(values)), unit=self.unit)
@@ -214,8 +231,8 @@ class CoupledChain(Model):
         return LocalLaw(self.states, tuple(np.split(self._sources, cuts)), tuple(np.split(matrices, cuts)))
 
     @cached_property
-    def step(self) -> Step:
-        """How the joint law is pushed one step forward."""
+    def own_step(self) -> Step:
+        """One step of the joint law in the chain's own direction."""
         return choose_step(self.local)
 
     @cached_property
@@ -226,7 +243,7 @@ class CoupledChain(Model):
         np.add.at(sums, self.edge_targets, least)
         return bool((sums > 0).all())
 
-    def _dense_kernel(self) -> Floats:
+    def _own_kernel(self) -> Floats:
         return self.local.kernel()
 
     def marginals(self) -> Floats:
@@ -300,7 +317,7 @@ class CoupledChain(Model):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: equal chains have equal digests."""
-        seal = hashlib.sha256(self.schema.encode())
+        seal = hashlib.sha256((self.schema + "backward" * (self.direction == "backward")).encode())
         for part in (self._indptr, self._sources, self._which):
             seal.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
             seal.update(b"|")
@@ -317,9 +334,17 @@ class CoupledChain(Model):
         }
 
     @classmethod
+    def schemas(cls) -> tuple[str, ...]:
+        """The schemas that `from_dict` reads."""
+        return cls.schema, BACKWARD_SCHEMA
+
+    @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CoupledChain:
         """Rebuild a chain from `to_dict`, or from plain `coupling` and `transitions` written by hand."""
         rest = {key: content.get(key) for key in ("values", "names", "initial")}
+        rest["direction"] = content.get("direction", "forward")
+        if "schema" in content and (content["schema"] == BACKWARD_SCHEMA) != (rest["direction"] == "backward"):
+            raise InputError(f"chain: schema {content['schema']!r} does not go with direction {rest['direction']!r}")
         try:
             if "coupling" in content:
                 return cls(content["coupling"], content["transitions"], **rest)._carry(content)
@@ -333,10 +358,21 @@ class CoupledChain(Model):
             raise InputError(f"chain: the JSON lacks or garbles {error}; write it with CoupledChain.to_json") from None
 
     def __repr__(self) -> str:
+        backward = "backward, " * (self.direction == "backward")
         return (
-            f"CoupledChain({self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
+            f"CoupledChain({backward}{self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
             f"{self.edges} coupling{'s' * (self.edges > 1)}, digest {self.digest[:8]})"
         )
+
+
+def is_forward(model: Model) -> TypeGuard[CoupledChain]:
+    """Whether next states are independent given the present, as `lineage` and `slice` need."""
+    return isinstance(model, CoupledChain) and model.direction == "forward"
+
+
+def is_backward(model: Model) -> TypeGuard[CoupledChain]:
+    """Whether previous states are independent given the present, as `influence` needs."""
+    return isinstance(model, CoupledChain) and model.direction == "backward"
 
 
 def _edges(coupling: Any) -> tuple[Ints, Ints, Floats]:

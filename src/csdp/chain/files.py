@@ -12,7 +12,10 @@ from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 from csdp.errors import InputError
 
-_KINDS: dict[str, type[CoupledChain] | type[JointChain]] = {kind.schema: kind for kind in (CoupledChain, JointChain)}
+_KINDS: dict[str, type[CoupledChain] | type[JointChain]] = {
+    **dict.fromkeys(CoupledChain.schemas(), CoupledChain),
+    **dict.fromkeys(JointChain.schemas(), JointChain),
+}
 
 
 def read_model(text: str) -> Model:

@@ -34,7 +34,6 @@ class JointChain(Model):
     """
 
     schema: ClassVar[str] = "csdp/joint-chain/1"
-    coupled: ClassVar[bool] = False
     _kernel: Floats
 
     def __init__(
@@ -64,7 +63,7 @@ class JointChain(Model):
         self._finish(sequences=sequences, states=states, values=values, names=names, initial=initial)
 
     @cached_property
-    def step(self) -> Step:
+    def own_step(self) -> Step:
         """The stored kernel."""
         return KernelStep(self._kernel)
 
@@ -73,7 +72,7 @@ class JointChain(Model):
         """Whether every transition has positive probability."""
         return bool((self._kernel > 0).all())
 
-    def _dense_kernel(self) -> Floats:
+    def _own_kernel(self) -> Floats:
         return self._kernel
 
     def components(self) -> list[tuple[int, ...]]:

@@ -7,14 +7,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.chain import checks
 from csdp.chain.stationary import stationary_law
-from csdp.chain.steps import MAX_STATES, Step, joint_states
+from csdp.chain.steps import MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from csdp.chain.summary import Summary
 
 Floats = npt.NDArray[np.float64]
+Direction = Literal["forward", "backward"]
 States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 
+#: Schema of a backward chain: a reader that knows forward chains only must not take it for one.
+BACKWARD_SCHEMA = "csdp/backward-chain/1"
 #: Joint states above which `kernel()` refuses.
 KERNEL_STATES = 4096
 
@@ -47,8 +50,8 @@ class Model(ABC):
     #: the chains that the data leaves possible, this one first; part of the digest, as plans certify over it
     family: Family | None = None
     schema: ClassVar[str]
-    #: next states are independent given the present snapshot, so `lineage` applies
-    coupled: ClassVar[bool]
+    #: whether coupling and transitions lead from the present to the next snapshot, or to the previous one
+    direction: Direction = "forward"
     _names: tuple[str, ...] | None
 
     def _set(self, **attributes: Any) -> None:
@@ -73,8 +76,8 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def step(self) -> Step:
-        """How the joint law is pushed one step forward."""
+    def own_step(self) -> Step:
+        """One step of the joint law in the model's own direction."""
 
     @property
     @abstractmethod
@@ -112,7 +115,7 @@ class Model(ABC):
         """The law alone, as plain data."""
 
     @abstractmethod
-    def _dense_kernel(self) -> Floats: ...
+    def _own_kernel(self) -> Floats: ...
 
     @abstractmethod
     def _advance(self, snapshot: States, uniform: Floats) -> States: ...
@@ -212,8 +215,26 @@ class Model(ABC):
         joint = self.initial.reshape((self.states,) * self.sequences)
         return bool(np.allclose(joint, _product(margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
 
+    @cached_property
+    def step(self) -> Step:
+        """How the joint law is pushed one step forward in time."""
+        if self.direction == "forward":
+            return self.own_step
+        return ReversedStep(self.own_step, self.stationary())
+
     def kernel(self) -> Floats:
         """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""
+        self._refuse_large_kernel()
+        own = self._own_kernel()
+        return own if self.direction == "forward" else _reverse(own, self.stationary())
+
+    def backward_kernel(self) -> Floats:
+        """R[x, w] = Pr(previous snapshot is w | present is x), in the long run; up to 4,096 joint states."""
+        self._refuse_large_kernel()
+        own = self._own_kernel()
+        return own if self.direction == "backward" else _reverse(own, self.stationary())
+
+    def _refuse_large_kernel(self) -> None:
         if self.size > KERNEL_STATES:
             raise TooLargeError(
                 f"kernel: {self.states}**{self.sequences} joint states; at most {KERNEL_STATES:,}. "
@@ -221,7 +242,6 @@ class Model(ABC):
                 needed=joint_states(self.sequences, self.states),
                 limit=KERNEL_STATES,
             )
-        return self._dense_kernel()
 
     def stationary(self) -> Floats:
         """Stationary law of the snapshot, (m**s,); NoStationaryLawError where there are several.
@@ -238,7 +258,7 @@ class Model(ABC):
         self.refuse_large()
         start = _product(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
         law, error = stationary_law(
-            self.step, start=np.maximum(start, 1e-300), positive=self.positive, kernel=self._dense_kernel
+            self.own_step, start=np.maximum(start, 1e-300), positive=self.positive, kernel=self._own_kernel
         )
         return checks.frozen(law), error
 
@@ -296,14 +316,15 @@ class Model(ABC):
         for n in range(1, steps):
             snapshot = self._advance(snapshot, random.random(self.sequences))
             out[n] = snapshot
-        return out
+        return out if self.direction == "forward" else np.ascontiguousarray(out[::-1])
 
     # ---- identity --------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data with a versioned schema; `from_dict` gives an equal model back."""
         return {
-            "schema": self.schema,
+            "schema": self.schema if self.direction == "forward" else BACKWARD_SCHEMA,
+            **({} if self.direction == "forward" else {"direction": self.direction}),
             "sequences": self.sequences,
             "states": self.states,
             **self._law_content(),
@@ -324,10 +345,15 @@ class Model(ABC):
             content = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
             raise InputError(f"chain: not JSON ({error})") from None
-        if not isinstance(content, dict) or content.get("schema", cls.schema) != cls.schema:
+        if not isinstance(content, dict) or content.get("schema", cls.schema) not in cls.schemas():
             found = content.get("schema") if isinstance(content, dict) else type(content).__name__
             raise InputError(f"chain: schema {found!r} given; this version reads {cls.schema!r}")
         return cls.from_dict(content)
+
+    @classmethod
+    def schemas(cls) -> tuple[str, ...]:
+        """The schemas that `from_dict` reads."""
+        return (cls.schema,)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, Model) and other.digest == self.digest
@@ -341,6 +367,14 @@ class Model(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
         self._set(values=checks.frozen(np.array(state["values"])), unit=state["unit"])
+
+
+def _reverse(kernel: Floats, law: Floats) -> Floats:
+    """The kernel of a stationary chain in the other direction of time; snapshots that never occur lead to the law."""
+    joint = (kernel * law[:, None]).T
+    total = joint.sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return np.where(total > 0, joint / total, law[None, :])
 
 
 def _product(margins: Floats) -> Floats:

@@ -43,13 +43,17 @@ class Step(Protocol):
     operations: float
 
     def push(self, h: Floats) -> Floats:
-        """Take every column of h (N, F) one step forward."""
+        """Take every column of h (N, F) one step forward: `sum_x K(x, y) h[x]`."""
+
+    def pull(self, g: Floats) -> Floats:
+        """The mean of every column of g (N, F) after one step, from each snapshot: `sum_y K(x, y) g[y]`."""
 
 
 class KernelStep:
     """A stored kernel."""
 
     def __init__(self, kernel: Floats) -> None:
+        self._kernel = kernel
         self._transposed = np.ascontiguousarray(kernel.T)
         self.depth = kernel.shape[0] + 2
         self.operations = 2.0 * kernel.size
@@ -57,6 +61,34 @@ class KernelStep:
     def push(self, h: Floats) -> Floats:
         """Take every column of h one step forward."""
         return self._transposed @ h
+
+    def pull(self, g: Floats) -> Floats:
+        """The mean of every column of g after one step, from each snapshot."""
+        return self._kernel @ g
+
+
+class ReversedStep:
+    """One step forward in time of a stationary chain whose kernel leads from the present into the past.
+
+    Bayes: with R that kernel and pi its stationary law, `Pr(next = x | now = w) = pi(x) R(x, w) / pi(w)`. So a push is
+    a pull of R between a division and a multiplication by pi, and the other way round.
+    """
+
+    def __init__(self, past: Step, law: Floats) -> None:
+        self._past = past
+        self._law = law[:, None]
+        with np.errstate(divide="ignore"):
+            self._inverse = np.where(self._law > 0, 1.0 / self._law, 0.0)
+        self.depth = past.depth + 3
+        self.operations = past.operations
+
+    def push(self, h: Floats) -> Floats:
+        """Take every column of h one step forward in time."""
+        return np.asarray(self._law * self._past.pull(h * self._inverse))
+
+    def pull(self, g: Floats) -> Floats:
+        """The mean of every column of g after one step, from each snapshot that can occur."""
+        return np.asarray(self._inverse * self._past.push(g * self._law))
 
 
 @dataclass(frozen=True)
@@ -114,6 +146,18 @@ class SplitStep:
             tilted = (self._right[part, :, None] * h[part, None, :]).reshape(-1, b * columns)
             out += self._left[part].T @ tilted
         return out.reshape(a * b, columns)
+
+    def pull(self, g: Floats) -> Floats:
+        """The mean of every column of g after one step, from each snapshot."""
+        a, b, columns = self._left.shape[1], self._right.shape[1], g.shape[1]
+        shaped = np.ascontiguousarray(g).reshape(a, b * columns)
+        out = np.empty((self._size, columns))
+        rows = max(1, WORK_BYTES // (8 * b * columns))
+        for start in range(0, self._size, rows):
+            part = slice(start, start + rows)
+            halfway = (self._left[part] @ shaped).reshape(-1, b, columns)
+            out[part] = np.einsum("rb,rbc->rc", self._right[part], halfway)
+        return out
 
 
 @dataclass(frozen=True)
@@ -241,6 +285,36 @@ class TensorStep:
             labels = [*stage.kept, *(s + j for j in stage.group), *rest]
         back = [labels.index(s + j) for j in range(s)]
         out.reshape((m,) * s + (columns,))[...] = tensor.reshape((m,) * s + (columns,)).transpose([*back, s])
+
+    def pull(self, g: Floats) -> Floats:
+        """The mean of every column of g after one step, from each snapshot: the contractions, undone in reverse."""
+        columns = g.shape[1]
+        together = max(1, int(TENSOR_BYTES // (16.0 * self._m**self._peak)))
+        out = np.empty(g.shape)
+        for start in range(0, columns, together):
+            out[:, start : start + together] = self._pull(g[:, start : start + together])
+        return out
+
+    def _pull(self, g: Floats) -> Floats:
+        m, s, columns = self._m, self._s, g.shape[1]
+        before = [k for k in range(s) if k not in self._unfollowed]
+        orders = []
+        for stage in self._stages:
+            rest = [label for label in before if label not in (*stage.kept, *stage.gone)]
+            orders.append((before, rest))
+            before = [*stage.kept, *(s + j for j in stage.group), *rest]
+        back = [s + j for j in range(s)]
+        tensor = g.reshape((m,) * s + (columns,)).transpose([*(back.index(label) for label in before), s])
+        for stage, (labels, rest) in zip(self._stages[::-1], orders[::-1], strict=True):
+            kept, group = m ** len(stage.kept), m ** len(stage.group)
+            shaped = np.ascontiguousarray(tensor).reshape(kept, group, -1)
+            pulled = np.matmul(stage.factor.transpose(0, 2, 1), shaped)
+            here = [*stage.kept, *stage.gone, *rest]
+            axes = [here.index(label) for label in labels]
+            tensor = pulled.reshape((m,) * len(here) + (columns,)).transpose([*axes, len(here)])
+        shape = tuple(1 if k in self._unfollowed else m for k in range(s))
+        spread = np.broadcast_to(tensor.reshape((*shape, columns)), (m,) * s + (columns,))
+        return np.asarray(spread.reshape(m**s, columns))
 
 
 def joint_states(sequences: int, states: int) -> float:

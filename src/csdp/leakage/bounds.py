@@ -230,8 +230,11 @@ def _range(coarse_x: Floats, coarse_y: Floats, fine_x: Floats, fine_y: Floats, r
 
 
 def with_full_past(model: Model) -> Model:
-    """The same kernel with a past law that gives every snapshot some weight; the law itself cancels."""
-    if model.initial is None and (model.stationary() > 0).all():
+    """The same kernel with a past law that gives every snapshot some weight; the law itself cancels.
+
+    A backward chain gives the past from the present whatever the law of either; snapshots that never occur are dropped.
+    """
+    if model.direction == "backward" or (model.initial is None and (model.stationary() > 0).all()):
         return model
     uniform = np.full(model.size, 1.0 / model.size)
     if isinstance(model, CoupledChain):

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from csdp.leakage.influence import BLOCK, UNIT, Floats, Influence, Ints, logit_distance, over_states
+from csdp.leakage.local_numbers import BLOCK, UNIT, Floats, Ints, LocalNumbers, logit_distance, over_states
 
 #: Tilts beyond this say nothing any more.
 _LARGEST_TILT = 300.0
@@ -79,7 +79,7 @@ class Cells:
         return out
 
     @classmethod
-    def by_edge(cls, local: Influence) -> Cells:
+    def by_edge(cls, local: LocalNumbers) -> Cells:
         """One for every coupling: the target itself is left out of the children that tilt its source."""
         chain = local.chain
         kind = np.zeros(chain.edges, dtype=np.intp) + chain.transition_table[1]
@@ -87,7 +87,7 @@ class Cells:
         return cls(chain.edge_sources, kind, _tilts(local, every, leave_out=every >= 0), _mixing(local, every))
 
     @classmethod
-    def by_source(cls, local: Influence) -> Cells:
+    def by_source(cls, local: LocalNumbers) -> Cells:
         """One for every source and matrix: only a sequence that follows itself is left out of its own children."""
         chain = local.chain
         own = chain.edge_sources == chain.edge_targets
@@ -97,14 +97,14 @@ class Cells:
         return cls(chain.edge_sources[first], chain.transition_table[1][first], tilt, _mixing(local, place.ravel()))
 
 
-def _mixing(local: Influence, place: Ints) -> object:
+def _mixing(local: LocalNumbers, place: Ints) -> object:
     from scipy.sparse import csr_array
 
     chain = local.chain
     return csr_array((chain.edge_weights, place, chain._indptr), shape=(chain.sequences, int(place.max()) + 1))
 
 
-def _tilts(local: Influence, edges: Ints, *, leave_out: npt.NDArray[np.bool_]) -> Floats:
+def _tilts(local: LocalNumbers, edges: Ints, *, leave_out: npt.NDArray[np.bool_]) -> Floats:
     """T_k: the sum of tau over the children of the source of each edge, the edge's own target left out where asked."""
     chain, tau = local.chain, local.tau
     finite = np.isfinite(tau)
@@ -119,12 +119,12 @@ def _tilts(local: Influence, edges: Ints, *, leave_out: npt.NDArray[np.bool_]) -
     return np.where(positive[source] - (leave_out & (own > 0)) > 0, rest, 0.0)
 
 
-def first_boxes(local: Influence) -> Boxes:
+def first_boxes(local: LocalNumbers) -> Boxes:
     """The first slice: sequences are independent given the past, and p_j(. | z) lies in its range."""
     return Boxes(local.low, local.high, local.width)
 
 
-def next_boxes(local: Influence, cells: Cells, boxes: Boxes) -> Boxes:
+def next_boxes(local: LocalNumbers, cells: Cells, boxes: Boxes) -> Boxes:
     """The boxes of the next slice, never wider than the range of p_j."""
     chain = local.chain
     if chain.states == 2:
@@ -145,7 +145,7 @@ def next_boxes(local: Influence, cells: Cells, boxes: Boxes) -> Boxes:
     return Boxes(lower, upper, np.minimum(mixed[:, :, 2] * local.outward, np.minimum(apart, local.width)))
 
 
-def _next_of_two(local: Influence, cells: Cells, boxes: Boxes) -> Boxes:
+def _next_of_two(local: LocalNumbers, cells: Cells, boxes: Boxes) -> Boxes:
     """The same for two states, where the lower ends say all: the upper end of one is the rest of the other."""
     parts = np.empty((cells.source.size, 3))
     table = local.chain.transition_table[0]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from csdp.leakage.boxes import Boxes, Cells
-from csdp.leakage.influence import UNIT, Floats, Influence
+from csdp.leakage.local_numbers import UNIT, Floats, LocalNumbers
 
 #: Iterations after which an estimate is taken as it is.
 _LONGEST = 200
@@ -45,7 +45,7 @@ class MatrixForm:
 
     name = "matrix"
 
-    def __init__(self, local: Influence) -> None:
+    def __init__(self, local: LocalNumbers) -> None:
         self.cells = Cells.by_edge(local)
         self._local = local
         chain = local.chain
@@ -147,7 +147,7 @@ class RowSumForm:
 
     name = "row-sum"
 
-    def __init__(self, local: Influence) -> None:
+    def __init__(self, local: LocalNumbers) -> None:
         self.cells = Cells.by_source(local)
         self._local = local
         self._kappa = local.kappa_row_sums()
@@ -170,7 +170,7 @@ class SharedForm:
 
     name = "shared"
 
-    def __init__(self, local: Influence) -> None:
+    def __init__(self, local: LocalNumbers) -> None:
         from scipy.sparse import csr_array
 
         self.cells = Cells.by_source(local)
@@ -244,7 +244,7 @@ class SharedForm:
         self._slack = _steep_sums(local, boxes, missed) + dropped * local.outward
 
 
-def _told_sums(local: Influence) -> Floats:
+def _told_sums(local: LocalNumbers) -> Floats:
     """h_k = sum_j tanh(theta_jk / 4)."""
     chain = local.chain
     sums = np.bincount(chain.edge_sources, weights=distance(local.theta), minlength=chain.sequences)
@@ -264,14 +264,14 @@ def _product(vector: Floats, number: float) -> Floats:
         return np.where((vector > 0) & (number > 0), vector * number, 0.0)
 
 
-def _steepness(local: Influence, boxes: Boxes) -> Floats:
+def _steepness(local: LocalNumbers, boxes: Boxes) -> Floats:
     """(edges,) more than two states: what a unit of distance at the source adds to the range of the target, at most."""
     with np.errstate(invalid="ignore"):
         each = np.where(local.osc > 0, local.osc * boxes.slopes()[local.chain.edge_targets], 0.0)
     return np.asarray(np.sort(each, axis=1)[:, -2:].sum(axis=1) * (1.0 + 8 * UNIT))
 
 
-def _steep_sums(local: Influence, boxes: Boxes, vector: Floats) -> Floats:
+def _steep_sums(local: LocalNumbers, boxes: Boxes, vector: Floats) -> Floats:
     """(s,) what distances `vector` at the sources add to the log-odds ranges of the targets, at most."""
     if local.chain.states > 2:
         return _applied(local, _steepness(local, boxes), vector)
@@ -280,14 +280,14 @@ def _steep_sums(local: Influence, boxes: Boxes, vector: Floats) -> Floats:
         return np.where(moved > 0, moved * boxes.slopes()[:, 0] * (1.0 + 8 * UNIT), 0.0)
 
 
-def _sparse(local: Influence, values: Floats) -> Any:
+def _sparse(local: LocalNumbers, values: Floats) -> Any:
     from scipy.sparse import csr_array
 
     chain = local.chain
     return csr_array((values, chain.edge_sources, chain._indptr), shape=(chain.sequences, chain.sequences))
 
 
-def _applied(local: Influence, values: Floats, vector: Floats) -> Floats:
+def _applied(local: LocalNumbers, values: Floats, vector: Floats) -> Floats:
     """(s,) sum over the sources of values times vector; nothing times infinity is nothing."""
     if np.isfinite(vector).all() and np.isfinite(values).all():
         return np.asarray(_sparse(local, values) @ vector * local.outward)
@@ -297,7 +297,7 @@ def _applied(local: Influence, values: Floats, vector: Floats) -> Floats:
     return np.asarray(np.add.reduceat(each, local.chain._indptr[:-1]) * local.outward)
 
 
-def _moved(local: Influence, reach: Floats) -> Floats:
+def _moved(local: LocalNumbers, reach: Floats) -> Floats:
     """(s, m) sum_k osc_k(p_i(a | .)) reach_k."""
     if local.chain.states == 2:
         one = _applied(local, local.largest, reach)

@@ -30,6 +30,8 @@ Bound = Literal[
     "freshness",
     "lineage",
     "slice",
+    "influence",
+    "spectral",
     "group",
     "printed-loose",
     "printed-tight",
@@ -49,6 +51,9 @@ _WORDS = {
     "freshness": "any query, any noise, any number of releases (at one common age)",
     "lineage": "any query, any noise, any number of releases, any law of the past",
     "slice": "any query, any noise, any number of releases, any law of the past, whatever others are known",
+    "influence": "one release; previous states are independent given the present (a backward chain)",
+    "spectral": "one release; any query with this sensitivity, previous states are independent given the present "
+    "(a backward chain): the paper's Theorem 1, repaired",
     "group": "one release; all records of a component may change at once, however they are tied together",
     "printed-loose": "the paper's Theorem 1 as printed: NOT a bound, it can be below the truth",
     "printed-tight": "the paper's Theorem 2 as printed: NOT a bound, it can be below the truth",

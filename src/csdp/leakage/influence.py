@@ -1,14 +1,21 @@
-"""How strongly one sequence's next state depends on another's present: the local numbers behind `slice`.
+"""Influence: leakage that counts the noise at any size, for chains read backwards.
 
-With p_j(u | w) = Pr(next_j = u | snapshot w), linear in the one-hot snapshot, so that its extremes lie at the ends:
-`osc` how far w_k alone moves p_j(u | .), `theta` the range over w_k of ln p_j(u|w)/p_j(v|w), `tau` the largest
-|ln p_j(u | w_k = c)/p_j(u | w_k = c')|, and `kappa` the largest mixed second difference of ln p_j(u | w) in w_k, w_l.
-Every number is rounded up (lower ends of intervals down).
+A backward chain says that previous states are independent given the present snapshot. The state of the recursion is
+`b_k(c, c')` for every sequence: how much the log likelihood of everything published can change when sequence k alone
+goes from c to c' in the newest slice that was read, all others fixed. A release adds what it tells of each reading; a
+step towards the present replaces b by
+
+    b_i(a, a') = sum over k of max over sets S of ln(1 + (delta_S)_+ E_k / (1 + base_S E_k)),    E_k = e^(max b_k) - 1,
+
+with delta_S how much likelier the change a -> a' of i makes "the previous state of k lies in S", and base_S its least
+probability over all snapshots with x_i = a. No joint state appears anywhere. The informed adversary only. The proof is
+in docs/theory.md. Every number is rounded up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,204 +23,277 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.chain import CoupledChain
+from csdp.chain import CoupledChain, Model, is_backward
+from csdp.errors import InputError, TooLargeError
+from csdp.queries import FoldQuery, Query
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 
 UNIT = float(np.finfo(np.float64).eps) / 2
-#: Positive influences below this count as this, so that no product of them underflows unseen.
-_LEAST_INFLUENCE = 1e-50
-#: Entries of one block of work: what stays in the cache.
-BLOCK = 2**14
-#: Parents of one sequence beyond which pairs of them are bounded together.
-_MANY_PARENTS = 64
-#: Pairs of common parents up to which they are sorted and summed.
-SORTED_PAIRS = 1_000_000
+#: States up to which all sets of them are looked at; beyond, prefixes with the sum of single bases.
+ALL_SETS_STATES = 8
+#: States of a sequence that are handled.
+MAX_STATES = 32
+#: Sequences whose contributions are compared together.
+_CHUNK = 256
+#: Steps after which iterating towards a limit is given up, and a sum of powers that counts as endless.
+_LONGEST = 10_000
+_ENDLESS = 1e100
+
+
+def require_backward(name: str, model: Model) -> CoupledChain:
+    """The model as a backward chain, or why the bound does not hold for it."""
+    if not is_backward(model):
+        raise InputError(
+            f"{name}: needs a CoupledChain with direction='backward', whose previous states are independent given the "
+            "present; use auto, exact or slice for other models"
+        )
+    if model.states > MAX_STATES:
+        raise TooLargeError(
+            f"{name}: {model.states} states a sequence given; at most {MAX_STATES}. Use fewer states",
+            needed=model.states,
+            limit=MAX_STATES,
+        )
+    return model
+
+
+def require_informed(adversary: str) -> None:
+    """Refuse the adversaries for whom the recursion is not proven."""
+    if adversary != "informed":
+        raise InputError(
+            f"influence: adversary {adversary!r} given; it holds for 'informed' only. Use exact or freshness for others"
+        )
+
+
+class Influence:
+    """The recursion of one backward chain. States are arrays (s, m, m): b_k(c, c'), zero on the diagonal.
+
+    >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
+    >>> rule = Influence(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward"))
+    >>> released = 0.1 * (1 - np.eye(2)) + np.zeros((6, 1, 1))
+    >>> round(float(rule.advance(released).max()), 6)
+    0.040244
+    """
+
+    def __init__(self, chain: Model) -> None:
+        self.chain = require_backward("influence", chain)
+
+    @cached_property
+    def _by_source(self) -> tuple[Any, Any, Any]:
+        """Edges sorted by their source: where each source starts, the order, and the targets."""
+        sources = self.chain.edge_sources
+        order = np.argsort(sources, kind="stable")
+        starts = np.searchsorted(sources[order], np.arange(self.chain.sequences + 1))
+        return starts, order, self.chain.edge_targets[order].astype(np.int32)
+
+    @cached_property
+    def _degree(self) -> int:
+        chain = self.chain
+        inward = int(np.bincount(chain.edge_targets, minlength=1).max())
+        return max(inward, int(np.bincount(chain.edge_sources, minlength=1).max()))
+
+    @cached_property
+    def _slack(self) -> float:
+        """A factor that covers the rounding of sums over the edges of a sequence and over its states."""
+        return 8.0 * UNIT * (self._degree + 2 * self.chain.states + 16)
+
+    def _least(self, per_table: Floats) -> Floats:
+        """(s, ...) the least of a sum over the edges of every target, each at its own least; rounded down."""
+        chain = self.chain
+        out = np.zeros((chain.sequences, per_table.shape[1]))
+        np.add.at(out, chain.edge_targets, chain.edge_weights[:, None] * per_table[chain.transition_table[1]])
+        return out * (1.0 - self._slack)
+
+    @cached_property
+    def _two_states(self) -> tuple[Floats, npt.NDArray[np.int8], Floats]:
+        """Gain and direction of every edge by source, and the least probability of every previous state."""
+        table, which = self.chain.transition_table
+        order = self._by_source[1]
+        moved = table[:, 1, 1] - table[:, 0, 1]
+        gains = self.chain.edge_weights[order] * np.abs(moved)[which[order]] * (1.0 + 8.0 * UNIT)
+        return gains, (moved > 0).astype(np.int8)[which[order]], self._least(table.min(axis=1))
+
+    @cached_property
+    def _sets(self) -> tuple[Floats, npt.NDArray[np.bool_], Floats, Floats]:
+        """Of every transition matrix the probability of each set of states, where no state of it gains, its least."""
+        table, m = self.chain.transition_table[0], self.chain.states
+        members = np.array(list(itertools.product((False, True), repeat=m)))
+        sums = table @ members.T.astype(np.float64)
+        gaining = (table[:, None, :, :] > table[:, :, None, :]).astype(np.float64)  # (t, a, a', c)
+        never = gaining @ members.T.astype(np.float64) == 0
+        least = sums.min(axis=1)
+        return sums, never, least, self._least(least * (1.0 - 16.0 * UNIT))
+
+    def advance(self, state: Floats, steps: int = 1) -> Floats:
+        """The state seen from later slices, one step after the other; what no longer moves is at rest."""
+        for _ in range(steps):
+            following = self._step(state)
+            if np.array_equal(following, state):
+                break
+            state = following
+        return state
+
+    def _step(self, state: Floats) -> Floats:
+        from csdp.leakage import influence_loops as loops
+
+        if not state.any():
+            return state
+        chain, (starts, order, targets) = self.chain, self._by_source
+        out = np.zeros_like(state)
+        if chain.states == 2:
+            gains, ups, lows = self._two_states
+            told = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
+            loops.step_two_states(starts, targets, gains, ups, _inverse(told) + lows, out)
+            return np.asarray(out * (1.0 + self._slack))
+        table, which = chain.transition_table
+        levels = _inverse(state.max(axis=(1, 2)))
+        weights, chosen = chain.edge_weights[order], which[order]
+        if chain.states <= ALL_SETS_STATES:
+            sums, never, least, lows = self._sets
+            loops.step_all_sets(
+                starts, targets, weights, chosen, sums, never, least, lows, levels, self._slack, UNIT, out
+            )
+        else:
+            least = table.min(axis=1)
+            lows = self._least(least)
+            loops.step_prefixes(starts, targets, weights, chosen, table, least, lows, levels, self._slack, UNIT, out)
+        return np.asarray(out * (1.0 + self._slack))
+
+    def cap(self, age: int) -> Floats:
+        """What no number of releases passes when all that was read is at least `age` old, 1 or more."""
+        endless = np.full((self.chain.sequences, self.chain.states, self.chain.states), np.inf)
+        endless[:, np.arange(self.chain.states), np.arange(self.chain.states)] = 0.0
+        return self.advance(endless, age)
+
+
+def _inverse(told: Floats) -> Floats:
+    """1 / (e^b - 1), rounded down; infinite where nothing was told."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.where(told > 0, (1.0 - 8.0 * UNIT) / np.expm1(told), np.inf))
 
 
 @dataclass(frozen=True)
-class Influence:
-    """The local numbers of a chain; edges in the chain's own order, (target, source) by rows."""
+class Told:
+    """What one release, or a history, tells of every sequence's present, and the two states told apart best."""
 
-    chain: CoupledChain
-    low: Floats  # (s, m) least p_j(u | w), rounded down
-    high: Floats  # (s, m) largest p_j(u | w)
-    width: Floats  # (s, m) high - low
-    osc: Floats  # (edges, m)
-
-    @classmethod
-    def of(cls, chain: CoupledChain) -> Influence:
-        """Measure a chain; O(edges m^2)."""
-        table, which = chain.transition_table
-        weights = chain.edge_weights[:, None]
-        outward = 1.0 + 4.0 * UNIT * (int(np.max(np.diff(chain._indptr))) + 4)
-        osc = weights * np.ptp(table, axis=1)[which]
-        osc = np.where(osc > 0, np.maximum(osc * outward, _LEAST_INFLUENCE), 0.0)
-        starts = chain._indptr[:-1]  # no row is empty: its couplings sum to 1
-        low = np.add.reduceat(weights * table.min(axis=1)[which], starts, axis=0) / outward
-        high = np.minimum(np.add.reduceat(weights * table.max(axis=1)[which], starts, axis=0) * outward, 1.0)
-        width = np.add.reduceat(osc, starts, axis=0) * outward
-        return cls(chain, low, high, width, osc)
-
-    @cached_property
-    def outward(self) -> float:
-        """A factor that covers the rounding of sums over the neighbours of a sequence."""
-        most = max(int(np.max(np.diff(self.chain._indptr))), int(np.bincount(self.chain.edge_sources).max()))
-        return 1.0 + 8.0 * UNIT * (most + 2 * self.chain.states + 16)
-
-    @cached_property
-    def largest(self) -> Floats:
-        """(edges,) osc, the largest over the states."""
-        return over_states(self.osc)
-
-    @cached_property
-    def tau(self) -> Floats:
-        """(edges,) worst |ln p_j(u | w_k = c) / p_j(u | w_k = c')|."""
-        base = self.low[self.chain.edge_targets]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            grown = np.where(self.osc > 0, self.osc / base, 0.0)
-        return np.asarray(np.log1p(over_states(grown)) * (1.0 + 16 * UNIT))
-
-    @cached_property
-    def theta(self) -> Floats:
-        """(edges,) range over w_k of ln p_j(u | w) / p_j(v | w), the worst u and v."""
-        chain, targets = self.chain, self.chain.edge_targets
-        if chain.states == 2:
-            return logit_distance(self.low[targets], self.largest)
-        out = np.empty(chain.edges)
-        height = max(1, 8 * BLOCK // chain.states**3)
-        for start in range(0, chain.edges, height):
-            part = slice(start, start + height)
-            out[part] = self._theta_of_many_states(part, targets[part])
-        return out
-
-    def _theta_of_many_states(self, part: slice, targets: Ints) -> Floats:
-        """p(u) and p(v) each at its own end: they need not get there together."""
-        table, which = self.chain.transition_table
-        weight = self.chain.edge_weights[part, None, None]
-        lifted = weight * (table - table.min(axis=1, keepdims=True))[which[part]]  # (n, state of k, u)
-        gain = weight[:, None] * np.maximum(table[:, :, None] - table[:, None, :], 0.0)[which[part]]  # (n, c, c', u)
-        base = (self.low[targets][:, None, :] + lifted * (1.0 - 4 * UNIT))[:, None, :, :]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(gain > 0, gain / base, 0.0)
-        best = np.log1p(ratio.max(axis=3) * (1.0 + 16 * UNIT))
-        return np.asarray((best + best.transpose(0, 2, 1)).max(axis=(1, 2)) * (1.0 + 16 * UNIT))
-
-    def pairs(self) -> Iterator[tuple[Ints, Floats]]:
-        """Blocks of targets with equally many parents: edges (n, d), and e^kappa - 1 of all pairs of parents (n, d, d).
-
-        kappa_j(k, l) = ln(1 + o_k o_l / (low (low + o_k + o_l))), the worst state u; 0 for k = l.
-        """
-        for targets, edges in self._with_parents():
-            yield edges, self.excess(targets, edges)
-
-    def _with_parents(self) -> Iterator[tuple[Ints, Ints]]:
-        """Blocks of targets with equally many parents, two or more, and their edges (n, d); pairs fit the cache."""
-        counts = np.diff(self.chain._indptr)
-        for degree in np.unique(counts[counts > 1]):
-            of_degree = np.flatnonzero(counts == degree)
-            height = max(1, 4 * BLOCK // int(degree) ** 2)
-            for start in range(0, of_degree.size, height):
-                targets = of_degree[start : start + height]
-                yield targets, self.chain._indptr[targets][:, None] + np.arange(degree)
-
-    def excess(self, targets: Ints, edges: Ints) -> Floats:
-        """e^kappa - 1 for all pairs of the parents of some targets: (n, d, d)."""
-        out = np.zeros((*edges.shape, edges.shape[1]))
-        binary = self.chain.states == 2  # both states move alike: the rarer one decides
-        for state in range(1 if binary else self.chain.states):
-            first = self.largest[edges] if binary else self.osc[edges, state]
-            base = (self.low[targets].min(axis=1) if binary else self.low[targets, state])[:, None, None]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                product = first[:, :, None] * first[:, None, :]
-                ratio = product / (base * (base + first[:, :, None] + first[:, None, :]))
-            np.maximum(out, np.where(product > 0, ratio, 0.0), out=out)
-        out *= 1.0 + 16 * UNIT
-        out[:, np.arange(edges.shape[1]), np.arange(edges.shape[1])] = 0.0
-        return out
-
-    @property
-    def pair_count(self) -> int:
-        """How many numbers kappa has."""
-        return int((np.diff(self.chain._indptr).astype(np.int64) ** 2).sum())
-
-    def kappa_matrix(self) -> Any:
-        """kappa(k, l), summed over the common children of k and l: scipy.sparse (s, s)."""
-        from scipy.sparse import coo_array
-
-        sources, s = self.chain.edge_sources, self.chain.sequences
-        first, second, kappa = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
-        for edges, excess in self.pairs():
-            parents = sources[edges]
-            first.append(np.broadcast_to(parents[:, :, None], excess.shape)[excess > 0])
-            second.append(np.broadcast_to(parents[:, None, :], excess.shape)[excess > 0])
-            kappa.append(np.log1p(excess[excess > 0]) * self.outward)
-        where = (np.concatenate(first), np.concatenate(second))
-        return coo_array((np.concatenate(kappa), where), shape=(s, s)).tocsr()
-
-    def kappa_row_sums(self) -> Floats:
-        """(s,) at least sum over l of tanh(kappa(k, l) / 4).
-
-        Beyond a million pairs child by child, from tanh(x + y) <= tanh x + tanh y: nothing has to be sorted.
-        """
-        if self.pair_count <= SORTED_PAIRS:
-            together = self.kappa_matrix()
-            together.data = np.tanh(together.data / 4.0) * (1.0 + 8 * UNIT)
-            return np.asarray(together.sum(axis=1) * self.outward)
-        sums = np.zeros(self.chain.edges)
-        for targets, edges in self._with_parents():
-            if edges.shape[1] > _MANY_PARENTS:
-                sums[edges] = self._kappa_sum_of_many(targets, edges)
-                continue
-            grown = self.excess(targets, edges)
-            with np.errstate(invalid="ignore"):
-                root = np.sqrt(1.0 + grown) + 1.0
-                # tanh(ln(1 + x) / 4) = (sqrt(1 + x) - 1) / (sqrt(1 + x) + 1)
-                grown = np.where(np.isinf(grown), 1.0, grown / root / root)
-            sums[edges] = grown.sum(axis=2)
-        total = np.bincount(self.chain.edge_sources, weights=sums, minlength=self.chain.sequences)
-        return np.asarray(total * self.outward)
-
-    def _kappa_sum_of_many(self, targets: Ints, edges: Ints) -> Floats:
-        """From tanh(kappa / 4) <= (e^kappa - 1) / 4, o_l left out below, at the worst low; O(d) for d parents."""
-        moving = self.osc[edges].max(axis=1) > 0  # (n, m): a state that nobody moves tells nothing
-        base = np.where(moving, self.low[targets], np.inf).min(axis=1)[:, None]
-        first = self.largest[edges]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            total = first.sum(axis=1, keepdims=True)
-            rest = np.maximum(total - first, 0.0) + total * (self.outward - 1.0)
-            each = first * rest / (4.0 * base * (base + first))
-        return np.where(first > 0, each, 0.0) * self.outward
+    ranges: Floats  # (s,)
+    pairs: npt.NDArray[np.intp]  # (s, 2)
 
 
-def over_states(values: Floats) -> Floats:
-    """The largest along the last axis, column by column: numpy reduces short rows slowly."""
-    out = values[..., 0].copy()
-    for state in range(1, values.shape[-1]):
-        np.maximum(out, values[..., state], out=out)
-    return out
+def read_state(state: Floats) -> Told:
+    """The largest entry of every sequence's matrix, and where it is."""
+    s, m = state.shape[:2]
+    at = state.reshape(s, -1).argmax(axis=1)
+    return Told(state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1))
 
 
-def logit_distance(low: Floats, moved: Floats) -> Floats:
-    """Two states: the largest logit distance of two laws in [low_1, 1 - low_0], `moved` apart; (..., 2) -> (...).
+def costs_by_age(
+    query: Query, values: Floats, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float, scale: float
+) -> dict[int, Floats]:
+    """What one release tells of every reading, (members, m, m), by the age at which the reading is taken.
 
-    The logit is steepest at the ends, so the worst pair starts at one of them.
+    `epsilon_c |contribution(c) - contribution(c')|_1 / Delta_f` for queries that are sums of contributions, epsilon_c
+    for all others. `scale` is Delta_f.
     """
-    best = np.zeros(moved.shape)
-    if moved.ndim == 1 and moved.size > BLOCK:
-        for start in range(0, moved.size, BLOCK):
-            here = slice(start, start + BLOCK)
-            best[here] = logit_distance(low[here], moved[here])
-        return best
-    for one, other in ((0, 1), (1, 0)):
-        base, rest = low[..., one], low[..., other]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            up = np.log1p(moved / base)
-            part = np.minimum(moved / (1.0 - base) * (1.0 + 8 * UNIT), 1.0)
-            down = np.minimum(-np.log1p(-part), np.log((1.0 - base) / rest) + 8 * UNIT)
-            distance = (up + down) * (1.0 + 16 * UNIT)
-        # Nothing moves: no distance. Something moves from a state of probability 0: no bound.
-        distance = np.where(moved > 0, np.where((base > 0) & (rest > 0), distance, np.inf), 0.0)
-        best = np.maximum(best, distance)
-    return best
+    m, inside = values.shape[1], np.asarray(members, dtype=np.intp)
+    told = np.full((inside.size, m, m), epsilon_c) * (1.0 - np.eye(m))
+    if isinstance(query, FoldQuery) and query.fold == "sum":
+        rate = epsilon_c / (scale * query.divisor(values)) * (1.0 + 8.0 * UNIT)
+        for start in range(0, inside.size, _CHUNK):
+            parts = query.parts(values, inside[start : start + _CHUNK].tolist())
+            far = np.abs(parts[:, :, None, :] - parts[:, None, :, :]).sum(axis=3)
+            told[start : start + _CHUNK] = np.minimum(rate * far, told[start : start + _CHUNK])
+    old = np.asarray(ages)
+    return {int(age): np.where((old == age)[:, None, None], told, 0.0) for age in np.unique(old)}
+
+
+def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> Told:
+    """What one release tells: `costs[age]` (s, m, m) is what it tells of the readings that it takes at that age."""
+    rule = Influence(chain)
+    ages = sorted(costs, reverse=True)
+    state = np.zeros((rule.chain.sequences, rule.chain.states, rule.chain.states))
+    for age, following in zip(ages, [*ages[1:], 0], strict=True):
+        state = rule.advance(state + costs[age], age - following)
+    return read_state(state)
+
+
+def spectral_matrix(chain: Model) -> Any:
+    """U[i, k] = tanh(theta / 4), theta how far a change of i moves the log odds of k's previous state; sparse.
+
+    Row: the sequence that changes; column: the one influenced. Two states: exact; more: both states of k at their own
+    worst, which is never smaller.
+    """
+    from scipy.sparse import coo_array
+
+    given = require_backward("spectral", chain)
+    table, which = given.transition_table
+    targets, weights = given.edge_targets, given.edge_weights
+    ends = []
+    for end in (table.min(axis=1), table.max(axis=1)):
+        total = np.zeros((given.sequences, given.states))
+        np.add.at(total, targets, weights[:, None] * end[which])
+        ends.append(total[targets] - weights[:, None] * end[which])
+    slack = 8.0 * UNIT * (int(np.bincount(targets).max()) + 16)
+    low, high = np.maximum(ends[0] - slack, 0.0), ends[1] + slack
+    theta = np.zeros(given.edges)
+    own = weights[:, None, None] * table[which]
+    for a, b in itertools.permutations(range(given.states), 2):
+        theta = np.maximum(theta, _odds_range(own[:, a], own[:, b], low, high))
+    values = np.where(np.isfinite(theta), np.tanh(theta / 4.0) * (1 + 16 * UNIT), 1.0)
+    shape = (given.sequences, given.sequences)
+    return coo_array((np.minimum(values, 1.0), (given.edge_sources, targets)), shape=shape).tocsr()
+
+
+def _odds_range(before: Floats, after: Floats, low: Floats, high: Floats) -> Floats:
+    """Largest change of ln p(c) / p(c') between two laws; p is the own part plus a rest between low and high."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if before.shape[1] == 2:
+            # The two rests sum to a constant and the change is convex in them: worst at an end.
+            left = 1.0 - before.sum(axis=1)
+            best = np.zeros(before.shape[0])
+            for rest in (low[:, 1], high[:, 1]):
+                one, zero = np.log((after[:, 1] + rest) / (before[:, 1] + rest)), left - rest
+                other = np.log((before[:, 0] + np.maximum(zero, 0)) / (after[:, 0] + np.maximum(zero, 0)))
+                best = np.fmax(best, np.abs(one + other))
+            return np.asarray(best * (1 + 1e-13))
+        up = np.maximum(np.log((after + low) / (before + low)), np.log((after + high) / (before + high)))
+        down = np.maximum(np.log((before + low) / (after + low)), np.log((before + high) / (after + high)))
+        both = np.where(np.isnan(up), 0.0, up)[:, :, None] + np.where(np.isnan(down), 0.0, down)[:, None, :]
+    both[:, np.arange(before.shape[1]), np.arange(before.shape[1])] = 0.0
+    return np.asarray(both.max(axis=(1, 2)) * (1 + 1e-13))
+
+
+def spectral_factor(chain: Model, age: int, *, for_ever: bool = False) -> float:
+    """|| U^A ||_inf, or || U^A (I - U)^-1 ||_inf for a release at every tick: leakage is at most this times epsilon_c.
+
+    The paper's Theorem 1, repaired: linear in epsilon_c, any number of sequences. Infinite where the spectral radius of
+    U is 1 or more and releases never end.
+
+    >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
+    >>> chain = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    >>> [round(0.1 * spectral_factor(chain, age, for_ever=True), 5) for age in (0, 1, 3)]
+    [0.17067, 0.07067, 0.01213]
+    """
+    matrix = spectral_matrix(chain)
+    total: Floats = np.ones(chain.sequences)
+    if for_ever:
+        total = _sum_of_powers(matrix, total)
+    for _ in range(age):
+        total = matrix @ total
+    return float(total.max()) * (1 + 1e-12 * (age + 1))
+
+
+def _sum_of_powers(matrix: Any, start: Floats) -> Floats:
+    """A vector that is not below sum_n U^n start; infinite where the powers do not fade."""
+    total = start
+    for _ in range(_LONGEST):
+        following = start + matrix @ total
+        moved = float((following / total).max())
+        total = following
+        if moved < 1 + 1e-13 or total.max() > _ENDLESS:
+            break
+    for excess in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
+        above = total * (1 + excess)
+        if (start + matrix @ above <= above).all():
+            return above
+    return np.full_like(start, np.inf)

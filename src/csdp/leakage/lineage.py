@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Progress
-from csdp.chain import CoupledChain
+from csdp.chain import CoupledChain, Model, is_forward
+from csdp.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,6 +45,18 @@ class Lineage:
     curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, where asked for
 
 
+def require_forward(name: str, model: Model) -> CoupledChain:
+    """The model as a forward coupled chain, or why the bound does not hold for it."""
+    if not is_forward(model):
+        given = "a backward chain" if model.direction == "backward" else type(model).__name__
+        raise InputError(
+            f"{name}: {given} given; a CoupledChain with direction='forward' is needed, whose next states are "
+            "independent given the present. Use influence for a backward chain; exact, contraction or freshness for a "
+            "joint chain"
+        )
+    return model
+
+
 def lineage(
     chain: CoupledChain, age: int, *, form: str = "auto", curve: bool = False, progress: Progress | None = None
 ) -> Lineage:
@@ -55,6 +68,7 @@ def lineage(
     >>> float(lineage(chain, 2).ranges.max().round(9))
     0.645546785
     """
+    chain = require_forward("lineage", chain)
     if age == 0:
         pairs = np.broadcast_to(np.array([0, 1]), (chain.sequences, 2))
         return Lineage(np.full(chain.sequences, math.inf), pairs, "exact", np.zeros(0) if curve else None)

@@ -38,6 +38,7 @@ class Lumped:
     log_kernel: Floats  # (N, N)
     log_law: Floats  # (N,)
     relative: float
+    backward: bool = False  # the kernel leads from the present into the past
 
 
 def count_states(model: Model) -> int:
@@ -95,7 +96,7 @@ def lump(model: CoupledChain, progress: Progress | None = None) -> Lumped:
     log_law, change = _log_stationary(log_kernel)
     if progress is not None:
         progress("lumping", 2, 2)
-    return Lumped(counts, log_kernel, log_law, 1e-14 * s + 2.0 * change)
+    return Lumped(counts, log_kernel, log_law, 1e-14 * s + 2.0 * change, model.direction == "backward")
 
 
 def _binary_rows(counts: Ints, law: Floats, s: int) -> Floats:
@@ -185,7 +186,8 @@ def lumped_worst(
     """Exact leakage from counts; `answers` (N, d) are the query's values on the counts."""
     law = np.exp(lumped.log_law)
     with np.errstate(under="ignore"):
-        backward = np.exp(lumped.log_law[None, :] + lumped.log_kernel.T - lumped.log_law[:, None])
+        reverse = lumped.log_law[None, :] + lumped.log_kernel.T - lumped.log_law[:, None]
+        backward = np.exp(lumped.log_kernel if lumped.backward else reverse)
     backward /= backward.sum(axis=1, keepdims=True)
     values, inverse = np.unique(answers, axis=0, return_inverse=True)
     chosen = np.zeros((law.size, values.shape[0]))

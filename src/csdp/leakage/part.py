@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import AgedLaw, index_parts
-from csdp.chain import CoupledChain, Model
+from csdp.chain import CoupledChain, Model, is_backward, is_forward
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point
 from csdp.leakage.exact import Worst, worst_output
-from csdp.leakage.lineage import Lineage, lineage
+from csdp.leakage.influence import Told, costs_by_age, influence_of_release, require_informed, spectral_factor
+from csdp.leakage.lineage import Lineage, lineage, require_forward
 from csdp.leakage.lumped import lump, lumped_applies, lumped_worst
 from csdp.leakage.printed import bounded_aged_correlation, correlation_degree
 from csdp.leakage.result import Witness
@@ -65,6 +66,8 @@ class Part:
             "freshness": lambda: Value(self._pairs.log_ratio, bound),
             "lineage": self._lineage,
             "slice": self._slice,
+            "influence": self._influence,
+            "spectral": self._spectral,
             "group": lambda: Value(self.alpha, bound),
             "printed-loose": self._printed_loose,
             "printed-tight": lambda: Value(
@@ -83,8 +86,9 @@ class Part:
         size = len(self.members)
         if value.bound == "exact" and size > 1 and not self._lumps:
             return np.array([self._exact(secret).epsilon for secret in range(size)]), "exact"
-        if value.bound in {"lineage", "slice"}:
-            return (self._lineage_found if value.bound == "lineage" else self._slice_found).ranges, value.bound
+        if value.bound in {"lineage", "slice", "influence"}:
+            found = {"lineage": lambda: self._lineage_found, "slice": lambda: self._slice_found}
+            return found.get(value.bound, lambda: self._influence_found)().ranges, value.bound
         return np.full(size, value.epsilon), value.bound
 
     def moved_to(self, setting: Setting) -> Part:
@@ -226,11 +230,10 @@ class Part:
 
     @cached_property
     def _lineage_found(self) -> Lineage:
-        if not isinstance(self.model, CoupledChain):
-            raise InputError("lineage: needs a CoupledChain, whose next states are independent given the present")
+        chain = require_forward("lineage", self.model)
         age = min(self._ages)
         alone = self.setting.adversary == "uninformed"
-        return lineage(self.model, age if alone else min(age, 1), progress=self.setting.progress)
+        return lineage(chain, age if alone else min(age, 1), progress=self.setting.progress)
 
     def _lineage(self) -> Value:
         found, age = self._lineage_found, min(self._ages)
@@ -241,9 +244,7 @@ class Part:
 
     @cached_property
     def _slice_found(self) -> Slice:
-        if not isinstance(self.model, CoupledChain):
-            raise InputError("slice: needs a CoupledChain, whose next states are independent given the present")
-        return slice_bound(self.model, min(self._ages), progress=self.setting.progress)
+        return slice_bound(require_forward("slice", self.model), min(self._ages), progress=self.setting.progress)
 
     def _slice(self) -> Value:
         found, age = self._slice_found, min(self._ages)
@@ -254,6 +255,30 @@ class Part:
             )
         worst = _widest(found)
         return Value(worst.value, "slice", worst, why)
+
+    @cached_property
+    def _influence_found(self) -> Told:
+        setting = self.setting
+        require_informed(setting.adversary)
+        costs = costs_by_age(
+            setting.query,
+            setting.model.value_table,
+            self.members,
+            ages=self._ages,
+            epsilon_c=setting.epsilon_c,
+            scale=setting.scale,
+        )
+        return influence_of_release(self.model, costs)
+
+    def _influence(self) -> Value:
+        worst = _widest(self._influence_found)
+        return Value(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
+
+    def _spectral(self) -> Value:
+        require_informed(self.setting.adversary)
+        if len(set(self._ages)) > 1:
+            raise InputError("spectral: needs one age for all sequences; use influence for unequal ages")
+        return Value(spectral_factor(self.model, self._ages[0]) * self.setting.epsilon_c, "spectral")
 
     def _printed_loose(self) -> Value:
         table = self.setting.model.value_table
@@ -266,7 +291,9 @@ class Part:
             return replace(self._exact(), reason="exact fits the size limit")
         except TooLargeError as error:
             choices = [Value(self.alpha, "group", None, "holds however the sequences are tied")]
-            if isinstance(self.model, CoupledChain):
+            if is_backward(self.model) and self.setting.adversary == "informed":
+                choices.append(self._influence())
+            if is_forward(self.model):
                 choices.append(self._lineage())
                 if min(self._ages) > 1:  # at age 1 the two are one
                     choices.append(self._slice())
@@ -286,7 +313,7 @@ class Part:
         return Witness(names[secret], present, float(table[secret, worst.alternative]), values, worst.output or None)
 
 
-def _widest(found: Lineage | Slice) -> Worst:
+def _widest(found: Lineage | Slice | Told) -> Worst:
     """The sequence whose present is told apart best, with the two states."""
     i = int(np.argmax(found.ranges))
     return Worst(float(found.ranges[i]), i, (i,), (int(found.pairs[i, 1]),), int(found.pairs[i, 0]))

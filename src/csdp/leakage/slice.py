@@ -21,8 +21,8 @@ from csdp.chain import CoupledChain
 from csdp.errors import InputError
 from csdp.leakage.boxes import first_boxes, next_boxes
 from csdp.leakage.forms import Form, MatrixForm, RowSumForm, SharedForm
-from csdp.leakage.influence import SORTED_PAIRS, Floats, Influence
-from csdp.leakage.lineage import lineage
+from csdp.leakage.lineage import lineage, require_forward
+from csdp.leakage.local_numbers import SORTED_PAIRS, Floats, LocalNumbers
 
 #: Sequences up to which every target has its own matrix.
 MATRIX_SEQUENCES = 160
@@ -56,17 +56,13 @@ def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: 
     >>> slice_bound(pair, 6).curve.round(4).tolist()
     [1.6946, 0.6702, 0.2982, 0.1349, 0.0613, 0.0279]
     """
-    if not isinstance(chain, CoupledChain):
-        raise InputError(
-            f"slice: {type(chain).__name__} given; a CoupledChain is needed, whose next states are independent given "
-            "the present. Use exact, contraction or freshness for a joint chain"
-        )
+    chain = require_forward("slice", chain)
     if form != "auto" and form not in FORMS:
         raise InputError(f"form: {form!r} given; use auto, {', '.join(FORMS)}")
     first = lineage(chain, min(age, 1))
     if age == 0:
         return Slice(first.ranges, first.pairs, "matrix", np.zeros(0))
-    local = Influence.of(chain)
+    local = LocalNumbers.of(chain)
     boxes = first_boxes(local)
     # The lineage of one step is the exact range of p_i; its box may be wider for many states.
     ranges, pairs = np.minimum(boxes.spread(local.width), first.ranges), first.pairs.copy()
@@ -86,7 +82,7 @@ def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: 
     return Slice(ranges, pairs, carried.name, np.array(curve))
 
 
-def choose_form(local: Influence) -> str:
+def choose_form(local: LocalNumbers) -> str:
     """The sharpest form whose cost a chain of this size allows."""
     if local.chain.sequences <= MATRIX_SEQUENCES:
         return "matrix"

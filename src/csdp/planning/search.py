@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress
-from csdp.chain import CoupledChain, Family, Model, certified_model
+from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.errors import InfeasibleError, InputError
 from csdp.leakage import Leakage, age_curve, leakage, shown
 from csdp.plan import Plan
@@ -104,7 +104,7 @@ class Question:
     def _caps(self) -> Floats | None:
         """The bound of a giant system at every age, in one pass; None where something sharper is affordable."""
         members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
-        if self.bound != "auto" or self.max_age < 1 or not all(isinstance(member, CoupledChain) for member in members):
+        if self.bound != "auto" or self.max_age < 1 or not all(is_forward(member) for member in members):
             return None
         if max(len(part) for member in members for part in member.components()) <= GIANT:
             return None

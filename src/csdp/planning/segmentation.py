@@ -10,7 +10,7 @@ import numpy as np
 
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
-from csdp.chain import CoupledChain
+from csdp.chain import CoupledChain, is_forward
 from csdp.errors import InputError
 from csdp.leakage import Leakage
 from csdp.plan import Plan
@@ -84,8 +84,10 @@ def segment(chain: CoupledChain, *, max_states: int | None = None, cut: float | 
     >>> segment(chain, max_states=4).groups
     ((0, 1), (2,))
     """
-    if not isinstance(chain, CoupledChain):
-        raise InputError(f"segment: {type(chain).__name__} given; only a CoupledChain has couplings to cut")
+    if not is_forward(chain):
+        raise InputError(
+            f"segment: {type(chain).__name__} given; only a CoupledChain with direction='forward' has couplings to cut"
+        )
     if chain.initial is not None:
         raise InputError("segment: the chain has an initial law; the charge of a cut is proven for the stationary one")
     if (max_states is None) == (cut is None):

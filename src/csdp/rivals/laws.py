@@ -60,6 +60,8 @@ def own_pairs(chain: Model, age: int) -> Floats:
             pairs, q = pair_laws(chain), chain.q_matrix()
             for _ in range(age):
                 pairs = np.asarray(q @ pairs)
+            if chain.direction == "backward":  # the chain led from the present to the old state
+                pairs = pairs.T
             cube = pairs.reshape(s, m, s, m)
             return np.asarray(cube[np.arange(s), :, np.arange(s), :])
     law = present_law(chain)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
-from csdp.chain import CoupledChain, Family, Model, certified_model
+from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.errors import InputError, TooLargeError
 from csdp.noise import lattice_step, variance
 from csdp.queries import FoldQuery, Query
@@ -175,8 +175,8 @@ def _independent(
     model: Model, query: Query, ages: tuple[int, ...], states: npt.NDArray[np.intp]
 ) -> tuple[Floats, Floats]:
     """Mean and variance of the present answer if sequences were independent with their true marginals."""
-    if not isinstance(model, CoupledChain) or not isinstance(query, FoldQuery) or query.fold != "sum":
-        raise InputError("law='independent-marginals' is for additive queries of a CoupledChain")
+    if not is_forward(model) or not isinstance(query, FoldQuery) or query.fold != "sum":
+        raise InputError("law='independent-marginals' is for additive queries of a forward CoupledChain")
     margins = model.marginals()
     known = np.eye(model.states)[states]
     for age in range(max(ages), -1, -1):

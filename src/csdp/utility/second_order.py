@@ -117,24 +117,25 @@ def _component_moments(model: CoupledChain, parts: Floats, ages: list[int]) -> t
     mean = np.einsum("ia,iad->d", margins, parts)
     pairs = pair_laws(model)
     q_transposed = model.q_matrix().T.tocsr()
-    # carried[h] = (Q^T)^h w: a weight on states h steps later, seen from now
-    carried = [weights]
-    for _ in range(max(ages)):
-        carried.append(q_transposed @ carried[-1])
+
+    def lagged(earlier: Floats, later: Floats, lag: int) -> Floats:
+        """E of weights on states and weights on states `lag` steps later: the chain leads from one to the other."""
+        moved, fixed = (later, earlier) if model.direction == "forward" else (earlier, later)
+        for _ in range(lag):
+            moved = q_transposed @ moved  # (Q^T)^h w: a weight on states h steps on, seen from here
+        return np.asarray(fixed.T @ pairs @ moved if model.direction == "forward" else moved.T @ pairs @ fixed)
+
     old = np.repeat(ages, m)
     d = weights.shape[1]
     aged, cross = np.zeros((d, d)), np.zeros((d, d))
     distinct = sorted(set(ages))
     masked = {age: np.where((old == age)[:, None], weights, 0.0) for age in distinct}
     for age in distinct:
-        cross += masked[age].T @ pairs @ carried[age]
+        cross += lagged(masked[age], weights, age)
         for other in distinct:
             if other > age:
                 continue
-            later = masked[other]
-            for _ in range(age - other):
-                later = q_transposed @ later
-            both = masked[age].T @ pairs @ later
+            both = lagged(masked[age], masked[other], age - other)
             aged += both if other == age else both + both.T
     return mean, weights.T @ pairs @ weights, aged, cross
 

@@ -1,0 +1,115 @@
+"""The loops of `influence` that numba compiles; import it where it is used, since numba takes a moment to load.
+
+Edges come sorted by source, so that every source sums its own terms: `starts[i]` to `starts[i + 1]` lead from the
+present of sequence i to the previous states of `targets`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+_jit = njit(cache=True, nogil=True)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def step_two_states(starts: Any, targets: Any, gains: Any, ups: Any, floors: Any, out: Any) -> None:
+    """out[i, a, a'] = sum over edges of ln(1 + gain / floor), for two states.
+
+    `ups[e]`: the previous state that a change 0 -> 1 of the source makes likelier; `floors[k, c]` is
+    1 / (e^b_k(1 - c, c) - 1) plus the least probability of c.
+    """
+    for i in prange(starts.size - 1):
+        rise, fall = 0.0, 0.0
+        for e in range(starts[i], starts[i + 1]):
+            k, up = targets[e], ups[e]
+            if gains[e] > 0.0:
+                rise += np.log1p(gains[e] / floors[k, up])
+                fall += np.log1p(gains[e] / floors[k, 1 - up])
+        out[i, 0, 1], out[i, 1, 0] = rise, fall
+
+
+@_jit
+def step_all_sets(
+    starts: Any,
+    targets: Any,
+    weights: Any,
+    which: Any,
+    sums: Any,
+    never: Any,
+    least: Any,
+    lows: Any,
+    levels: Any,
+    slack: Any,
+    unit: Any,
+    out: Any,
+) -> None:
+    """out[i, a, a'], the largest over all sets of states of each target; for few states.
+
+    `never[t, a, a', S]`: no state of S is likelier from a' than from a. `lows[k, S]`: the least probability of S over
+    all snapshots, `levels[k]` = 1 / (e^(max b_k) - 1).
+    """
+    states, sets = sums.shape[1], sums.shape[2]
+    for i in range(starts.size - 1):
+        for e in range(starts[i], starts[i + 1]):
+            k, t, weight = targets[e], which[e], weights[e]
+            level = levels[k]
+            for a in range(states):
+                for b in range(states):
+                    best = 0.0
+                    for chosen in range(1, sets - 1):
+                        if a == b or never[t, a, b, chosen]:
+                            continue
+                        delta = weight * (sums[t, b, chosen] - sums[t, a, chosen] + 16.0 * unit)
+                        if delta <= 0.0:
+                            continue
+                        rest = max(lows[k, chosen] * (1.0 - slack) - weight * least[t, chosen], 0.0)
+                        base = rest + weight * sums[t, a, chosen] * (1.0 - 16.0 * unit)
+                        below = level + base
+                        best = np.inf if below <= 0.0 else max(best, delta / below)
+                    out[i, a, b] += np.log1p(best)
+
+
+@_jit
+def step_prefixes(
+    starts: Any,
+    targets: Any,
+    weights: Any,
+    which: Any,
+    table: Any,
+    least: Any,
+    lows: Any,
+    levels: Any,
+    slack: Any,
+    unit: Any,
+    out: Any,
+) -> None:
+    """As `step_all_sets` with the sum of single bases, whose best set is a prefix of the states by delta / base."""
+    states = table.shape[1]
+    deltas, bases = np.empty(states), np.empty(states)
+    for i in range(starts.size - 1):
+        for e in range(starts[i], starts[i + 1]):
+            k, t, weight = targets[e], which[e], weights[e]
+            for a in range(states):
+                for b in range(states):
+                    if a == b:
+                        continue
+                    count = 0
+                    for c in range(states):
+                        delta = weight * (table[t, b, c] - table[t, a, c]) * (1.0 + 16.0 * unit)
+                        if delta > 0.0:
+                            rest = max(lows[k, c] * (1.0 - slack) - weight * least[t, c], 0.0)
+                            deltas[count] = delta
+                            bases[count] = (rest + weight * table[t, a, c]) * (1.0 - 16.0 * unit)
+                            count += 1
+                    ratios = np.empty(count)
+                    for n in range(count):
+                        ratios[n] = -np.inf if bases[n] <= 0.0 else -deltas[n] / bases[n]
+                    best, over, under = 0.0, 0.0, levels[k]
+                    for n in np.argsort(ratios):
+                        over += deltas[n]
+                        under += bases[n]
+                        best = np.inf if under <= 0.0 else max(best, over / under)
+                    out[i, a, b] += np.log1p(best)
