@@ -33,6 +33,10 @@ class Form(Protocol):
         """(s, m) how far a change of the past moves the laws of the next slice, whose boxes are given."""
         ...
 
+    def shift(self, cause: Floats) -> Floats:
+        """(s, m) how far laws of this slice that differ by `cause` (s,) in each sequence move those of the next."""
+        ...
+
 
 def distance(ranges: Floats) -> Floats:
     """tanh(G / 4): a log-odds range G moves total variation by at most this."""
@@ -70,9 +74,7 @@ class MatrixForm:
 
     def step(self, ranges: Floats, boxes: Boxes) -> Floats:
         """As in the protocol."""
-        s, slack = self._gamma.shape[0], self._local.outward
-        shared = distance(np.where(self._endless > 0, np.inf, self._gamma + self._finite * slack))
-        np.fill_diagonal(shared, 0.0)
+        s, shared = self._gamma.shape[0], self._shared()
         causes = np.column_stack([distance(ranges), self._told.T])
         estimates = _estimates(shared, causes)
         moved, gamma = np.zeros_like(boxes.low), np.zeros((s, s))
@@ -83,6 +85,22 @@ class MatrixForm:
         np.fill_diagonal(gamma, 0.0)
         self._gamma = gamma
         return moved
+
+    def shift(self, cause: Floats) -> Floats:
+        """As in the protocol."""
+        shared = self._shared()
+        causes = cause[:, None]
+        estimates = _estimates(shared, causes)
+        moved = np.empty((cause.size, self._local.chain.states))
+        for target in range(cause.size):
+            moved[target] = _shifts(self._first_reach(target), self._left_out(target, shared), causes, estimates)[:, 0]
+        return moved
+
+    def _shared(self) -> Floats:
+        """C with the likelihoods of all targets."""
+        shared = distance(np.where(self._endless > 0, np.inf, self._gamma + self._finite * self._local.outward))
+        np.fill_diagonal(shared, 0.0)
+        return shared
 
     def _first_reach(self, target: int) -> Floats:
         """osc of p_target(a | .) in every coordinate: one row for two states (they mirror each other), else m."""
@@ -156,13 +174,21 @@ class RowSumForm:
 
     def step(self, ranges: Floats, boxes: Boxes) -> Floats:
         """As in the protocol."""
-        past = distance(ranges)
-        rows = (self._kappa + self._slack / 4.0) * self._local.outward
-        worst = float(rows.max())
-        reach = np.minimum(past + _product(rows, _ceiling(past, worst, 1.0)), 1.0)
-        told = self._told + _product(rows, _ceiling(self._told, worst, np.inf))
+        moved = self.shift(distance(ranges))
+        rows = self._rows()
+        told = self._told + _product(rows, _ceiling(self._told, float(rows.max()), np.inf))
         self._slack = _steep_sums(self._local, boxes, told)
+        return moved
+
+    def shift(self, cause: Floats) -> Floats:
+        """As in the protocol."""
+        rows = self._rows()
+        reach = np.minimum(cause + _product(rows, _ceiling(cause, float(rows.max()), 1.0)), 1.0)
         return _moved(self._local, reach * self._local.outward)
+
+    def _rows(self) -> Floats:
+        """Row sums of C."""
+        return np.asarray((self._kappa + self._slack / 4.0) * self._local.outward)
 
 
 class SharedForm:
@@ -186,15 +212,24 @@ class SharedForm:
 
     def step(self, ranges: Floats, boxes: Boxes) -> Floats:
         """As in the protocol."""
+        moved = self.shift(distance(ranges))
+        influence, rest, worst = self._influence()
+        told = self._settled(influence, rest, self._told_sums, _ceiling(self._told_sums, worst, np.inf))
+        self._carry(influence, told, boxes)
+        return moved
+
+    def shift(self, cause: Floats) -> Floats:
+        """As in the protocol."""
+        influence, rest, worst = self._influence()
+        reach = self._settled(influence, rest, cause, _ceiling(cause, worst, 1.0))
+        return _moved(self._local, np.minimum(reach, 1.0))
+
+    def _influence(self) -> tuple[Any, Floats, float]:
+        """C where it is kept one by one, what row sums count besides, and the largest row sum."""
         influence = (self._gamma + self._kappa).tocsr()
         influence.data = distance(influence.data)
         rest = self._slack / 4.0
-        worst = float((influence.sum(axis=1) + rest).max()) * self._local.outward
-        past = distance(ranges)
-        reach = self._settled(influence, rest, past, _ceiling(past, worst, 1.0))
-        told = self._settled(influence, rest, self._told_sums, _ceiling(self._told_sums, worst, np.inf))
-        self._carry(influence, told, boxes)
-        return _moved(self._local, np.minimum(reach, 1.0))
+        return influence, rest, float((influence.sum(axis=1) + rest).max()) * self._local.outward
 
     def _settled(self, influence: Any, rest: Floats, cause: Floats, ceiling: float) -> Floats:
         """D cause from above: iterates of a <- C a + (what row sums count) max a + cause, from an estimate."""

@@ -15,6 +15,7 @@ in docs/theory.md. Every number is rounded up.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -278,6 +279,8 @@ def spectral_factor(chain: Model, age: int, *, for_ever: bool = False) -> float:
     total: Floats = np.ones(chain.sequences)
     if for_ever:
         total = _sum_of_powers(matrix, total)
+    if math.isinf(total.max()):
+        return math.inf
     for _ in range(age):
         total = matrix @ total
     return float(total.max()) * (1 + 1e-12 * (age + 1))
