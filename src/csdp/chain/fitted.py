@@ -18,7 +18,9 @@ class FitRecord:
     chain (None where only noised counts were seen). `path` is the objective after each iteration, summed over the
     sequences: the log-likelihood plus the smoothing's share, which EM never lowers. `neighbours` is the largest
     number of other sequences that one may follow, `screened` whether they were chosen from the data. `parameters`
-    counts the free numbers of the model. A record of a private fit holds nothing but what the noised counts gave.
+    counts the free numbers of the model. `held_out` are the log-likelihoods per tick of both directions of time on
+    readings that were set aside, where the data chose between them. A record of a private fit holds nothing but what
+    the noised counts gave.
 
     >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
     True
@@ -42,6 +44,8 @@ class FitRecord:
     ensemble_method: str | None = None
     seed: int = 0
     warnings: tuple[str, ...] = ()
+    direction: str = "forward"
+    held_out: tuple[tuple[str, float], ...] = ()
 
     @property
     def monotone(self) -> bool:
@@ -52,6 +56,7 @@ class FitRecord:
         """The content as plain data, for JSON."""
         content = asdict(self)
         content["path"], content["warnings"] = list(self.path), list(self.warnings)
+        content["held_out"] = [list(pair) for pair in self.held_out]
         return content
 
     @classmethod
@@ -64,6 +69,7 @@ class FitRecord:
             raise InputError(f"chain: the record of its fit is garbled ({told}); write it with to_json")
         given = dict(content)
         given["path"] = tuple(_number(value) for value in given.get("path", ()))
+        given["held_out"] = tuple((str(name), _number(value)) for name, value in given.get("held_out", ()))
         given["warnings"] = tuple(str(text) for text in given.get("warnings", ()))
         return cls(**given)
 

@@ -57,7 +57,7 @@ def _chi_square(sums: Floats, variances: Floats) -> tuple[float, int]:
 
 def order_p(prediction: Prediction, target: int, left: Floats, variance: Floats) -> float:
     """Does the state before the present one say more than the chain has it?"""
-    before = prediction.readings.states[:-2, target]
+    before = prediction.sample.states[:-2, target]
     m = prediction.chain.states
     back = (before[:, None] == np.arange(m)).astype(np.float64)
     return float(tail(*_chi_square(back.T @ left[1:], back.T @ variance[1:])))
@@ -65,7 +65,7 @@ def order_p(prediction: Prediction, target: int, left: Floats, variance: Floats)
 
 def homogeneity_p(prediction: Prediction, target: int, left: Floats, variance: Floats) -> float:
     """Does a sequence move in the second half as in the first, from each of its states?"""
-    present = prediction.readings.states[:-1, target]
+    present = prediction.sample.states[:-1, target]
     back = (present[:, None] == np.arange(prediction.chain.states)).astype(np.float64)
     half = present.size // 2
     s1, v1 = back[:half].T @ left[:half], back[:half].T @ variance[:half]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.chain import CoupledChain, JointChain
+from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
@@ -24,12 +25,13 @@ _DISCRETISE = "a fit needs whole-number states; discretise first and pass the Pa
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """States (T, s), -1 where missing, of sequences with `m` states each."""
+    """States (T, s), -1 where missing, of sequences with `m` states each; newest first for a backward chain."""
 
     states: States
     m: int
     names: tuple[str, ...] | None
     values: Floats | None
+    direction: Direction = "forward"
 
     @property
     def sequences(self) -> int:
@@ -53,7 +55,13 @@ class Sample:
 
     def part(self, start: int, stop: int) -> Sample:
         """The readings of some ticks."""
-        return Sample(self.states[start:stop], self.m, self.names, self.values)
+        return replace(self, states=self.states[start:stop])
+
+    def oriented(self, direction: Direction) -> Sample:
+        """The same readings in the order in which a chain of that direction meets them."""
+        if direction == self.direction:
+            return self
+        return replace(self, states=np.ascontiguousarray(self.states[::-1]), direction=direction)
 
 
 def snapshot_numbers(states: npt.NDArray[Any], m: int) -> npt.NDArray[np.intp]:

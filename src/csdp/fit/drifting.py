@@ -66,6 +66,9 @@ class _Law:
     """Next-state laws of a chain, row by row, with the edges that a rival may bet on."""
 
     def __init__(self, chain: CoupledChain | JointChain) -> None:
+        if chain.direction == "backward":
+            # A bet is made before a row is seen, so it needs the law of the next snapshot, not of the previous one.
+            chain = JointChain(chain.kernel(), states=chain.states, sequences=chain.sequences, names=chain.names)
         self.chain = chain
         s = chain.sequences
         if isinstance(chain, CoupledChain):

@@ -45,6 +45,7 @@ class CoupledChainEstimator:
         ensemble: int = 20,
         ensemble_method: Literal["bootstrap", "posterior"] = "bootstrap",
         seed: int = 0,
+        direction: Literal["forward", "backward", "auto"] = "forward",
     ) -> None:
         self.method = method
         self.states = states
@@ -58,6 +59,7 @@ class CoupledChainEstimator:
         self.ensemble = ensemble
         self.ensemble_method = ensemble_method
         self.seed = seed
+        self.direction = direction
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; `deep` is there for scikit-learn and changes nothing."""

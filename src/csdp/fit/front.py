@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from csdp.chain import CoupledChain, Family, FitRecord, JointChain
+from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 from csdp.fit.progress import Progress, told
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 Method = Literal["em", "ching", "counts", "moments", "joint"]
 METHODS = ("em", "ching", "counts", "moments", "joint")
 ENSEMBLES = ("bootstrap", "posterior")
+#: Share of the readings that is set aside where the data chooses the direction.
+HELD_OUT = 0.3
 
 
 def fit(
@@ -38,6 +42,7 @@ def fit(
     ensemble: int = 20,
     ensemble_method: Literal["bootstrap", "posterior"] = "bootstrap",
     seed: int = 0,
+    direction: Direction | Literal["auto"] = "forward",
     progress: Progress | bool | None = None,
 ) -> CoupledChain | JointChain:
     """Fit a chain; it carries `fitted` (the record of the fit) and `family` (what else the data leaves possible).
@@ -58,6 +63,9 @@ def fit(
         restarts, max_iterations, tolerance: of EM; tolerance is a gain per transition.
         ensemble: further plausible chains in the family; 0 for none.
         seed: of restarts and ensemble; noise never comes from it.
+        direction: "forward", "backward" (the chain gives the past from the present, so that `influence` counts the
+            noise at any size), or "auto": whichever explains the last 30 % better after a fit on the rest; the record
+            shows both. Joint chains are forward.
         progress: called with (what, done, total); default a bar on a terminal.
 
     Formal guarantee, with epsilon: the chain, its record and its family are epsilon-differentially private for one
@@ -77,9 +85,15 @@ def fit(
 
     _check(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
     epsilon = _paid(epsilon, public)
+    _check_direction(direction, method, epsilon)
     readings = read(data, states=states, private=epsilon is not None)
     effort = Effort(restarts, max_iterations, tolerance, seed)
     with told(progress) as tell:
+        held_out: tuple[tuple[str, float], ...] = ()
+        if direction == "auto":
+            held_out = _directions(readings, method, neighbours, smoothing=smoothing, effort=effort, tell=tell)
+            direction = "backward" if dict(held_out)["backward"] > dict(held_out)["forward"] else "forward"
+        readings = readings.oriented(direction)
         found = _point(readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, tell=tell)
         notes = _notes(readings, found, smoothing, method) if epsilon is None else _private_notes(found, method)
         for note in notes:
@@ -105,6 +119,8 @@ def fit(
         ensemble_method=None if not ensemble else ("parametric" if epsilon is not None else ensemble_method),
         seed=seed,
         warnings=tuple(notes),
+        direction=direction,
+        held_out=held_out,
     )
     point = found.chain.carrying(fitted=record, fit_cost=found.cost)
     if not others:
@@ -127,6 +143,29 @@ def _paid(epsilon: float | None, public: bool) -> float | None:
             stacklevel=3,
         )
     return spent
+
+
+def _directions(
+    readings: Sample, method: str, neighbours: Any, *, smoothing: float, effort: Effort, tell: Progress
+) -> tuple[tuple[str, float], ...]:
+    """Log-likelihood per tick of the last part of the readings, in each direction, after a fit on the rest."""
+    from csdp.fit.predict import Prediction
+
+    cut = round(readings.states.shape[0] * (1 - HELD_OUT))
+    if min(cut, readings.states.shape[0] - cut) < 20:
+        raise InputError(
+            f"direction: 'auto' needs readings to set aside, and {readings.states.shape[0]} ticks are too few; give "
+            "'forward' or 'backward'"
+        )
+    quick = replace(effort, restarts=1)
+    scores = []
+    for way in get_args(Direction):
+        past, rest = readings.part(0, cut).oriented(way), readings.part(cut - 1, len(readings.states)).oriented(way)
+        found = _point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, tell=tell)
+        prediction = Prediction(found.chain, rest)
+        total = sum(float(prediction.scores(j)[0].sum()) for j in range(readings.sequences))
+        scores.append((way, total / rest.transitions))
+    return tuple(scores)
 
 
 def _others(found: methods.Found, count: int, kind: str, seed: int, tell: Progress) -> list[CoupledChain | JointChain]:
@@ -206,6 +245,15 @@ def _private_notes(found: methods.Found, method: str) -> list[str]:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _check_direction(direction: str, method: str, epsilon: float | None) -> None:
+    if direction not in {*get_args(Direction), "auto"}:
+        raise InputError(f"direction: {direction!r} given; 'forward', 'backward' or 'auto'")
+    if direction != "forward" and method == "joint":
+        raise InputError("direction: a joint chain is the same process in both directions; leave direction= out")
+    if direction == "auto" and epsilon is not None:
+        raise InputError("direction: 'auto' looks at the readings; with epsilon give 'forward' or 'backward'")
 
 
 def _check(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,9 @@ def coupled(readings: Sample, graph: Graph, shares: Floats, moves: Floats) -> Co
     kept = shares > 0
     s = readings.sequences
     matrix = csr_array((shares[kept], (graph.targets[kept], graph.sources[kept])), shape=(s, s))
-    return CoupledChain(matrix, moves[kept], values=_values(readings), names=readings.names)
+    return CoupledChain(
+        matrix, moves[kept], values=_values(readings), names=readings.names, direction=readings.direction
+    )
 
 
 def _values(readings: Sample) -> Any:
@@ -217,8 +219,9 @@ def by_joint(readings: Sample, *, smoothing: float, epsilon: float | None, effor
 def _repetition(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:
     """Readings of a simulation, missing where the real ones are; nothing else of those is looked at."""
     states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
-    states[readings.states < 0] = -1
-    return Sample(states, readings.m, readings.names, readings.values)
+    drawn = replace(readings, states=states, direction="forward").oriented(readings.direction)
+    drawn.states[readings.states < 0] = -1
+    return drawn
 
 
 def _joint_likelihood(counts: Floats, chain: JointChain) -> float:

@@ -39,8 +39,13 @@ class Prediction:
     readings: Sample
 
     @cached_property
+    def sample(self) -> Sample:
+        """The readings in the order in which the chain meets them."""
+        return self.readings.oriented(self.chain.direction)
+
+    @cached_property
     def _present(self) -> npt.NDArray[Any]:
-        return self.readings.states[:-1]
+        return self.sample.states[:-1]
 
     @cached_property
     def _joint(self) -> tuple[Floats, Bools]:
@@ -51,7 +56,7 @@ class Prediction:
 
     def law(self, target: int) -> tuple[Floats, Bools]:
         """`Pr(next_target = b | present)` (steps, m), and at which steps present and next are known."""
-        m, following = self.chain.states, self.readings.states[1:, target]
+        m, following = self.chain.states, self.sample.states[1:, target]
         if isinstance(self.chain, JointChain):
             rows, complete = self._joint
             axes = tuple(i + 1 for i in range(self.chain.sequences) if i != target)
@@ -78,7 +83,7 @@ class Prediction:
     def scores(self, target: int) -> tuple[Floats, Bools]:
         """Log-probability of the next state of a target at every step (0 where unknown)."""
         law, known = self.law(target)
-        following = np.maximum(self.readings.states[1:, target], 0)
+        following = np.maximum(self.sample.states[1:, target], 0)
         chance = law[np.arange(following.size), following]
         with np.errstate(divide="ignore"):
             return np.where(known, np.log(np.where(known, chance, 1.0)), 0.0), known
@@ -86,7 +91,7 @@ class Prediction:
     def joint_scores(self) -> Floats:
         """Log-probability of the whole next snapshot under a joint chain at every step (0 where unknown)."""
         rows, complete = self._joint
-        following = self.readings.states[1:]
+        following = self.sample.states[1:]
         code = snapshot_numbers(following, self.chain.states)
         known = complete & (following >= 0).all(axis=1)
         with np.errstate(divide="ignore"):
@@ -99,7 +104,7 @@ class Prediction:
         `Pr(y >= a) h_a (1 - h_a)` under the chain. Zero where a reading is missing.
         """
         law, known = self.law(target)
-        following = self.readings.states[1:, target]
+        following = self.sample.states[1:, target]
         above = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
         m = law.shape[1]
         hazard = law[:, :-1] / np.maximum(above[:, :-1], 1e-300)

@@ -158,15 +158,15 @@ def _sides(
     if train is not None:
         past = read(train, states=chain.states)
         check_fits(chain, past)
-        return chain, past, readings, False
+        return chain, past.oriented(chain.direction), readings.oriented(chain.direction), False
     ticks = readings.states.shape[0]
     cut = round(ticks * (1 - held_out))
     if min(cut, ticks - cut) < 20:
         raise InputError(f"data: {ticks} ticks given; too few to hold {held_out:.0%} out (20 on either side)")
-    past, future = readings.part(0, cut), readings.part(cut - 1, ticks)
+    past, future = readings.part(0, cut), readings.part(cut - 1, ticks).oriented(chain.direction)
     record = chain.fitted
     if record is None or record.epsilon is not None:
-        return chain, past, future, False
+        return chain, past.oriented(chain.direction), future, False
     known: Any = record.neighbours
     if not record.screened and isinstance(chain, CoupledChain):
         known = np.column_stack([chain.edge_targets, chain.edge_sources])
@@ -181,9 +181,10 @@ def _sides(
             smoothing=record.smoothing,
             public=True,
             ensemble=0,
+            direction=chain.direction,
             progress=tell,
         )
-    return again, past, future, True
+    return again, past.oriented(chain.direction), future, True
 
 
 def _scores(
@@ -228,6 +229,7 @@ def _batch_error(series: Floats) -> float:
 def _checks(
     chain: CoupledChain | JointChain, readings: Sample, level: float, tell: Progress
 ) -> tuple[tuple[Check, Check, Check | None], list[tuple[float, float, float]]]:
+    readings = readings.oriented(chain.direction)
     prediction = Prediction(chain, readings)
     s, names = chain.sequences, chain.names
     some = among(s, chain.states)

@@ -1,0 +1,60 @@
+"""Fits in both directions of time: each finds the kernel of its own direction, and the data chooses between them."""
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp.chain import FitRecord
+from csdp.errors import InputError
+
+COUPLING = [[0.55, 0.45, 0.0], [0.05, 0.5, 0.45], [0.4, 0.0, 0.6]]
+MOVES = [[[0.95, 0.05], [0.1, 0.9]], [[0.85, 0.15], [0.05, 0.95]], [[0.9, 0.1], [0.3, 0.7]]]
+
+
+def chain_of(direction):
+    return csdp.CoupledChain(COUPLING, np.stack([MOVES] * 3), direction=direction)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_data_chooses_the_direction_it_came_from(direction):
+    truth = chain_of(direction)
+    fitted = csdp.fit(truth.simulate(30_000, seed=4), public=True, ensemble=2, direction="auto")
+    assert fitted.direction == direction
+    scores = dict(fitted.fitted.held_out)
+    assert scores[direction] == max(scores.values())
+    assert {member.direction for member in fitted.family} == {direction}
+    own = (lambda chain: chain.kernel()) if direction == "forward" else (lambda chain: chain.backward_kernel())
+    assert np.abs(own(fitted) - own(truth)).max() < 0.05
+    assert FitRecord.from_dict(fitted.fitted.to_dict()) == fitted.fitted
+    assert csdp.CoupledChain.from_json(fitted.to_json()) == fitted
+
+
+def test_quality_and_drift_follow_the_direction_of_the_chain():
+    truth = chain_of("backward")
+    states = truth.simulate(8000, seed=2)
+    fitted = csdp.fit(states, public=True, ensemble=0, direction="backward")
+    found = csdp.fit_quality(fitted, states, public=True)
+    assert found.explains
+    assert found.gain > 3 * found.gain_error
+    calm = csdp.drift(truth, states[:2000], public=True)
+    assert calm.at is None
+    alarm = csdp.drift(truth, csdp.CoupledChain(COUPLING, [[0.5, 0.5], [0.5, 0.5]]).simulate(2000, seed=1), public=True)
+    assert alarm.at is not None
+
+
+def test_private_fits_run_in_either_direction_and_cannot_choose():
+    states = chain_of("backward").simulate(4000, seed=1)
+    fitted = csdp.fit(states, states=2, epsilon=5.0, ensemble=1, direction="backward", neighbours=1)
+    assert (fitted.direction, fitted.fit_cost["epsilon"]) == ("backward", 5.0)
+    with pytest.raises(InputError, match="direction: 'auto' looks at the readings"):
+        csdp.fit(states, states=2, epsilon=5.0, direction="auto")
+
+
+def test_bad_directions_are_refused():
+    states = chain_of("forward").simulate(100, seed=1)
+    with pytest.raises(InputError, match="direction: 'both' given; 'forward', 'backward' or 'auto'"):
+        csdp.fit(states, public=True, direction="both")
+    with pytest.raises(InputError, match="a joint chain is the same process"):
+        csdp.fit(states, public=True, direction="backward", method="joint")
+    with pytest.raises(InputError, match="30 ticks are too few; give 'forward' or 'backward'"):
+        csdp.fit(states[:30], public=True, direction="auto")
