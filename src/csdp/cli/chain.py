@@ -86,6 +86,10 @@ def new(
             show_default="the stationary law",
         ),
     ] = None,
+    direction: Annotated[
+        Literal["forward", "backward"],
+        typer.Option(help="Whether the numbers lead from the present to the next snapshot, or to the previous one."),
+    ] = "forward",
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="CHAIN.json", help="Where to write the model; - prints it.")
     ] = "-",
@@ -109,6 +113,7 @@ def new(
         values=None if values is None else inputs.numbers_or_json("values", values),
         names=None if names is None else inputs.names_list(names),
         initial=None if initial is None else inputs.json_or_file("initial", initial),
+        direction=direction,
     )
     for what, asked, found in (("sequences", sequences, model.sequences), ("states", states, model.states)):
         if asked is not None and asked != found:

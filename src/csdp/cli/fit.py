@@ -55,6 +55,10 @@ def fit(
     ] = None,
     smoothing: Annotated[float, typer.Option(help="Pseudo-counts for what was never seen.")] = 0.5,
     ensemble: Annotated[int, typer.Option(help="Further chains that the data leaves possible, kept as a family.")] = 20,
+    direction: Annotated[
+        Literal["forward", "backward", "auto"],
+        typer.Option(help="The next state from the present, the previous one, or what explains more."),
+    ] = "forward",
     public: options.Public = False,
     epsilon: Annotated[
         float | None, typer.Option(help="The readings are private, and this much may be spent on the chain.")
@@ -85,6 +89,7 @@ def fit(
             given = {
                 "--until": until, "--epsilon": epsilon, "--edges": edges, "--bounds": bounds,
                 "--discretiser": discretiser, "--save-discretiser": save_discretiser, "--neighbours": neighbours,
+                "--direction": None if direction == "forward" else direction,
             }  # fmt: skip
             counted = _counted(data, engine, method, states, smoothing, step=step, public=public, given=given)
             made = Made(target, counted, "From pair counts alone: how well it explains the readings is not known.")
@@ -98,7 +103,7 @@ def fit(
             readings = _readings(data, step, until)
             cut = _discretiser(readings, states, strategy, edges, bounds, discretiser, public=public)
             panel = cut.apply(readings)
-            chain = _fitted(panel, method, neighbours, smoothing, ensemble, public=public, epsilon=epsilon)
+            chain = _fitted(panel, method, neighbours, smoothing, ensemble, direction, public=public, epsilon=epsilon)
             made = Made(target, chain, _evidence(chain, panel), *((beside, cut) if discretiser is None else ()))
         made.save()
     if form == "json":
@@ -193,6 +198,7 @@ def _fitted(
     neighbours: int | None,
     smoothing: float,
     ensemble: int,
+    direction: Literal["forward", "backward", "auto"],
     *,
     public: bool,
     epsilon: float | None,
@@ -208,6 +214,7 @@ def _fitted(
             ensemble=ensemble,
             public=public,
             epsilon=epsilon,
+            direction=direction,
             progress=tell or False,
         )
 
@@ -249,6 +256,9 @@ def _show(made: Made, *, public: bool) -> None:
     assert record is not None
     for note in record.warnings:
         screen.print(f"Beware: {note}", soft_wrap=True)
+    if record.held_out:
+        scores = ", ".join(f"{way} {score:.4f}" for way, score in record.held_out)
+        screen.print(f"Read {record.direction}: log-likelihood per held-out tick {scores}.", soft_wrap=True)
     if isinstance(made.evidence, Evidence):
         _show_evidence(made.evidence, public=public)
     else:
