@@ -30,7 +30,7 @@ class TestJson:
     def test_all_bounds_as_the_library_gives_them(self, run, paper):
         answer = asked(run, paper, "--query", "mean", "--age", "2", "--epsilon-c", "1")
         expected = leakage_table(PAPER, Mean(), ages=2, epsilon_c=1.0)
-        assert list(answer["bounds"]) == list(BOUNDS)
+        assert list(answer["bounds"]) == [bound for bound in BOUNDS if bound not in {"influence", "spectral"}]
         for row in expected.rows:
             assert answer["bounds"][row.bound]["epsilon"] == row.epsilon
             assert answer["bounds"][row.bound]["sound"] is (row.bound not in UNSOUND)

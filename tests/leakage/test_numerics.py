@@ -9,14 +9,16 @@ import pytest
 
 import csdp
 import oracle as o
+from csdp.errors import InputError
 from csdp.leakage import Setting, lineage, round_up
 from csdp.leakage.bounds import loose, two_point
 from laws.precise import informed_leakage
 
 CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+BACKWARD = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
 EPSILONS = (1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e3)
 AGES = (0, 1, 2, 5, 10, 39, 40, 100, 400, 420, 1000, 10_000)
-BOUNDS = ("exact", "profile", "two-point", "loose", "contraction", "freshness", "lineage")
+BOUNDS = ("exact", "profile", "two-point", "loose", "contraction", "freshness", "lineage", "influence", "spectral")
 SMALLEST = math.ulp(0.0)
 
 
@@ -30,7 +32,13 @@ def ask(age, epsilon_c, bound="exact", adversary="informed", chain=CHAIN, query=
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_finite_positive_and_monotone_everywhere(bound, adversary):
     epsilons = EPSILONS if bound not in {"freshness", "lineage"} else EPSILONS[::6]
-    grid = np.array([[ask(age, e, bound, adversary) for age in AGES] for e in epsilons])
+    backward = bound in {"influence", "spectral"}
+    if backward and adversary != "informed":
+        with pytest.raises(InputError, match="'informed' only"):
+            ask(1, 1.0, bound, adversary, chain=BACKWARD)
+        return
+    chain = BACKWARD if backward else CHAIN
+    grid = np.array([[ask(age, e, bound, adversary, chain=chain) for age in AGES] for e in epsilons])
     assert (grid >= SMALLEST).all()
     infinite = np.zeros(grid.shape, dtype=bool)
     infinite[:, 0] = bound in {"freshness", "lineage"}  # age 0: the reading is the present

@@ -26,7 +26,7 @@ def leakage(
         str | None,
         typer.Option(
             help="auto (the sharpest proven bound that fits), exact, profile, two-point, loose, contraction, "
-            "freshness, lineage, slice, group, or the unsound printed-loose and printed-tight.",
+            "freshness, lineage, slice, influence, spectral, group, or the unsound printed-loose and printed-tight.",
             show_default="all of them, side by side",
         ),
     ] = None,

@@ -50,9 +50,8 @@ def require_forward(name: str, model: Model) -> CoupledChain:
     if not is_forward(model):
         given = "a backward chain" if model.direction == "backward" else type(model).__name__
         raise InputError(
-            f"{name}: {given} given; a CoupledChain with direction='forward' is needed, whose next states are "
-            "independent given the present. Use influence for a backward chain; exact, contraction or freshness for a "
-            "joint chain"
+            f"{name}: needs a CoupledChain with direction='forward', whose next states are independent given the "
+            f"present; {given} given. Use influence for a backward chain; exact, contraction or freshness for a joint one"
         )
     return model
 
