@@ -70,5 +70,5 @@ def test_a_deeper_history_is_never_worse_than_the_range_over_pasts():
 
 
 def test_backward_chains_are_refused():
-    with pytest.raises(InputError, match="slice: needs .* a backward chain given"):
+    with pytest.raises(InputError, match=r"slice: needs .* a backward chain given"):
         slice_with_history(ring(3, 0.8, 0.3, 0.3), 1, [])

@@ -51,7 +51,7 @@ def require_forward(name: str, model: Model) -> CoupledChain:
         given = "a backward chain" if model.direction == "backward" else type(model).__name__
         raise InputError(
             f"{name}: needs a CoupledChain with direction='forward', whose next states are independent given the "
-            f"present; {given} given. Use influence for a backward chain; exact, contraction or freshness for a joint one"
+            f"present; {given} given. Use influence for a backward chain; exact or freshness for a joint one"
         )
     return model
 
