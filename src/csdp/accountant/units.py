@@ -11,11 +11,11 @@ import numpy.typing as npt
 from csdp.accountant.segmented import SegmentUnit
 from csdp.accountant.unit import SCALAR_STATES, Cost, Kind, Unit
 from csdp.chain import CoupledChain, Model
+from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.leakage import Part, Setting
 from csdp.plan import Plan
-from csdp.queries import FoldQuery
-from csdp.segments import PerGroup, cuts
+from csdp.segments import cuts
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,12 +78,12 @@ def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[AnyUnit]:
 
 
 def _grouped(plan: Plan, model: Model) -> bool:
-    return isinstance(plan.query, PerGroup) and isinstance(model, CoupledChain) and model.initial is None
+    return plan.query.groups is not None and isinstance(model, CoupledChain) and model.initial is None
 
 
 def _groups(whole: Unit, part: Part, plan: Plan, members: Sequence[int]) -> list[SegmentUnit]:
     """The groups of one component; a group that is too large for a state is bounded as the component is."""
-    assert isinstance(plan.query, PerGroup)
+    assert plan.query.groups is not None
     assert isinstance(part.model, CoupledChain)
     place = {member: i for i, member in enumerate(members)}
     groups = tuple(
@@ -108,7 +108,7 @@ def _cost(part: Part) -> Cost:
     if part.model.size > 1024:
         return Cost(part.alpha, {}, 0.0)
     states = np.array(np.unravel_index(np.arange(part.model.size), (m,) * s)).T
-    if not isinstance(query, FoldQuery):
+    if not isinstance(query, FoldComputation):
         if len(set(ages)) > 1:
             return Cost(part.alpha, {}, 0.0)
         return Cost(part.alpha, {ages[0]: tuple(part.custom_answers())}, setting.epsilon_c / setting.scale)

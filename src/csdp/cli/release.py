@@ -98,7 +98,7 @@ def release(
     _check_output(out, beside=(data, chain, plan, ledger, discretiser))
     chosen = declared_plan(plan, Described(chain, query, age, ages, epsilon_c, adversary, stale_limit))
     with _reading(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
-        wide = engine != "memory" and chosen.query.name == "identity" and chosen.model.sequences > WIDE
+        wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
                 f"output: {chosen.model.sequences:,} values at every tick; give a name that ends in .parquet"

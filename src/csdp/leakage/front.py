@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress, check_ages, check_epsilon, likeness
 from csdp.chain import Family, Model, certified_model
+from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import InputError
 from csdp.leakage.part import Part, Value
 from csdp.leakage.result import Leakage
 from csdp.leakage.rounding import round_up
 from csdp.leakage.spread import Spread, over_parts
-from csdp.queries import FoldQuery, Query
+from csdp.queries import Query
 
 Floats = npt.NDArray[np.float64]
 Bound = Literal[
@@ -114,7 +115,7 @@ class Setting:
     """One question, checked; its parts are kept so that several bounds share their work."""
 
     model: Model
-    query: Query
+    query: Computation
     ages: tuple[int, ...]
     epsilon_c: float
     adversary: Adversary
@@ -134,12 +135,10 @@ class Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
-        if isinstance(query, type) or not isinstance(query, Query):
-            hint = "an instance, Mean() not Mean" if isinstance(query, type) else "Mean(), Max(), Custom(...), ..."
-            raise InputError(f"query: {query!r} given; expected {hint}")
+        asked = verify_query(query, model)
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
-        return cls(model, query, check_ages(ages, model.sequences), check_epsilon(epsilon_c), adversary, progress)
+        return cls(model, asked, check_ages(ages, model.sequences), check_epsilon(epsilon_c), adversary, progress)
 
     @cached_property
     def scale(self) -> float:
@@ -152,11 +151,9 @@ class Setting:
     @cached_property
     def labels(self) -> npt.NDArray[np.intp]:
         """Numbers that agree for sequences which the release treats alike: same age, same part in the query."""
-        if not isinstance(self.query, FoldQuery):
+        if not isinstance(self.query, FoldComputation):
             return np.arange(self.model.sequences)
-        table = self.model.value_table
-        # An identity has s x m x s parts; what matters of them is the sequence's own values.
-        return likeness(table if self.query.name == "identity" else self.query.parts(table), self.ages)
+        return likeness(self.query.likeness(), self.ages)
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -208,7 +205,8 @@ class Setting:
             self._several and bound == "exact"
         )
         model = _MODEL if bound != "group" else "sequences of different components are independent"
-        return tuple(text for text in (model, *past, _WORDS[bound], *many, extra) if text)
+        believed = self.query.assumption
+        return tuple(text for text in (model, *past, _WORDS[bound], *many, believed, extra) if text)
 
 
 def _component_records(setting: Setting, values: Sequence[Value]) -> tuple[dict[str, Any], ...]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from csdp.aging import AgedLaw, index_parts
 from csdp.chain import CoupledChain, Model
+from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point
 from csdp.leakage.exact import Worst, worst_output
@@ -20,7 +21,7 @@ from csdp.leakage.lumped import lump, lumped_applies, lumped_worst
 from csdp.leakage.printed import bounded_aged_correlation, correlation_degree
 from csdp.leakage.result import Witness
 from csdp.leakage.slice import Slice, slice_bound
-from csdp.queries import FoldQuery
+from csdp.queries import all_snapshots, few_snapshots
 
 if TYPE_CHECKING:
     from csdp.leakage.front import Setting
@@ -127,7 +128,7 @@ class Part:
         query, table = setting.query, setting.model.value_table
         if self._lumps:
             return self._exact_lumped()
-        if not isinstance(query, FoldQuery):
+        if not isinstance(query, FoldComputation):
             return self._exact_custom(secret)
         rate = setting.epsilon_c / (setting.scale * query.divisor(table))
         aged = self._aged_fold
@@ -147,7 +148,7 @@ class Part:
     @cached_property
     def _aged_fold(self) -> AgedLaw:
         query = self.setting.query
-        assert isinstance(query, FoldQuery)
+        assert isinstance(query, FoldComputation)
         return AgedLaw(
             self.model,
             query.parts(self.setting.model.value_table, self.members),
@@ -160,11 +161,11 @@ class Part:
     def variants(self, classes: Floats) -> list[Floats]:
         """The answers for what the other groups may contribute: for sums a constant, which changes nothing."""
         query = self.setting.query
-        assert isinstance(query, FoldQuery)
+        assert isinstance(query, FoldComputation)
         outside = np.setdiff1d(np.arange(self.setting.model.sequences), self.members)
         if query.fold == "sum" or not outside.size:
             return [classes]
-        values = self.setting.model.value_table[outside]
+        values = query.own[outside, :, 0]
         clip = np.maximum if query.fold == "max" else np.minimum
         least = values.min(axis=1).max() if query.fold == "max" else values.max(axis=1).min()
         levels = np.unique(values)
@@ -177,15 +178,14 @@ class Part:
         """Answers of a custom query on this group's snapshots, for every state of the other groups."""
         setting, model = self.setting, self.setting.model
         s, m = model.sequences, model.states
-        if m**s > 4096:
+        if not few_snapshots(s, m):
             raise TooLargeError(
                 f"a custom query on {m}**{s} snapshots: at most 4,096 are enumerated. Use bound='lineage', "
                 "or a built-in query",
-                needed=float(m) ** s,
+                needed=float(m) ** min(s, 300),
                 limit=4096,
             )
-        grid = np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
-        tensor = setting.query.evaluate(grid, model.value_table).reshape((m,) * s + (-1,))
+        tensor = setting.query.evaluate(all_snapshots(s, m), model.value_table).reshape((m,) * s + (-1,))
         ours = np.moveaxis(tensor, self.members, range(len(self.members)))
         ours = ours.reshape(m ** len(self.members), -1, tensor.shape[-1])
         return [ours[:, other] for other in range(ours.shape[1])]
@@ -203,7 +203,7 @@ class Part:
 
     def _exact_lumped(self) -> Value:
         setting, query = self.setting, self.setting.query
-        assert isinstance(query, FoldQuery)
+        assert isinstance(query, FoldComputation)
         assert isinstance(self.model, CoupledChain)
         lumped = lump(self.model, setting.progress)
         table = setting.model.value_table

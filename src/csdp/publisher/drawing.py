@@ -16,8 +16,7 @@ CHUNK_VALUES = 1_000_000
 
 def chunk_size(plan: Plan) -> int:
     """How many ticks go together: fewer where a release is wide, so that memory stays bounded."""
-    width = {"identity": plan.model.sequences, "histogram": plan.model.states}.get(plan.query.name, 1)
-    return max(1, min(CHUNK, CHUNK_VALUES // width))
+    return max(1, min(CHUNK, CHUNK_VALUES // len(plan.query.outputs)))
 
 
 def drawn(plan: Plan, source: AgedSource, granted: Mapping[int, int], randomness: Randomness) -> list[fran.Output]:

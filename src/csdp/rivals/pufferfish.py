@@ -12,8 +12,9 @@ import numpy as np
 
 from csdp.aging import AgedLaw, index_parts, marginal
 from csdp.chain import Model
+from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import FoldQuery, Query
+from csdp.queries import Query
 from csdp.rivals.fresh import Fresh
 from csdp.rivals.mixture import logs
 from csdp.rivals.protocol import Floats, positive, stationary_chain, whole
@@ -56,7 +57,7 @@ def _wasserstein(chain: Model, query: Query, age: int) -> float:
     table = chain.value_table
     if len(query.output_names(chain.names, table)) > 1:
         raise InputError(f"wasserstein: {query.name} has several outputs; the mechanism is for one")
-    if isinstance(query, FoldQuery):
+    if isinstance(query, FoldComputation):
         aged = AgedLaw(chain, query.parts(table), ages=[age] * s, fold=query.fold)
         answers = aged.classes[:, 0] / query.divisor(table)
     else:

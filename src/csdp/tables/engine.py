@@ -92,7 +92,7 @@ class EngineSource:
 
     def draws(self, plan: Plan) -> bool:
         """Whether noise is drawn where the rows are."""
-        return plan.query.name == "identity"
+        return plan.query.per_sequence
 
     def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Noisy answers on the lattice, from one key per tick."""

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
+from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
 from csdp.publisher import Release
-from csdp.queries import FoldQuery
-from csdp.segments import PerGroup
 from csdp.tables import gaps, sql
 from csdp.tables.engine import checked_edges
 from csdp.tables.memory import counted
@@ -122,14 +121,13 @@ class RelationalEngine:
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice."""
         query = plan.query
-        if not isinstance(query, FoldQuery) or query.name == "identity" or isinstance(query, PerGroup):
+        if not isinstance(query, FoldComputation) or not (query.alike or sql.folded_part(plan)):
             return self._from_snapshots(plan, ticks)
         counts, folds = self._cells(plan, ticks)
         if folds is not None:
             join: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
             return np.asarray(join(folds, axis=1), dtype=np.float64)[:, None] * plan.unit
-        part = query.parts(plan.model.value_table[:1])[0]
-        return fran.answers_of_counts(part, query.fold, counts.sum(axis=1))
+        return query.answers_of_counts(counts.sum(axis=1))
 
     def _cells(self, plan: Plan, ticks: Sequence[int]) -> tuple[Ints, Ints | None]:
         """Counts (ticks, G, m) and folds (ticks, G) of the aged snapshots: those of age a are a ticks back."""
@@ -188,7 +186,7 @@ class RelationalEngine:
         gaps.put_clock(self._backend, found, "clock", (found.at >= low) & (found.at <= high))
         slices = self._slices(plan, found, "clock")
         wanted = ", ".join(str(int(tick)) for tick in ticks)
-        part = f", {sql.part(plan)} AS part" if plan.query.name == "identity" else ""
+        part = f", {sql.part(plan)} AS part" if plan.query.per_sequence else ""
         return (
             f"SELECT CAST(slice + age AS BIGINT) AS tick, idx, st{part} FROM ({slices}) s "
             f"WHERE slice + age IN ({wanted})"
@@ -287,5 +285,5 @@ def _kind(plan: Plan | None) -> object:
     if plan is None:
         return None
     ages = plan.ages if len(set(plan.ages)) > 1 else None
-    weights = plan.digest if sql.weighted(plan) and plan.query.name != "identity" else None
+    weights = plan.digest if sql.folded_part(plan) else None
     return (ages, weights) if ages is not None or weights is not None else None
