@@ -58,10 +58,10 @@ class FoldComputation:
         """Whether sequences are treated alike, so that how many are in each state says all."""
         return self.one_block and self.rows.shape[0] == 1
 
-    @property
+    @cached_property
     def per_sequence(self) -> bool:
         """Whether there is one output per sequence, in their order, which only that sequence moves."""
-        return 1 < self.blocks == self.table.shape[0] and self.width == 1
+        return self.width == 1 and self.blocks > 1 and np.array_equal(self.block, np.arange(self.table.shape[0]))
 
     @cached_property
     def blocks(self) -> int:
