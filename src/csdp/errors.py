@@ -34,6 +34,10 @@ class InputError(CsdpError, ValueError):
     """Something given is not valid; the message says what is allowed."""
 
 
+class AlteredPlanError(InputError):
+    """A plan holds another chain than the one that it was written for."""
+
+
 class NoStationaryLawError(CsdpError):
     """The chain has several stationary laws, so the law of the past must be given."""
 

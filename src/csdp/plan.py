@@ -15,7 +15,7 @@ from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
-from csdp.errors import InputError, TooLargeError
+from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
 from csdp.queries import FoldQuery, Query, parse_query
@@ -149,12 +149,15 @@ class Plan:
             bound=self.bound,
             adversary=self.adversary,
         )
-        if self.written_by == ALGORITHM:
-            return found
-        told = (
+        return replace(found, assumptions=tuple(dict.fromkeys((*found.assumptions, *self.beliefs))))
+
+    @property
+    def beliefs(self) -> tuple[str, ...]:
+        """What a certificate has to say beside the model: what is believed of the query, and of a file what changed."""
+        anew = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
         )
-        return replace(found, assumptions=(*found.assumptions, told))
+        return tuple(words for words in (self.query.assumption, anew * (self.written_by != ALGORITHM)) if words)
 
     @cached_property
     def min_age(self) -> int:
@@ -343,7 +346,7 @@ class Plan:
     def _check_origin(self, content: Mapping[str, Any]) -> None:
         """Refuse content that says it was written for something else than what was rebuilt from it."""
         if content["chain_digest"] != self.chain.digest:
-            raise InputError(
+            raise AlteredPlanError(
                 f"plan: it was written for the chain {str(content['chain_digest'])[:12]}, but the chain in it is "
                 f"{self.chain.digest[:12]}: altered after it was certified. Make the plan anew from the right chain"
             )

@@ -241,6 +241,7 @@ def test_a_ledger_of_version_0_1_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with gzip.open(FILES / "ledger-0.1.db.gz") as old, path.open("wb") as new:
         shutil.copyfileobj(old, new)
+    path.chmod(0o600)
     chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], values=[0.0, 2.0])
     plans = {
         "mean": Plan(chain, csdp.Mean(), 1, 0.5),

@@ -13,7 +13,7 @@ from typing import Any
 
 from csdp.accountant import Accountant, State
 from csdp.chain import Family, Model
-from csdp.errors import InputError, LedgerError
+from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.leakage import round_up, shown
 from csdp.ledger import Entry, Ledger, Terms
 from csdp.plan import ALGORITHM, Plan
@@ -211,8 +211,11 @@ class _Run:
         if plan is None:
             try:
                 plan = Plan.from_json(terms.plan_json)
+            except AlteredPlanError:
+                self._find(entry, "the chain of the recorded plan does not have the recorded digest")
+                return None
             except InputError:
-                words = "its plan cannot be read back from the ledger (a custom query?); give it with plans=[...]"
+                words = "its plan cannot be read back from the ledger (a query of one's own?); give it with plans=[...]"
                 self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
                 return None
         if plan.digest != terms.plan_digest:

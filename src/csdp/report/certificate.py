@@ -139,7 +139,7 @@ def _assumptions(publisher: Publisher, now: Leakage | None) -> tuple[str, ...]:
     past = [words for words in publisher.plan.certified.assumptions if "law" in words]
     state = () if now is None else now.assumptions
     alone = "everything that was published of these readings is in this ledger, under this dataset"
-    return tuple(dict.fromkeys((*past, *state, alone)))
+    return tuple(dict.fromkeys((*past, *state, *publisher.plan.beliefs, alone)))
 
 
 def _kind(skip: Skipped) -> str:
