@@ -10,7 +10,7 @@ import numpy as np
 
 from csdp.aging import Adversary
 from csdp.chain import Model
-from csdp.computation import FoldComputation
+from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage import round_up
 from csdp.queries import Query
@@ -34,6 +34,7 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
 
     Liu's coefficient is `rho_ij = L_ij scale / Delta_j`.
     """
+    query = verify_query(query, chain)
     if not isinstance(query, FoldComputation):
         raise InputError(
             f"ddp: {query.name} has no part per record, so no dependence coefficients; ask a query made of parts"
