@@ -189,6 +189,17 @@ class Restless(Weighted):
         return super().parts(values, members) * self.calls
 
 
+class Blocks(Weighted):
+    """Says which block of outputs each sequence moves, as built-in queries with many outputs do."""
+
+    def __init__(self, numbers: Any, factor: float = 1.0) -> None:
+        super().__init__()
+        self.numbers, self.factor = numbers, factor
+
+    def blocks(self, values: Any) -> Any:
+        return self.factor * super().parts(values), np.array(self.numbers)
+
+
 def told(**lie: Any) -> Told:
     return Told(lie=lie)
 
@@ -234,5 +245,10 @@ HOSTILE = {
     "unknown fold": (without(told(), fold="median"), "fold 'median' given; sum, max or min"),
     "no name": (without(told(), name=""), "its name is ''"),
     "name is a number": (without(told(), name=3), "its name is 3"),
+    "blocks are not numbered from 0": (Blocks([1, 2, 3]), "blocks are whole numbers from 0 on, one for each of 3"),
+    "blocks below 0": (Blocks([-1, 0, 1]), "blocks are whole numbers from 0 on"),
+    "blocks of too few": (Blocks([0, 1]), "blocks are whole numbers from 0 on"),
+    "blocks are other outputs": (Blocks([0, 1, 2]), "1 names of outputs given for 3 outputs"),
+    "blocks are other parts": (Blocks([0, 0, 0], factor=0.25), "evaluate and the sum of the parts"),
     "several largest": (without(Vector(), fold="max"), "the max of parts with several outputs"),
 }

@@ -42,7 +42,7 @@ class FoldComputation:
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
     groups: Groups | None = None  #: the groups of sequences that it answers for, where it is asked per group
-    source: Query | None = field(default=None, repr=False)  #: the query as it was given
+    source: Query | None = field(default=None, repr=False)  #: the query as it was given; None in another process
     #: what is believed about the query and not verified
     assumption: str = ""
 
@@ -96,7 +96,10 @@ class FoldComputation:
 
     def likeness(self) -> Floats:
         """Rows (s, ...) that agree for sequences which contribute alike; a block of one's own is like any other."""
-        rows = self.own.reshape(self.table.shape[0], -1)
+        if self.rows.shape[0] == 1:
+            rows = np.zeros((self.table.shape[0], 1))
+        else:
+            rows = self.rows.reshape(self.table.shape[0], -1)
         return rows if self.one_block or self.per_sequence else np.column_stack([self.block, rows])
 
     @cached_property

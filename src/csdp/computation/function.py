@@ -61,7 +61,7 @@ class FunctionComputation:
     step: float | None
     plain: Sensitivities = field(repr=False)  #: before rounding
     fingerprint: str  #: SHA-256 of answers and sensitivities: of all snapshots where they are few, else of a sample
-    source: Query | None = field(repr=False)  #: the query as it was given; None where the answers say all
+    source: Query | None = field(repr=False)  #: the query as it was given; None in another process
     assumption: str = ""  #: what is believed about the query and not verified
 
     alike = per_sequence = False
@@ -122,6 +122,11 @@ class FunctionComputation:
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs: where the answers say all, not the function, which may not be importable."""
+        content = dict(self.__dict__)
+        return content if self.answers is None else {**content, "source": None}
 
 
 def function_answers(query: Query, states: Ints, values: Floats, outputs: int | None = None) -> Floats:

@@ -285,7 +285,7 @@ def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on
         step=step,
         plain=found,
         fingerprint="",
-        source=None if few and step is not None else query,
+        source=query,
         assumption=assumption,
     )
     object.__setattr__(computation, "fingerprint", _fingerprint(computation))
