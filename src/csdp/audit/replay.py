@@ -227,10 +227,7 @@ class _Run:
         self._state = self._accountant.start(from_tick - 1)
         if state is None or not self._cost > 0:
             return
-        same = plan.chain == before.plan.chain
-        cost = min(self._cost, before.largest(state)) if same else self._cost
-        depth = before.newest_depth(state) + from_tick - 1 - state.tick
-        self._state = self._accountant.resume(cost, from_tick - 1, depth)
+        self._state = self._accountant.take_over(before, state, tick=from_tick - 1, cost=self._cost)
         newest = state.tick - before.plan.min_age
         event = self._event(before)
         if self._earlier is not None:

@@ -34,10 +34,7 @@ def carried(old: Carried, plan: Plan, accountant: Accountant, from_tick: int) ->
     before = old.accountant.restore(last["accountant"])
     cost = float(last["cost"])
     if cost > 0:
-        if plan.chain == old.plan.chain:
-            cost = min(cost, old.accountant.largest(before))
-        passed = from_tick - 1 - before.tick
-        state = accountant.resume(cost, from_tick - 1, old.accountant.newest_depth(before) + passed)
+        state = accountant.take_over(old.accountant, before, tick=from_tick - 1, cost=cost)
         fresh["earlier"] = _earlier_costs(old, last, before.tick, plan, from_tick)
     kept = {**fresh, "accountant": state.to_dict(), "cost": last["cost"]}
     return Admission(kept, {"present": accountant.leakage(state).epsilon})
