@@ -137,6 +137,11 @@ class Plan:
             query = LatticeQuery.around(query, model)
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
+        if not query.sensitivity(1, model.value_table) > 0:
+            raise InputError(
+                f"query: {query.name} never changes with one record, whatever the states, "
+                "so there is nothing to publish; give values that differ, or another query"
+            )
         if schedule is not None and not schedule.largest <= epsilon_c:
             raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
         values: dict[str, Any] = {
@@ -155,7 +160,7 @@ class Plan:
 
     @cached_property
     def certified(self) -> Leakage:
-        """The leakage of the present after one release."""
+        """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
         return leakage(
             self.chain,
             self.query,
@@ -163,6 +168,7 @@ class Plan:
             epsilon_c=self.epsilon_c,
             bound=self.bound,
             adversary=self.adversary,
+            at_any_tick=True,
         )
 
     @cached_property

@@ -155,9 +155,9 @@ class Accountant:
             return None
         if passed not in self._single:
             plan = self.plan
-            ages = [age + passed for age in plan.ages]
+            asked: dict[str, Any] = {"epsilon_c": plan.epsilon_c, "adversary": plan.adversary, "at_any_tick": True}
             try:
-                answer = leakage(plan.chain, plan.query, ages=ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
+                answer = leakage(plan.chain, plan.query, ages=[age + passed for age in plan.ages], **asked)
             except CsdpError:
                 answer = None
             self._single[passed] = answer
@@ -372,6 +372,12 @@ class Accountant:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
         return round_up(max(unit.alpha for unit in self.units) * releases)
 
+    @cached_property
+    def largest_component(self) -> int:
+        """Sequences that the model, or some member of a family, ties together."""
+        members = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
+        return max(len(part) for member in members for part in member.components())
+
     def history_cost(self) -> float:
         """What one release adds, at most, to the log ratio of the history under any model whatever."""
         return self._history_cost
@@ -388,7 +394,7 @@ class Accountant:
         return min(here for _, here in self._newest(state))
 
     def largest(self, state: State) -> float:
-        """The worst log ratio of the history given any two snapshots of one component at the newest slice it touches."""
+        """The worst log ratio of the history between any two snapshots of a component at the newest slice touched."""
         return max(worst_component(before) for before in self._before(state).values())
 
     def _newest(self, state: State) -> list[tuple[Floats, int]]:

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from csdp.accountant import Accountant
+from csdp.errors import BudgetExceeded
+from csdp.leakage import shown
 from csdp.ledger import Admission
 from csdp.plan import Plan
+from csdp.publisher.exposure import RecordCosts
+from csdp.publisher.refusal import LIMITED
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A history under a plan: its accountant, the plain epsilon-DP of a record so far, and the recorded state."""
+    """A history under a plan: its accountant, plain epsilon-DP of a record from its releases, the recorded state."""
 
     plan: Plan
     accountant: Accountant
@@ -61,14 +65,39 @@ def _earlier_costs(
     released = int(last["releases"])
     any_model = joined(before["slice_any"], accountant.slice_cost(stale, any_model=True) * bool(released))
     this_chain = joined(before["slice"], accountant.slice_cost(stale) * bool(released))
+    own_group = float(before["group"]) + (accountant.group_level(released) if released else 0.0)
     newest = [] if before["newest"] is None else [int(before["newest"])]
     newest += [last_tick - plan.min_age] if released else []
     return {
         "releases": int(before["releases"]) + released,
         "event": old.event,
-        "group": float(before["group"]) + (accountant.group_level(released) if released else 0.0),
+        # Another chain may tie together what this one holds apart.
+        "group": own_group if following.chain == plan.chain else max(own_group, float(last["cost"])),
         "slice": this_chain if following.chain == plan.chain else any_model,
         "slice_any": any_model,
         "newest": max(newest),
         "overlap": from_tick - following.max_age - following.stale_limit <= max(newest),
     }
+
+
+def check_records(dataset: str, records: RecordCosts, kept: dict[str, Any], limits: dict[str, float | None]) -> None:
+    """Refuse a change that by itself brings a record above its limits: they never recover.
+
+    The leakage of the present is left to the first release: it falls while nothing is published.
+    """
+    for name, value in (("event_limit", records.event), ("lifetime_limit", records.lifetime)):
+        limit = limits[name]
+        if limit is None:
+            continue
+        reached = value(kept)
+        if reached > limit:
+            told = "" if name != "event_limit" else f" ({shown(records.fit_epsilon)} of it from private fits)"
+            raise BudgetExceeded(
+                f"{dataset}: under the new plan {LIMITED[name]} would be {shown(reached)}{told}, above its limit "
+                f"{limit:g}, before any release; the plan was not changed. Use a chain whose fit is paid for already, "
+                "or a new dataset for records that no fit has read",
+                limit_name=name,
+                spent=reached,
+                requested=reached,
+                remaining=0.0,
+            )
