@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 from csdp.chain.family import Family, certified_model
 from csdp.chain.files import model_from_dict
@@ -59,5 +60,6 @@ def join_fits(first: Mapping[str, float], second: Mapping[str, float]) -> dict[s
 
 def fits_epsilon(fits: Mapping[str, float]) -> float:
     """Plain epsilon-DP that some private fits have spent on one record together, rounded up."""
-    total = math.fsum(fits.values())
-    return math.nextafter(total, math.inf) if total > 0 else 0.0
+    exact = sum(map(Fraction, fits.values()), start=Fraction(0))
+    total = float(exact)
+    return total if total >= exact else math.nextafter(total, math.inf)
