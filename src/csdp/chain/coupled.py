@@ -189,9 +189,9 @@ class CoupledChain(Model):
         ends = place[self.edge_targets[kept]], place[self._sources[kept]]
         coupling = csr_array((self._weights[kept], ends), shape=(inside.size, inside.size))
         names = None if self._names is None else [self._names[i] for i in inside]
-        members = inside.tolist()
-        part = CoupledChain(coupling, self._table[self._which[kept]], names=names, initial=self._initial_of(members))
-        return part.with_values_of(self, members)
+        chosen = inside.tolist()
+        part = CoupledChain(coupling, self._table[self._which[kept]], names=names, initial=self._initial_of(chosen))
+        return part.with_values_of(self, chosen)
 
     def _initial_of(self, inside: list[int]) -> Floats | None:
         """The initial law of some sequences."""

@@ -145,11 +145,12 @@ class Model(ABC):
         """The point estimate alone, with the record and the cost of its fit."""
         return self if self.family is None else self.carrying(fitted=self.fitted, fit_cost=self.fit_cost)
 
-    def with_initial(self, law: npt.ArrayLike) -> Self:
+    def with_initial(self, law: npt.ArrayLike | None) -> Self:
         """The same kernel, values and names under another law of the oldest snapshot; nothing of a fit is carried."""
         copy = self.carrying()
         copy.__dict__.pop("initial_factors", None)
-        copy._set(initial=checks.frozen(checks.check_initial(law, self.sequences, self.states)))
+        checked = checks.check_initial(law, self.sequences, self.states)
+        copy._set(initial=None if checked is None else checks.frozen(checked))
         return copy
 
     def with_values_of(self, model: Model, members: Sequence[int]) -> Self:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import Any
 
 from csdp.chain.family import Family, certified_model
 from csdp.chain.files import model_from_dict
@@ -26,17 +27,9 @@ def private_fits(model: Model | Family) -> dict[str, float]:
     >>> sum(private_fits(Family(chain.carrying(fit_cost={"epsilon": 0.5}) for chain in chains)).values())
     1.0
     """
-    found: dict[str, float] = {}
-    for member in certified_model(model) if isinstance(model, Family) or model.family is not None else (model,):
-        cost = member.fit_cost
-        if cost is None:
-            continue
-        epsilon = cost.get("epsilon")
-        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
-            raise InputError(f"fit_cost: epsilon {epsilon!r} given; a finite number, 0 or more, as csdp.fit writes it")
-        identity = str(cost.get("fit") or member.without_family().digest)
-        found[identity] = max(float(epsilon), found.get(identity, 0.0))
-    return found
+    chosen = certified_model(model)
+    members = chosen.members if isinstance(chosen, Family) else (chosen,)
+    return _counted((member.fit_cost, member) for member in members if member.fit_cost is not None)
 
 
 def recorded_fits(plans: Iterable[str]) -> dict[str, float]:
@@ -47,9 +40,28 @@ def recorded_fits(plans: Iterable[str]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for text in plans:
-        members = json.loads(text).get("chain") or []
-        costly = [model_from_dict(content) for content in members if content.get("fit_cost") is not None]
-        found = join_fits(found, private_fits(Family(costly)) if costly else {})
+        if '"fit_cost"' not in text:  # large chains are not read in vain
+            continue
+        content = json.loads(text)
+        members = content.get("chain") if isinstance(content, dict) else None
+        costly = [one for one in members or [] if isinstance(one, dict) and one.get("fit_cost") is not None]
+        found = join_fits(found, _counted((one["fit_cost"], one) for one in costly))
+    return found
+
+
+def _counted(costs: Iterable[tuple[Any, Model | dict[str, Any]]]) -> dict[str, float]:
+    """Costs by the identity of their fit, given with their chains; one as plain data is built only where it is needed."""
+    found: dict[str, float] = {}
+    for cost, chain in costs:
+        epsilon = cost.get("epsilon") if isinstance(cost, Mapping) else None
+        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
+            raise InputError(f"fit_cost: epsilon {epsilon!r} given; a finite number, 0 or more, as csdp.fit writes it")
+        identity = cost.get("fit")
+        if not identity:
+            model = chain if isinstance(chain, Model) else model_from_dict(chain)
+            identity = model.without_family().digest
+        identity = str(identity)
+        found[identity] = max(float(epsilon), found.get(identity, 0.0))
     return found
 
 
