@@ -50,7 +50,7 @@ def recorded_fits(plans: Iterable[str]) -> dict[str, float]:
 
 
 def _counted(costs: Iterable[tuple[Any, Model | dict[str, Any]]]) -> dict[str, float]:
-    """Costs by the identity of their fit, given with their chains; one as plain data is built only where it is needed."""
+    """Costs by the identity of their fit, given with their chains (plain data is built only where it is needed)."""
     found: dict[str, float] = {}
     for cost, chain in costs:
         epsilon = cost.get("epsilon") if isinstance(cost, Mapping) else None
