@@ -81,8 +81,9 @@ def test_a_fit_is_not_forgotten_under_a_public_chain(file: Path) -> None:
 
 
 def test_a_fit_counts_even_if_nothing_was_published_under_it(file: Path) -> None:
-    with started(file, fitted(0.3, 1.0, "a")) as publisher:
+    with started(file, fitted(0.3, 1.0, "a"), event_limit=2.0) as publisher:
         assert publisher.summary()["event_level"] == pytest.approx(1.0)
+        assert publisher.remaining()["event_limit"] == pytest.approx(1.0)
         changed = publisher.change_plan(plan(PUBLIC, epsilon_c=0.5), from_tick=0)
         changed.publish(panel(3))
         assert changed.summary()["event_level"] == pytest.approx(1.5)
@@ -98,6 +99,18 @@ def test_limits_hold_against_all_fits_after_a_restart(file: Path) -> None:
             older.publish(panel(5, first=1))
         assert caught.value.requested == pytest.approx(1.75)
         assert older.remaining()["event_limit"] == pytest.approx(0.0)
+
+
+def test_a_publisher_that_was_open_all_along_counts_fits_of_plans_that_came_and_went(file: Path) -> None:
+    first, between = plan(PUBLIC, epsilon_c=0.5), plan(fitted(0.3, 1.0, "a"), epsilon_c=0.5)
+    with opened(file, budget=None, plan=first) as patient, opened(file, budget=None, plan=first) as other:
+        patient.publish(panel(3))
+        other.change_plan(between, from_tick=3).change_plan(first, from_tick=4)
+        patient.publish(panel(3, first=3))
+        assert patient.summary()["event_level"] == pytest.approx(1.5)
+        assert patient.fit_epsilon == pytest.approx(1.0)
+        last = list(patient._ledger.entries(NAME, kind="reserve"))[-1]
+        assert last.data()["charge"]["event"] == pytest.approx(1.5)
 
 
 def test_what_a_replay_recomputes_holds_every_fit(file: Path) -> None:

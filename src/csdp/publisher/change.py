@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +25,16 @@ class Carried:
     last: dict[str, Any] | None
 
 
-def carried(old: Carried, plan: Plan, accountant: Accountant, from_tick: int) -> Admission:
-    """The state under the new plan before its first release.
+def carried(
+    old: Carried, plan: Plan, accountant: Accountant, from_tick: int, *, fits: Mapping[str, float]
+) -> Admission:
+    """The state under the new plan before its first release; `fits` are all private fits that are paid for by then.
 
     The old history counts at most what it told between any two snapshots (under any model if the chain changes), placed
     at the newest reading it touched, and shrinks under the new chain from there.
     """
     state = accountant.start(from_tick - 1)
-    fresh: dict[str, Any] = {"releases": 0, "stale": 0, "cost": 0.0}
+    fresh: dict[str, Any] = {"releases": 0, "stale": 0, "cost": 0.0, **({"fits": dict(fits)} if fits else {})}
     last = old.last
     if last is None:
         return Admission({**fresh, "accountant": state.to_dict()}, {"present": 0.0})
@@ -85,13 +88,17 @@ def check_records(dataset: str, records: RecordCosts, kept: dict[str, Any], limi
 
     The leakage of the present is left to the first release: it falls while nothing is published.
     """
-    for name, value in (("event_limit", records.event), ("lifetime_limit", records.lifetime)):
+    figures: dict[str, Callable[[float], float]] = {
+        "event_limit": lambda _: records.event(kept),
+        "lifetime_limit": lambda limit: records.lifetime(kept, limit),
+    }
+    for name, figure in figures.items():
         limit = limits[name]
         if limit is None:
             continue
-        reached = value(kept)
+        reached = figure(limit)
         if reached > limit:
-            told = "" if name != "event_limit" else f" ({shown(records.fit_epsilon)} of it from private fits)"
+            told = "" if name != "event_limit" else f" ({shown(records.fit_epsilon(kept))} of it from private fits)"
             raise BudgetExceeded(
                 f"{dataset}: under the new plan {LIMITED[name]} would be {shown(reached)}{told}, above its limit "
                 f"{limit:g}, before any release; the plan was not changed. Use a chain whose fit is paid for already, "
