@@ -121,11 +121,17 @@ class Plan:
         model = chain.members[0] if isinstance(chain, Family) else chain
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
+        asked = verify_query(query, model, on_lattice=True)
+        if not asked.sensitivity(1, model.value_table) > 0:
+            raise InputError(
+                f"query: {asked.name} never changes with one record, whatever the states, "
+                "so there is nothing to publish; give values that differ, or another query"
+            )
         if schedule is not None and not schedule.largest <= epsilon_c:
             raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
         values: dict[str, Any] = {
             "chain": chain,
-            "query": verify_query(query, model, on_lattice=True),
+            "query": asked,
             "ages": check_ages(ages, model.sequences),
             "epsilon_c": check_epsilon(epsilon_c),
             "adversary": adversary,
@@ -140,7 +146,7 @@ class Plan:
 
     @cached_property
     def certified(self) -> Leakage:
-        """The leakage of the present after one release."""
+        """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
         found = leakage(
             self.chain,
             self.query,
@@ -148,6 +154,7 @@ class Plan:
             epsilon_c=self.epsilon_c,
             bound=self.bound,
             adversary=self.adversary,
+            at_any_tick=True,
         )
         return replace(found, assumptions=tuple(dict.fromkeys((*found.assumptions, *self.beliefs))))
 

@@ -244,4 +244,4 @@ def _alone(
     for (i, _), weight in coupling.items():
         sums[i] += weight
     coupling = {edge: weight / sums[edge[0]] for edge, weight in coupling.items()}
-    return CoupledChain(coupling, transitions, values=chain.value_table[list(group)])
+    return CoupledChain(coupling, transitions).with_values_of(chain, group)

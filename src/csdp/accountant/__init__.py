@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.accountant.carry import worst_component
 from csdp.accountant.state import State, movement, raised, read
 from csdp.accountant.unit import PEAK_STEPS
 from csdp.accountant.units import AnyUnit, units_of
@@ -72,8 +73,17 @@ class Accountant:
     @cached_property
     def units(self) -> tuple[AnyUnit, ...]:
         """The distinct components of the models."""
+        return tuple(unit for _, unit in self._units_by_model)
+
+    @cached_property
+    def _models(self) -> tuple[str, ...]:
+        """The digest of the model of every unit."""
+        return tuple(digest for digest, _ in self._units_by_model)
+
+    @cached_property
+    def _units_by_model(self) -> list[tuple[str, AnyUnit]]:
         models = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
-        return tuple(unit for model in models for unit in units_of(model, self.plans, self._kind))
+        return [(model.digest, unit) for model in models for unit in units_of(model, self.plans, self._kind)]
 
     # ---- the rule ------------------------------------------------------------------------------------------------
 
@@ -145,9 +155,9 @@ class Accountant:
             return None
         if passed not in self._single:
             plan = self.plan
-            ages = [age + passed for age in plan.ages]
+            asked: dict[str, Any] = {"epsilon_c": plan.epsilon_c, "adversary": plan.adversary, "at_any_tick": True}
             try:
-                answer = leakage(plan.chain, plan.query, ages=ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
+                answer = leakage(plan.chain, plan.query, ages=[age + passed for age in plan.ages], **asked)
             except CsdpError:
                 answer = None
             self._single[passed] = answer
@@ -362,6 +372,12 @@ class Accountant:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
         return round_up(max(unit.alpha for unit in self.units) * releases)
 
+    @cached_property
+    def largest_component(self) -> int:
+        """Sequences that the model, or some member of a family, ties together."""
+        members = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
+        return max(len(part) for member in members for part in member.components())
+
     def history_cost(self) -> float:
         """What one release adds, at most, to the log ratio of the history under any model whatever."""
         return self._history_cost
@@ -375,24 +391,46 @@ class Accountant:
 
     def newest_depth(self, state: State) -> int:
         """How many steps before the state's tick the newest reading lies that any release touched."""
-        return min(unit.ages[0] for unit in self.units) if state.pending else min(state.behind)
+        return min(here for _, here in self._newest(state))
 
     def largest(self, state: State) -> float:
-        """The worst log ratio of the history given any two values of the newest slice it touches."""
-        worst = 0.0
-        for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
-            moved, _ = read(unit, given, depth, state.pending, 0, unit.ages[-1])
-            worst = max(worst, float(moved.max()))
-        return worst
+        """The worst log ratio of the history between any two snapshots of a component at the newest slice touched."""
+        return max(worst_component(before) for before in self._before(state).values())
+
+    def _newest(self, state: State) -> list[tuple[Floats, int]]:
+        """The state of every unit at the newest slice that it touches, and how far back that lies."""
+        given = zip(self.units, state.slices, state.behind, strict=True)
+        return [read(unit, told, depth, state.pending, 0, unit.ages[-1]) for unit, told, depth in given]
+
+    def _before(self, state: State) -> dict[str, list[tuple[AnyUnit, Floats]]]:
+        """The units of every model with their states, by the model's digest."""
+        found: dict[str, list[tuple[AnyUnit, Floats]]] = {}
+        for model, unit, (told, _) in zip(self._models, self.units, self._newest(state), strict=True):
+            found.setdefault(model, []).append((unit, told))
+        return found
 
     def resume(self, cost: float, tick: int, depth: int) -> State:
-        """A state for a history of which only its worst log ratio is known, `depth` before `tick`.
+        """A state for a history of which only its worst log ratio under any model is known, `depth` before `tick`.
 
-        Used when the plan or the chain of a live dataset changes: the old history counts whole between any two
-        snapshots, at the newest slice it touched, and shrinks under the new chain from there.
+        The old history counts whole between any two snapshots, at the newest slice it touched, and shrinks under this
+        chain from there.
         """
-        slices = tuple(zero + cost * (1.0 - np.eye(len(zero)) * (len(zero) > 1)) for zero in self._zeros)
-        return State(tick, tuple(depth for _ in self.units), slices)
+        return State(tick, tuple(depth for _ in self.units), tuple(unit.carry((), cost) for unit in self.units))
+
+    def take_over(self, old: Accountant, state: State, *, tick: int, cost: float) -> State:
+        """The state after `tick` for a history under another plan of the same dataset.
+
+        `cost`: the worst log ratio of that history under any model whatever. Under the same chain the old states count
+        where they are smaller. Placed at the newest slice that any release touched, which no state is raised by: it
+        only falls from the slice of a unit to a newer one.
+        """
+        depth = old.newest_depth(state) + tick - state.tick
+        if self.plan.chain != old.plan.chain:
+            return self.resume(cost, tick, depth)
+        # By digest: a family is the same in whatever order its members are given.
+        before = old._before(state)
+        slices = (unit.carry(before[model], cost) for model, unit in zip(self._models, self.units, strict=True))
+        return State(tick, tuple(depth for _ in self.units), tuple(slices))
 
     @property
     def _zeros(self) -> tuple[Floats, ...]:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from csdp.accountant.carry import Before, worst_component
 from csdp.accountant.kernels import Backward, answer_distances
 from csdp.accountant.metric import FlowSolver, step_back
 from csdp.aging import Adversary
@@ -101,6 +102,24 @@ class Unit:
         """The state before any release."""
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
+
+    @property
+    def component(self) -> Unit:
+        """The component that this is."""
+        return self
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between two snapshots, all other components' paths known."""
+        return float(state.max())
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan; `before` empty: under another chain.
+
+        `cost`: its worst log ratio under any model whatever. The old states count between any two snapshots.
+        """
+        level = min(cost, worst_component(before)) if before else cost
+        nothing = self.nothing()
+        return np.asarray(nothing + level * (1.0 - np.eye(len(nothing)) * (len(nothing) > 1)))
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from csdp.accountant.carry import Before
 from csdp.accountant.segmented import SegmentUnit
 from csdp.accountant.unit import SCALAR_STATES, Cost, Kind, Unit
 from csdp.chain import CoupledChain, Model
@@ -30,6 +31,16 @@ class AnyUnit(Protocol):
 
     def nothing(self) -> Floats:
         """The state before any release."""
+
+    @property
+    def component(self) -> object:
+        """The component that the unit is, or that it was cut from."""
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between two snapshots that differ in this unit only."""
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan, whose units and states are given."""
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages."""
@@ -95,7 +106,8 @@ def _groups(whole: Unit, part: Part, plan: Plan, members: Sequence[int]) -> list
         inside = [members[i] for i in cut.members]
         ages: list[Any] = [plan.ages[i] for i in inside]
         cost = plan.query.sensitivity(len(inside), table, members=inside) / plan.sensitivity * plan.epsilon_c
-        units.append(SegmentUnit(cut, whole, ages=ages, alpha=cost * (1 + 1e-14), adversary=plan.adversary))
+        alpha = cost * (1 + 1e-14)
+        units.append(SegmentUnit(cut, whole, members=inside, ages=ages, alpha=alpha, adversary=plan.adversary))
     return units
 
 

@@ -5,5 +5,17 @@ from csdp.chain.family import Family, certified_model
 from csdp.chain.fitted import FitRecord
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
+from csdp.chain.private import fits_epsilon, join_fits, private_fits, recorded_fits
 
-__all__ = ["CoupledChain", "Family", "FitRecord", "JointChain", "Model", "certified_model"]
+__all__ = [
+    "CoupledChain",
+    "Family",
+    "FitRecord",
+    "JointChain",
+    "Model",
+    "certified_model",
+    "fits_epsilon",
+    "join_fits",
+    "private_fits",
+    "recorded_fits",
+]

@@ -64,6 +64,7 @@ def leakage(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
+    at_any_tick: bool = False,
     workers: int | Spread = 1,
     progress: Progress | None = None,
 ) -> Leakage:
@@ -76,6 +77,8 @@ def leakage(
 
     `bound="auto"` takes the sharpest sound bound that fits, component by component. Over a Family, and over that
     of a fitted chain: the largest (`point` is that of the first member, the point estimate).
+    `at_any_tick`: an initial law holds at one tick, here that of the oldest reading. A release that may happen at any
+    tick, as those of a plan, takes only what holds for every law of the past: contraction, lineage, slice, group.
     `workers`: processes over which components are spread; the answer is the same (a script that asks for more than one
     keeps its work below `if __name__ == "__main__"`, as for every process pool), or `csdp.tables.SparkWorkers`.
 
@@ -94,6 +97,7 @@ def leakage(
             "epsilon_c": epsilon_c,
             "bound": bound,
             "adversary": adversary,
+            "at_any_tick": at_any_tick,
             "workers": workers,
         }
         answers = [leakage(member, query, progress=progress, **options) for member in chain]
@@ -104,7 +108,15 @@ def leakage(
             sound=all(answer.sound for answer in answers),
             assumptions=(f"the sequences follow one of {len(answers)} given models", *worst.assumptions[1:]),
         )
-    setting = Setting.make(chain, query, ages=ages, epsilon_c=epsilon_c, adversary=adversary, progress=progress)
+    setting = Setting.make(
+        chain,
+        query,
+        ages=ages,
+        epsilon_c=epsilon_c,
+        adversary=adversary,
+        at_any_tick=at_any_tick,
+        progress=progress,
+    )
     if bound != "auto" and bound not in BOUNDS:
         raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
     return setting.answer(bound, workers=workers)
@@ -120,6 +132,7 @@ class Setting:
     epsilon_c: float
     adversary: Adversary
     progress: Progress | None
+    at_any_tick: bool = False
 
     @classmethod
     def make(
@@ -130,6 +143,7 @@ class Setting:
         ages: Any,
         epsilon_c: float,
         adversary: Adversary,
+        at_any_tick: bool = False,
         progress: Progress | None = None,
     ) -> Setting:
         """Check everything that can be checked before any work."""
@@ -138,7 +152,13 @@ class Setting:
         asked = verify_query(query, model)
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
-        return cls(model, asked, check_ages(ages, model.sequences), check_epsilon(epsilon_c), adversary, progress)
+        old = check_ages(ages, model.sequences)
+        return cls(model, asked, old, check_epsilon(epsilon_c), adversary, progress, at_any_tick)
+
+    @property
+    def any_past(self) -> bool:
+        """Whether nothing may rest on the law of the past: one is given, and the release may come at any tick."""
+        return self.at_any_tick and self.model.initial is not None
 
     @cached_property
     def scale(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from csdp.aging import AgedLaw, index_parts
 from csdp.chain import CoupledChain, Model
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
-from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point
+from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point, with_full_past
 from csdp.leakage.exact import Worst, worst_output
 from csdp.leakage.lineage import Lineage, lineage
 from csdp.leakage.lumped import lump, lumped_applies, lumped_worst
@@ -39,6 +40,8 @@ class Value:
     reason: str = ""
 
 
+#: Bounds that rest on the law of the oldest reading.
+_OF_THE_PAST = frozenset({"exact", "profile", "two-point", "loose", "freshness"})
 #: What a group remembers that does not depend on the noise level.
 _FREE_OF_NOISE = frozenset({"model", "_ages", "_pairs", "_aged_fold", "_lineage_found", "_slice_found"})
 
@@ -55,6 +58,11 @@ class Part:
         """The leakage of this group by one bound."""
         if bound == "auto":
             return self._auto()
+        if bound in _OF_THE_PAST and self.setting.any_past:
+            raise InputError(
+                f"bound: {bound} rests on the law of the past, and an initial law belongs to no tick of a plan; "
+                "use auto, contraction, lineage, slice or group, or ask csdp.leakage about one release"
+            )
         compute: dict[str, Callable[[], Value]] = {
             "exact": self._exact,
             "profile": lambda: Value(self._pairs.profile(self.alpha), bound),
@@ -220,8 +228,12 @@ class Part:
     # ---- the others ----------------------------------------------------------------------------------------------
 
     def _contraction(self) -> Value:
-        adversary, oldest = self.setting.adversary, self._oldest
-        tau = contraction_coefficient(self.model, min(self._ages), adversary, oldest=oldest)
+        adversary, age = self.setting.adversary, min(self._ages)
+        if self.setting.any_past:
+            # The present may then be anything that follows some past.
+            tau = contraction_coefficient(with_full_past(self.model), age, adversary)
+        else:
+            tau = contraction_coefficient(self.model, age, adversary, oldest=self._oldest)
         return Value(tau * self.alpha, "contraction")
 
     @cached_property
@@ -262,16 +274,31 @@ class Part:
         return Value(ratio * self._pairs.total_variation * self.setting.epsilon_c, "printed-loose")
 
     def _auto(self) -> Value:
+        if self.setting.any_past:
+            return self._for_any_past()
         try:
             return replace(self._exact(), reason="exact fits the size limit")
         except TooLargeError as error:
-            choices = [Value(self.alpha, "group", None, "holds however the sequences are tied")]
-            if isinstance(self.model, CoupledChain):
-                choices.append(self._lineage())
-                if min(self._ages) > 1:  # at age 1 the two are one
-                    choices.append(self._slice())
-            best = min(choices, key=lambda value: value.epsilon)
+            best = min(self._at_any_size(), key=lambda value: value.epsilon)
             return replace(best, reason=f"exact does not fit ({error}); {best.bound}: {best.reason}")
+
+    def _at_any_size(self) -> list[Value]:
+        """What can be told of a group of any size; it holds for any law of the past."""
+        choices = [Value(self.alpha, "group", None, "holds however the sequences are tied")]
+        if isinstance(self.model, CoupledChain):
+            choices.append(self._lineage())
+            if min(self._ages) > 1:  # at age 1 the two are one
+                choices.append(self._slice())
+        return choices
+
+    def _for_any_past(self) -> Value:
+        """The least of what holds whatever the law of the past."""
+        choices = self._at_any_size()
+        with suppress(TooLargeError):
+            choices.append(self._contraction())
+        best = min(choices, key=lambda value: value.epsilon)
+        why = "the initial law belongs to no tick, so this holds for any law of the past"
+        return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
 
     def witness(self, worst: Worst | None) -> Witness | None:
         """The worst case in the names and values of the user's sequences."""

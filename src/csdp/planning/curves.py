@@ -70,7 +70,7 @@ class Curves:
     @cached_property
     def _settings(self) -> list[Setting]:
         return [
-            Setting.make(member, self.query, ages=self.ages, epsilon_c=1.0, adversary=self._adversary)
+            Setting.make(member, self.query, ages=self.ages, epsilon_c=1.0, adversary=self._adversary, at_any_tick=True)
             for member in self._members
         ]
 

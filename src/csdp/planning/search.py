@@ -118,7 +118,7 @@ class Question:
             return None
         if max(len(part) for member in members for part in member.components()) <= GIANT:
             return None
-        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary)
+        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary, at_any_tick=True)
         if newest.bound not in {"lineage", "slice", "group"}:
             return None
         kinds = ("lineage", "slice")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from csdp import fran
 from csdp.accountant import Accountant, State
+from csdp.chain import join_fits, private_fits, recorded_fits
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
 from csdp.leakage import shown
 from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
@@ -24,9 +25,9 @@ from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher.change import Carried, carried
+from csdp.publisher.change import Carried, carried, check_records
 from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
-from csdp.publisher.exposure import RecordCosts
+from csdp.publisher.exposure import NOTHING, RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
 from csdp.publisher.refusal import LIMITED, explained
 from csdp.publisher.sources import AgedSource, PanelSource
@@ -86,7 +87,6 @@ class Publisher:
         self.dataset = dataset
         self.limits = checked_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
         self.accountant = Accountant(plan)
-        self._records = RecordCosts(self.accountant, self.limits["lifetime_limit"])
         self._on_refusal = on_refusal
         self.grid = (time_step, time_origin)
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
@@ -99,12 +99,14 @@ class Publisher:
                 chain_digest=plan.chain.digest,
                 plan_digest=plan.digest,
                 plan_json=json.dumps(plan.record()),
-                guarantee=guarantee(plan, self.accountant),
+                guarantee=guarantee(plan, self.accountant, private_fits(plan.chain)),
                 fit_cost=plan.model.fit_cost,
             )
+            fits = recorded_fits(terms.plan_json for terms in self._ledger.history(dataset))
         except BaseException:
             self.close()
             raise
+        self._records = RecordCosts(self.accountant, fits=fits)
         self._fran = fran.init(plan)
         self._observed: int | None = None
 
@@ -295,12 +297,14 @@ class Publisher:
         if level is not None:
             charge["epsilon_c"] = level
         if self.limits["lifetime_limit"] is not None:
-            charge["lifetime"] = self._records.lifetime(kept)
+            charge["lifetime"] = self._records.lifetime(kept, self.limits["lifetime_limit"])
         # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
         self._check("budget", charge["peak"], lambda: self.accountant.leakage(state, request.tick).epsilon)
-        self._check("event_limit", charge["event"], lambda: 0.0 if last is None else self._records.event(last))
+        self._check("event_limit", charge["event"], lambda: self._records.event(last or NOTHING))
         self._check(
-            "lifetime_limit", charge.get("lifetime", 0.0), lambda: 0.0 if last is None else self._records.lifetime(last)
+            "lifetime_limit",
+            charge.get("lifetime", 0.0),
+            lambda: 0.0 if last is None else self._records.lifetime(last, self.limits["lifetime_limit"]),
         )
         cost = float(kept["cost"]) + self.accountant.history_cost()
         return Admission({**kept, "accountant": fresh.to_dict(), "cost": cost}, charge)
@@ -341,10 +345,10 @@ class Publisher:
             now = 0.0 if state is None else self.accountant.leakage(state, time).epsilon
             left["budget"] = max(0.0, self.limits["budget"] - now)
         if self.limits["event_limit"] is not None:
-            used = 0.0 if last is None else self._records.event(last)
+            used = self._records.event(last or NOTHING)
             left["event_limit"] = max(0.0, self.limits["event_limit"] - used)
         if self.limits["lifetime_limit"] is not None:
-            used = 0.0 if last is None else self._records.lifetime(last)
+            used = 0.0 if last is None else self._records.lifetime(last, self.limits["lifetime_limit"])
             left["lifetime_limit"] = max(0.0, self.limits["lifetime_limit"] - used)
         return left
 
@@ -355,9 +359,8 @@ class Publisher:
     def summary(self, *, time: int | None = None) -> dict[str, Any]:
         """What was published, refused and lost, and the guarantees, at the newest charged tick or a later one."""
         counts = self._ledger.summary(self.dataset)
-        kept = counts.state or {"releases": 0, "stale": 0}
+        kept = counts.state or NOTHING
         state = self._restored(counts.state)
-        earlier = float(kept["earlier"]["group"]) if kept.get("earlier") else 0.0
         return {
             "dataset": self.dataset,
             "published": counts.committed,
@@ -367,14 +370,19 @@ class Publisher:
             "limits": dict(self.limits),
             "present": 0.0 if state is None else self.accountant.leakage(state, time).epsilon,
             "event_level": self._records.event(kept),
-            "group_level": earlier + self.accountant.group_level(int(kept["releases"])) * bool(kept["releases"]),
-            "lifetime": self._records.lifetime(kept),
+            "group_level": self._records.group(kept),
+            "lifetime": self._records.lifetime(kept, self.limits["lifetime_limit"]),
             "guarantee": self.guarantee(),
         }
 
     def guarantee(self) -> dict[str, Any]:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
-        return guarantee(self.plan, self.accountant)
+        return guarantee(self.plan, self.accountant, self._records.fits)
+
+    @property
+    def fit_epsilon(self) -> float:
+        """Plain epsilon-DP that private fits, of this plan's chain and of earlier ones, have spent on one record."""
+        return self._records.fit_epsilon(self._ledger.summary(self.dataset).state or {})
 
     def change_plan(self, plan: Plan, *, from_tick: int, budget: float | None = None) -> Publisher:
         """Continue the dataset under another plan or chain from a tick on: an explicit act, recorded for ever.
@@ -393,10 +401,14 @@ class Publisher:
             else "new chain: sum of the group-level costs of the old history"
         )
         accountant = Accountant(plan)
+        records = RecordCosts(accountant, fits=join_fits(self._records.fits, private_fits(plan.chain)))
 
         def carry(last: dict[str, Any] | None, last_tick: int | None, _: Any) -> Admission:
-            old = Carried(self.plan, self.accountant, 0.0 if last is None else self._records.event(last), last)
-            return carried(old, plan, accountant, from_tick)
+            old = Carried(self.plan, self.accountant, 0.0 if last is None else self._records.released(last), last)
+            fits = join_fits(records.fits, (last or {}).get("fits", {}))
+            admitted = carried(old, plan, accountant, from_tick, fits=fits)
+            check_records(self.dataset, records, admitted.state, limits)
+            return admitted
 
         self._ledger.change_plan(
             self.dataset,
@@ -404,7 +416,7 @@ class Publisher:
             chain_digest=plan.chain.digest,
             plan_digest=plan.digest,
             plan_json=json.dumps(plan.record()),
-            guarantee=guarantee(plan, accountant),
+            guarantee=guarantee(plan, accountant, records.fits),
             fit_cost=plan.model.fit_cost,
             from_tick=from_tick,
             rule=rule,

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from csdp.accountant import Accountant
+from csdp.chain import fits_epsilon
 from csdp.errors import InputError
 from csdp.leakage import round_up
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher.exposure import fit_epsilon
 
 
-def guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
-    """The guarantees of a plan in words and numbers."""
+def guarantee(plan: Plan, accountant: Accountant, fits: Mapping[str, float]) -> dict[str, Any]:
+    """The guarantees of a plan in words and numbers, after the private fits that the dataset paid for."""
     return {
         "one_release": plan.certified.epsilon,
         "bound": plan.certified.bound,
         "adversary": plan.adversary,
-        "event_level": round_up(accountant.event_level(plan.stale_limit) + fit_epsilon(plan)),
+        "event_level": round_up(accountant.event_level(plan.stale_limit) + fits_epsilon(fits)),
+        "fits": dict(fits),
         "algorithm": ALGORITHM,
         "words": [
             "Leakage of the present: how much everything published so far tells about anyone's present state, "
             f"to an {plan.adversary} adversary, if the sequences follow the model.",
             "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
-            "once it is old enough to be published.",
+            "once it is old enough to be published. Every private fit that the dataset's chains came from is in it.",
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
             "however they are tied.",
             "Which readings are missing must not depend on their values.",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from csdp.leakage import Leakage, shown
+from csdp.leakage import Leakage, round_up, shown
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped
@@ -70,8 +70,8 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
         Promise(
             "event",
             found["event_level"],
-            None if changed else accountant.event_level(plan.stale_limit),
-            "one reading of one sequence, from every release that reads it",
+            None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon),
+            "one reading of one sequence, from every release that reads it and every private fit of a chain",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         ),
         Promise(

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from csdp.accountant import Accountant
-from csdp.chain import Family, certified_model
-from csdp.leakage import leakage_table
+from csdp.chain import Family, certified_model, fits_epsilon, private_fits
+from csdp.leakage import leakage_table, round_up
 from csdp.plan import Plan
 from csdp.service.problems import busy
 from csdp.utility import Moments, moments
@@ -112,14 +112,14 @@ class WhatIf:
             "bound": bound,
             "mse": {name: error.safe for name, error in errors.items()},
             "no_data": errors["raw"].no_data,
-            "event_level": accountant.event_level(plan.stale_limit),
+            "event_level": round_up(accountant.event_level(plan.stale_limit) + fits_epsilon(private_fits(plan.chain))),
         }
 
     def _bounds(self, age: int, epsilon_c: float) -> tuple[dict[str, float], dict[str, float]]:
         """Every bound: the largest over the models, and only where it applies to all of them."""
         plan = self._plan
         tables = [
-            leakage_table(model, plan.query, ages=age, epsilon_c=epsilon_c, adversary=plan.adversary)
+            leakage_table(model, plan.query, ages=age, epsilon_c=epsilon_c, adversary=plan.adversary, at_any_tick=True)
             for model in self._models
         ]
         proven: dict[str, float] = {}
