@@ -21,9 +21,8 @@ def fit_epsilon(plan: Plan) -> float:
 class RecordCosts:
     """Plain epsilon-DP and lifetime leakage of the record that was read most, from what the ledger keeps."""
 
-    def __init__(self, accountant: Accountant, lifetime_limit: float | None) -> None:
+    def __init__(self, accountant: Accountant) -> None:
         self._accountant = accountant
-        self._limit = lifetime_limit
         self._fit = fit_epsilon(accountant.plan)
         self._for_ever: dict[tuple[int, float, bool], float] = {}
 
@@ -35,8 +34,8 @@ class RecordCosts:
             return own
         return round_up(own + earlier["event"]) if earlier["overlap"] else max(own, float(earlier["event"]))
 
-    def lifetime(self, kept: dict[str, Any]) -> float:
-        """What all releases, under this plan and earlier ones, tell of one record."""
+    def lifetime(self, kept: dict[str, Any], limit: float | None) -> float:
+        """What all releases, under this plan and earlier ones, tell of one record; no finer than the limit needs."""
         earlier = kept.get("earlier") or {"releases": 0, "slice": 0.0, "overlap": False}
         releases = int(kept["releases"]) + int(earlier["releases"])
         if not releases:
@@ -45,7 +44,7 @@ class RecordCosts:
         key = (stale, cost, overlap)
         if key not in self._for_ever:
             self._for_ever[key] = self._accountant.lifetime(None, stale=stale, earlier=cost, overlap=overlap)
-        if self._limit is not None and self._for_ever[key] <= self._limit:
+        if limit is not None and self._for_ever[key] <= limit:
             return self._for_ever[key]
         counted = self._accountant.lifetime(releases, stale=stale, earlier=cost, overlap=overlap)
         return min(self._for_ever[key], counted)
