@@ -34,8 +34,8 @@ class Release:
 
 
 #: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
-#: it, or a later tick that was charged before it.
-Why = Literal["readings", "schedule", "limit", "held", "lost", "order"]
+#: it, a later tick that was charged before it, or another plan that the dataset is published under by now.
+Why = Literal["readings", "schedule", "limit", "held", "lost", "order", "terms"]
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class Dataset:
 
     def about(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan = self.plan
+        plan, recorded = self.plan, self._ledger.dataset(self.name).terms.limits
         return {
             "name": self.name,
             "sequences": len(self.names),
@@ -146,7 +146,7 @@ class Dataset:
             "step": self.spec.clock.step,
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
-            "limits": dict(self.spec.limits),
+            "limits": {name: recorded.get(name) for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
         }
 
@@ -204,7 +204,7 @@ class Dataset:
             "refused": found["refused"],
             "lost": found["lost"],
             "present": found["present"],
-            "budget": self.spec.limits["budget"],
+            "budget": found["limits"]["budget"],
             "limits": found["limits"],
             "remaining": self._publisher.remaining(time=at),
             "event_level": found["event_level"],

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.clock import Clock, Mark, Time, checked_time
-from csdp.errors import InputError
+from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.stream import state as states_on_disk
@@ -147,6 +147,7 @@ class Runner:
         self._published = self._skipped = self._past = 0
         self._last: Release | None = None
         self._reason = ""
+        self._replaced: LedgerTermsError | None = None
         self.stuck = False  #: a delivery gave up because `stop` was set; the ledger has its output
         self._history: deque[tuple[int, npt.NDArray[np.int16]]] = deque(maxlen=self._reach + 1)
         self._file = None if state_file is None else Path(state_file)
@@ -243,7 +244,8 @@ class Runner:
         """Publish every closed tick that was not yet dealt with, in order, and deliver it.
 
         After an error (a busy ledger, a sink that failed) call it again: it goes on where it stopped, and a tick that
-        was published is delivered from the ledger.
+        was published is delivered from the ledger. Where the dataset is published under other terms by now, ticks pass
+        without output, and LedgerTermsError says so.
         """
         with self._lock:
             if self._mark is None or not self.recover():
@@ -264,6 +266,9 @@ class Runner:
                     outcomes.append(outcome)
             if self._done > before:
                 self._save()
+            if self._replaced is not None:
+                error, self._replaced = self._replaced, None
+                raise error
             return outcomes
 
     def recover(self) -> bool:
@@ -301,7 +306,11 @@ class Runner:
         if self._charged is not None and tick <= self._charged:
             self.publisher.observe(snapshot, time=tick)
             return None
-        return self.publisher.push(snapshot, time=tick)
+        try:
+            return self.publisher.push(snapshot, time=tick)
+        except LedgerTermsError as error:  # for good: to keep the readings and try again would fill the memory
+            self._replaced = error
+            return Skipped(tick, str(error), "terms")
 
     def _finished(self, tick: int, snapshot: npt.NDArray[np.int16], outcome: Release | Skipped | None) -> None:
         self._open.drop(tick)
