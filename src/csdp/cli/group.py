@@ -83,7 +83,7 @@ class Group(TyperGroup):
         except TicksHeldError as error:
             _fail(str(error), HELD)
         except CsdpError as error:
-            _fail(str(error), BAD_INPUT)
+            _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), BAD_INPUT)
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
             hint = f"; {_HINTS[error.errno]}" if error.errno in _HINTS else ""

@@ -18,17 +18,18 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, LedgerTermsError, UnsoundError
-from csdp.leakage import shown
 from csdp.ledger import Admission, Change, Ledger, Published, Refused, Request, Reserved
 from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
+from csdp.panel.names import place_states
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.change import Carried, carried
+from csdp.publisher.checks import read_availability
 from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
 from csdp.publisher.exposure import RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.refusal import LIMITED, explained
+from csdp.publisher.refusal import check_limit, explained
 from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.standing import Standing
 from csdp.publisher.terms import checked_limits, guarantee, record_terms
@@ -147,6 +148,8 @@ class Publisher:
     def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
         """Take in the snapshot of one tick (state numbers, -1 where missing) and publish what has aged enough.
 
+        A list is in the order of the chain's sequences; a mapping, or a pandas Series with names, is taken by name.
+
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
         snapshot counts.
@@ -156,8 +159,7 @@ class Publisher:
             return self._recorded(tick)
         self.observe(snapshot, time=tick)
         if self._fran.reason or self._quiet(tick):
-            skipped = Skipped(tick, self._fran.reason) if self._fran.reason else self._unscheduled(tick)
-            return self._already(tick) or skipped
+            return self._already(tick) or self._absent(tick, self._fran.reason)
         granted = self._reserve([(tick, self._fran.stale)])[0]
         if isinstance(granted, Skipped):
             came, left = self._come([granted], None)
@@ -183,7 +185,7 @@ class Publisher:
             gap = tick - self._observed - 1
             for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
                 state = fran.observe(state, absent)
-        return fran.observe(state, snapshot)
+        return fran.observe(state, place_states(snapshot, self.plan.model.names))
 
     def publish(
         self,
@@ -200,13 +202,10 @@ class Publisher:
         told of ticks that another process holds, while we wait for them (`wait`).
         """
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
-        ready: list[tuple[int, int]] = []
-        skipped: list[Skipped] = []
-        for tick, stale, missing in aged.availability(self.plan):
-            if missing or self._quiet(tick):
-                skipped.append(Skipped(tick, missing) if missing else self._unscheduled(tick))
-            else:
-                ready.append((tick, stale))
+        # All of it before anything is charged: a list that is not in order must not cost a tick.
+        listed = list(read_availability(aged, self.plan))
+        ready = [(tick, stale) for tick, stale, missing in listed if not (missing or self._quiet(tick))]
+        skipped = [self._absent(tick, missing) for tick, _, missing in listed if missing or self._quiet(tick)]
         releases: list[Release] = []
         together = chunk_size(self.plan)
         for start in range(0, len(ready), together):
@@ -238,7 +237,12 @@ class Publisher:
             answers, refusal = stopped.before, stopped.error
         releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
-        found = drawn(self.plan, source, {r.tick: stale[r.tick] for r in granted}, self._randomness)
+        try:
+            found = drawn(self.plan, source, {r.tick: stale[r.tick] for r in granted}, self._randomness)
+        except Exception as error:
+            ticks = f"{len(granted):,} ticks from {granted[0].tick} to {granted[-1].tick}"
+            error.add_note(f"{ticks} were charged and are lost; nothing of them was published")
+            raise
         outputs = [(r, self._output(r, output)) for r, output in zip(granted, found, strict=True)]
         releases.extend(Release.of(done) for done in self._ledger.commit_many(outputs))
         # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
@@ -250,18 +254,17 @@ class Publisher:
 
     def _come(self, skipped: Sequence[Skipped], on_wait: OnWait | None) -> tuple[list[Release], list[Skipped]]:
         """Of ticks without output: those that another process records while we wait, and the rest."""
-        held = [skip.tick for skip in skipped if skip.why == "held"]
-        if not held or not self._wait:
-            return [], list(skipped)
         query = self.plan.query.name
-        found = wait_for(self._ledger, self.dataset, held, query=query, wait=self._wait, on_wait=on_wait)
-        return [Release.of(one) for one in found.values()], [skip for skip in skipped if skip.tick not in found]
+        return wait_for(self._ledger, self.dataset, skipped, query=query, wait=self._wait, on_wait=on_wait)
 
     def _quiet(self, tick: int) -> bool:
         """Whether the schedule publishes nothing at a tick."""
         return scheduled_level(self.plan, tick) == 0.0
 
-    def _unscheduled(self, tick: int) -> Skipped:
+    def _absent(self, tick: int, missing: str) -> Skipped:
+        """A tick that is not asked for: its readings are missing, or the schedule leaves it out."""
+        if missing:
+            return Skipped(tick, missing)
         return Skipped(tick, "the plan's schedule publishes nothing at this tick", "schedule")
 
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
@@ -339,22 +342,9 @@ class Publisher:
                 lambda: 0.0 if last is None else self._records.lifetime(last, lifetime),
             ),
         ):
-            self._check(name, limits[name], value, spent_now)
+            check_limit(self.dataset, name, limits[name], value, spent_now)
         cost = float(kept["cost"]) + self.accountant.history_cost()
         return Admission({**kept, "accountant": fresh.to_dict(), "cost": cost}, charge)
-
-    def _check(self, name: str, limit: float | None, value: float, spent_now: Callable[[], float]) -> None:
-        if limit is None or value <= limit:
-            return
-        spent = spent_now()
-        raise BudgetExceeded(
-            f"{self.dataset}: a release would bring {LIMITED[name]} to {shown(value)}, above its limit {limit:g} "
-            f"(now {shown(spent)}); this release was not made",
-            limit_name=name,
-            spent=spent,
-            requested=value,
-            remaining=max(0.0, limit - spent),
-        )
 
     def _explained(self, error: BudgetExceeded, tick: int) -> BudgetExceeded:
         """Add what would fit; outside of the ledger's lock, because it takes a search."""

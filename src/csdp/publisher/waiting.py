@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from csdp.errors import InputError
-from csdp.ledger import Ledger, Published, Refused
-from csdp.publisher.records import Skipped
+from csdp.ledger import Ledger, Refused
+from csdp.publisher.records import Release, Skipped
 
 #: Seconds for which a reservation without output counts as held by a process that is at work.
 LEASE = 30.0
@@ -52,21 +52,24 @@ def describe_refusal(refused: Refused, wait: float) -> Skipped:
 
 
 def wait_for(
-    ledger: Ledger, dataset: str, ticks: Sequence[int], *, query: str, wait: float, on_wait: OnWait | None = None
-) -> Mapping[int, Published]:
-    """The outputs of held ticks that are recorded within `wait` seconds; reads only, so nobody waits for us.
+    ledger: Ledger, dataset: str, skipped: Sequence[Skipped], *, query: str, wait: float, on_wait: OnWait | None
+) -> tuple[list[Release], list[Skipped]]:
+    """Of ticks without output: held ones that are recorded within `wait` seconds, and the rest.
 
-    `on_wait(held, seconds)` is told before each pause how many ticks are still held and for how long we wait at most.
+    Reads only, so nobody waits for us. `on_wait(held, seconds)` is told before each pause how many ticks are still held
+    and for how long we wait at most.
     """
-    found: dict[int, Published] = {}
+    held = {skip.tick for skip in skipped if skip.why == "held"}
+    found: dict[int, Release] = {}
     end, pause = time.monotonic() + wait, _FIRST_PAUSE
-    while True:
-        open_ticks = [tick for tick in ticks if tick not in found]
-        found |= {published.tick: published for published in ledger.outputs_of(dataset, open_ticks, query=query)}
+    while wait and len(found) < len(held):
+        recorded = ledger.outputs_of(dataset, sorted(held - set(found)), query=query)
+        found |= {published.tick: Release.of(published) for published in recorded}
         left = end - time.monotonic()
-        if len(found) == len(ticks) or left <= 0:
-            return found
+        if len(found) == len(held) or left <= 0:
+            break
         if on_wait is not None:
-            on_wait(len(ticks) - len(found), left)
+            on_wait(len(held) - len(found), left)
         time.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
+    return list(found.values()), [skip for skip in skipped if skip.tick not in found]
