@@ -132,7 +132,7 @@ def release(
             certificate = certify(publisher, book, skipped=released.skipped)
             files.write_json(certificate_path, certificate.to_dict())
         told = {"published": count, "charged_now": publisher.charged, "ticks": len(readings.ticks)}
-    absent = Counter(skip.why for skip in released.skipped)
+    absent: Counter[str] = Counter(skip.why for skip in released.skipped)
     told |= {"held": absent["held"], "lost": absent["lost"]}
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}

@@ -13,7 +13,7 @@ from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
-from csdp.panel.names import match_names, number_names
+from csdp.panel.names import check_distinct, match_names, number_names
 
 Floats = npt.NDArray[np.float64]
 States = npt.NDArray[np.int16]
@@ -161,6 +161,8 @@ def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
         raise InputError(
             f"data: {type(data).__name__} given; a Panel, a (ticks, sequences) integer array or a dataframe expected"
         ) from None
+    except nw.exceptions.DuplicateError:
+        raise InputError("data: two columns have the same name; names must be distinct") from None
     columns = []
     for name in frame.columns:
         if str(name).lower() == "time":
@@ -174,6 +176,5 @@ def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     if not columns:
         raise InputError("data: a dataframe without columns given")
     names = tuple(str(name) for name in frame.columns)
-    if len(set(names)) != len(names):
-        raise InputError("data: two columns have the same name; names must be distinct")
+    check_distinct(names, "data: columns")
     return np.stack(columns, axis=1), names
