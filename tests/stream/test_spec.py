@@ -275,8 +275,12 @@ class TestBuilding:
         Discretiser.declared(["hall", "kitchen"], edges=[10, 20], bounds=(0, 40)).save(tmp_path / "d.json")
         with pytest.raises(InputError, match="3 states; the chain has 2"):
             sequences(spec(change), planned(spec(change)))
-        Discretiser.declared(["kitchen", "hall"], edges=[10], bounds=(0, 40)).save(tmp_path / "d.json")
-        with pytest.raises(InputError, match="in another order"):
+        # Another order is put in order, by name; other sequences are refused.
+        Discretiser.declared(["kitchen", "hall"], edges=[[10], [30]], bounds=(0, 40)).save(tmp_path / "d.json")
+        _, states = sequences(spec(change), planned(spec(change)))
+        assert states.states_of(np.array([20.0, 20.0])).tolist() == [0, 1]
+        Discretiser.declared(["kitchen", "attic"], edges=[10], bounds=(0, 40)).save(tmp_path / "d.json")
+        with pytest.raises(InputError, match="discretiser: sequences kitchen, attic given"):
             sequences(spec(change), planned(spec(change)))
 
     def test_names_of_the_sequences(self, spec, chain):
@@ -284,9 +288,11 @@ class TestBuilding:
         names, states = sequences(found, planned(found))
         assert names == ("room-1", "room-2")
         assert isinstance(states, Nearest)
+        found = spec(('["hall", "kitchen"]', '["kitchen", "hall"]'))
+        assert sequences(found, planned(found))[0] == ("kitchen", "hall")  # the order of snapshots that are lists
         for wrong, words in (
-            ('["kitchen", "hall"]', r"stream\.toml:4: sequences: in another order"),
-            ('["hall"]', "1 given; the chain has 2"),
+            ('["kitchen", "attic"]', r"stream\.toml:4: .*kitchen, attic given; the chain has hall, kitchen"),
+            ('["hall"]', "1 sequences hall given; the chain has 2"),
         ):
             found = spec(('["hall", "kitchen"]', wrong))
             with pytest.raises(InputError, match=words):

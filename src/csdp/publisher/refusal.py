@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from csdp.accountant import Accountant, State
 from csdp.errors import BudgetExceeded
+from csdp.leakage import shown
 from csdp.plan import Plan
 
 #: How far ahead the first affordable tick is looked for.
@@ -17,6 +18,21 @@ LIMITED = {
     "event_limit": "the plain epsilon-DP of a record",
     "lifetime_limit": "what all releases tell of a record",
 }
+
+
+def check_limit(dataset: str, name: str, limit: float | None, value: float, spent_now: Callable[[], float]) -> None:
+    """Refuse a release that would bring what a limit limits above it."""
+    if limit is None or value <= limit:
+        return
+    spent = spent_now()
+    raise BudgetExceeded(
+        f"{dataset}: a release would bring {LIMITED[name]} to {shown(value)}, above its limit {limit:g} "
+        f"(now {shown(spent)}); this release was not made",
+        limit_name=name,
+        spent=spent,
+        requested=value,
+        remaining=max(0.0, limit - spent),
+    )
 
 
 def explained(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from csdp.accountant import Accountant
 from csdp.chain import fits_epsilon
-from csdp.errors import InputError
+from csdp.errors import InputError, LedgerTermsError
 from csdp.leakage import round_up
+from csdp.ledger import Terms
 from csdp.plan import ALGORITHM, Plan
+
+#: What a dataset may limit.
+LIMITS: Final = ("budget", "event_limit", "lifetime_limit")
+Grid = tuple[int | None, int]
 
 
 def guarantee(plan: Plan, accountant: Accountant, fits: Mapping[str, float]) -> dict[str, Any]:
@@ -32,6 +37,36 @@ def guarantee(plan: Plan, accountant: Accountant, fits: Mapping[str, float]) -> 
             "Which readings are missing must not depend on their values.",
         ],
     }
+
+
+def record_terms(limits: dict[str, float | None], grid: Grid) -> dict[str, Any]:
+    """Limits and grid as the ledger keeps them: a dataset has one grid of ticks, as it has one budget."""
+    step, origin = grid
+    return {
+        **limits,
+        **({"time_step": step} if step is not None else {}),
+        **({"time_origin": origin} if origin else {}),
+    }
+
+
+def read_limits(terms: Terms, *, dataset: str, plan: Plan, grid: Grid) -> dict[str, float | None]:
+    """The limits that bind now: those on record, whoever changed them, and whenever this publisher was opened.
+
+    Another plan or grid makes other releases of the same ticks, so it cannot be adopted: LedgerTermsError.
+    """
+    differs = []
+    if terms.plan_digest != plan.digest:
+        differs.append(f"plan {terms.plan_digest[:12]}, not {plan.digest[:12]}")
+    own = record_terms({}, grid)
+    now = {name: value for name, value in terms.limits.items() if name not in LIMITS}
+    if now != own:
+        differs.append(f"grid and further terms {now}, not {own}")
+    if differs:
+        raise LedgerTermsError(
+            f"dataset {dataset!r} is published under {' and '.join(differs)}, since its terms were changed; nothing "
+            "was charged. Open a new publisher under the recorded terms"
+        )
+    return checked_limits(**{name: terms.limits.get(name) for name in LIMITS})
 
 
 def checked_limits(**given: float | None) -> dict[str, float | None]:

@@ -149,7 +149,8 @@ def _kind(skip: Skipped) -> str:
         "has not been read yet": "a sequence was never read",
         "older than planned": "a reading was too old",
         "above its limit": "refused by a limit",
-        "reserved but not committed": "lost: charged before, never published",
+        "is held": "held by another process, or lost with it",
+        "is lost": "lost: charged before, never published",
         "out of order": "older than the newest charged tick",
     }
     return next((kind for words, kind in kinds.items() if words in skip.reason), "other reasons")

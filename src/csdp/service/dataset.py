@@ -13,6 +13,7 @@ from typing import Any
 
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Entry, Ledger, Published
+from csdp.panel.names import arrange_names
 from csdp.publisher import Release
 from csdp.service.ingest import Limits
 from csdp.service.leading import Door, lock_of
@@ -41,7 +42,8 @@ class Dataset:
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
         self.plan = planned(spec)
-        self.names, _ = sequences(spec, self.plan)
+        self.names, _ = sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
+        self._called = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
         self.live: Live | None = None
         self.what_if = WhatIf(self.plan)
@@ -133,20 +135,20 @@ class Dataset:
 
     def about(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan = self.plan
+        plan, recorded = self.plan, self._ledger.dataset(self.name).terms.limits
         return {
             "name": self.name,
             "sequences": len(self.names),
             "names": list(self.names),
             "query": self.query,
-            "outputs": list(plan.query.output_names(self.names, plan.model.value_table)),
+            "outputs": list(plan.query.output_names(self._called, plan.model.value_table)),
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
             "adversary": plan.adversary,
             "step": self.spec.clock.step,
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
-            "limits": dict(self.spec.limits),
+            "limits": {name: recorded.get(name) for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
         }
 
@@ -171,7 +173,7 @@ class Dataset:
             "ages": self.plan.min_age if self.plan.min_age == self.plan.max_age else list(self.plan.ages),
             "age_of_information": [
                 {"sequence": name, "planned": planned_age, "age": age}
-                for name, planned_age, age in zip(self.names, self.plan.ages, ages, strict=True)
+                for name, planned_age, age in zip(self._called, self.plan.ages, ages, strict=True)
             ],
             "age_summary": _ages(ages),
             "watermark": seen.get("watermark"),
@@ -204,7 +206,7 @@ class Dataset:
             "refused": found["refused"],
             "lost": found["lost"],
             "present": found["present"],
-            "budget": self.spec.limits["budget"],
+            "budget": found["limits"]["budget"],
             "limits": found["limits"],
             "remaining": self._publisher.remaining(time=at),
             "event_level": found["event_level"],

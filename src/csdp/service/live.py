@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-from csdp.errors import LedgerBusyError
+from csdp.errors import LedgerBusyError, LedgerTermsError
 from csdp.plan import Plan
 from csdp.publisher import Release, Skipped
 from csdp.service.ingest import Counts, Limits, lines_of, take_many, take_one
@@ -81,8 +81,14 @@ class Live:
             work()
         except LedgerBusyError:
             self._behind, self.trouble = True, "waiting for the ledger"
+        except LedgerTermsError as error:
+            if self.trouble != str(error):
+                log.error("%s: %s", self._spec.dataset, error)
+            self._behind, self.trouble = False, str(error)
         else:
-            self._behind, self.trouble = False, ""
+            last = self.runner.recent[-1] if self.runner.recent else None
+            obsolete = isinstance(last, Skipped) and last.why == "terms"
+            self._behind, self.trouble = False, self.trouble if obsolete else ""
 
     # ---- source ----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from csdp.errors import LedgerTermsError
 from csdp.service.dataset import Dataset
 from csdp.service.problems import App, Message, Receive, Send
 
@@ -40,10 +42,11 @@ class _Datasets(Collector):
         }
         led = GaugeMetricFamily("csdp_dataset_led", "1 where this process publishes the dataset", labels=["dataset"])
         for dataset in self._datasets:
-            figures = dataset.figures()
-            for name, family in found.items():
-                if figures[name] is not None:
-                    family.add_metric([dataset.name], float(figures[name]))
+            with suppress(LedgerTermsError):  # published under other terms by now: its state is not ours to read
+                figures = dataset.figures()
+                for name, family in found.items():
+                    if figures[name] is not None:
+                        family.add_metric([dataset.name], float(figures[name]))
             led.add_metric([dataset.name], float(dataset.live is not None))
         yield from found.values()
         yield led

@@ -21,15 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.clock import Clock, Mark, Time, checked_time
-from csdp.errors import InputError
+from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
+from csdp.panel.names import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.stream import state as states_on_disk
 from csdp.stream.buffer import OpenTicks
 from csdp.stream.delivery import Delivery
 from csdp.stream.messages import Bad, Message, Reading, Snapshot, number, numbers
 from csdp.stream.sinks import Sink
-from csdp.stream.states import Nearest, ToStates
+from csdp.stream.states import Nearest, ToStates, check_states
 
 log = logging.getLogger("csdp.stream")
 
@@ -82,8 +83,10 @@ class Runner:
             time_origin: ticks that are counted differently would misjudge how fast the past fades.
         ledger: the ledger that the publisher writes, from which outputs are delivered again after a crash.
         clock: the grid of ticks and its lateness.
-        names: of the sequences in messages, in the order of the chain; by default the chain's own.
-        states: turns readings into states; by default the state whose declared value is nearest.
+        names: of the sequences in messages: the chain's own (the default) in any order, or as many other ones, which
+            then stand for the chain's place by place. A snapshot that is a list has this order.
+        states: turns readings, in the order of the chain, into states; by default the state whose declared value is
+            nearest. A discretiser is matched by its names.
         sink: where outputs go; None where they are read from the ledger.
         state_file: keep the readings that the ages need on disk (mode 0600), to go on at once after a restart.
         drift, on_drift: a check that sees every snapshot, and who is told when it begins to give an alarm.
@@ -124,13 +127,13 @@ class Runner:
             )
         self.publisher = publisher
         self.clock = clock
-        self.names: tuple[str, ...] = tuple(plan.model.names if names is None else names)
-        if len(set(self.names)) != plan.model.sequences:
-            raise InputError(f"names: {len(set(self.names))} given; the chain has {plan.model.sequences} sequences")
+        self.names: tuple[str, ...] = tuple(name.strip() for name in (plan.model.names if names is None else names))
+        called = arrange_names(self.names, plan.model.names)
         self.stop = threading.Event()  #: set it to make a delivery that waits give up
         self.recent: deque[Release | Skipped] = deque(maxlen=RECENT)
-        self._index = {name: i for i, name in enumerate(self.names)}
-        self._states: ToStates = states if states is not None else Nearest(plan.model.value_table)
+        self._index = {name: i for i, name in enumerate(called)}
+        self._places = np.array([self._index[name] for name in self.names], dtype=np.intp)
+        self._states = Nearest(plan.model.value_table) if states is None else check_states(states, called, plan.model)
         self._delivery = Delivery(sink, ledger, publisher.dataset, plan.query.name, clock)
         self._drift, self._on_drift, self._on_outcome = drift, on_drift, on_outcome
         self._alarmed = False
@@ -147,6 +150,7 @@ class Runner:
         self._published = self._skipped = self._past = 0
         self._last: Release | None = None
         self._reason = ""
+        self._replaced: LedgerTermsError | None = None
         self.stuck = False  #: a delivery gave up because `stop` was set; the ledger has its output
         self._history: deque[tuple[int, npt.NDArray[np.int16]]] = deque(maxlen=self._reach + 1)
         self._file = None if state_file is None else Path(state_file)
@@ -222,7 +226,7 @@ class Runner:
             indices = np.array([self._index[name] for name in known], dtype=np.intp)
             readings, bad = numbers([given[name] for name in known], self._states.categories)
         else:
-            indices = np.arange(len(self.names))
+            indices = self._places
             readings, bad = numbers(given, self._states.categories)
         self._fates["bad"] += bad
         usable = ~np.isnan(readings)
@@ -243,7 +247,8 @@ class Runner:
         """Publish every closed tick that was not yet dealt with, in order, and deliver it.
 
         After an error (a busy ledger, a sink that failed) call it again: it goes on where it stopped, and a tick that
-        was published is delivered from the ledger.
+        was published is delivered from the ledger. Where the dataset is published under other terms by now, ticks pass
+        without output, and LedgerTermsError says so.
         """
         with self._lock:
             if self._mark is None or not self.recover():
@@ -264,6 +269,9 @@ class Runner:
                     outcomes.append(outcome)
             if self._done > before:
                 self._save()
+            if self._replaced is not None:
+                error, self._replaced = self._replaced, None
+                raise error
             return outcomes
 
     def recover(self) -> bool:
@@ -301,7 +309,11 @@ class Runner:
         if self._charged is not None and tick <= self._charged:
             self.publisher.observe(snapshot, time=tick)
             return None
-        return self.publisher.push(snapshot, time=tick)
+        try:
+            return self.publisher.push(snapshot, time=tick)
+        except LedgerTermsError as error:  # for good: to keep the readings and try again would fill the memory
+            self._replaced = error
+            return Skipped(tick, str(error), "terms")
 
     def _finished(self, tick: int, snapshot: npt.NDArray[np.int16], outcome: Release | Skipped | None) -> None:
         self._open.drop(tick)

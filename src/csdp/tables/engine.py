@@ -30,7 +30,10 @@ class Answering(Protocol):
         """The query on the aged snapshots of some ticks (ticks, d), exact, on the plan's lattice."""
 
     def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
-        """Answers of an identity query with noise drawn where the rows are, from the key of each tick (ticks, s)."""
+        """Answers of an identity query with noise drawn where the rows are, from the key of each tick (ticks, s).
+
+        Called only where the engine declares `trusted_noise = True`: it cannot be verified.
+        """
 
 
 class Engine(Answering, Protocol):
@@ -89,6 +92,11 @@ class EngineSource:
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
         return self._engine.answers(plan, ticks)
+
+    @property
+    def trusted_noise(self) -> bool:
+        """Whether the engine declares that it draws noise as it should; if not, the gate draws it."""
+        return getattr(self._engine, "trusted_noise", False) is True
 
     def draws(self, plan: Plan) -> bool:
         """Whether noise is drawn where the rows are."""

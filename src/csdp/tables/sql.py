@@ -6,8 +6,8 @@ each sequence, brings its place, its age and a secret random weight (see `survey
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
+from csdp.panel.names import match_names
 from csdp.panel.tables import EMPTY
 from csdp.plan import Plan
 
@@ -59,6 +60,16 @@ class Domain:
     names: tuple[str, ...]
     values: Floats
     clamp: bool
+
+    def arrange(self, names: Sequence[str]) -> Domain:
+        """The same domain with its sequences in the order of a chain's names."""
+        hint = "Open the table with names= of the chain"
+        place = match_names(self.names, names, what="table", hint=hint)
+        if place is None:
+            return self
+        return replace(
+            self, names=tuple(self.names[i] for i in place), values=self.values if self.alike else self.values[place]
+        )
 
     @property
     def states(self) -> int:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from csdp.clock import TIME_LIMIT, Clock, Mark, Time, checked_time
 from csdp.errors import InputError
+from csdp.panel.names import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.tables import sql
 from csdp.tables.engine import EngineSource
@@ -89,9 +90,7 @@ def publish_stream(
             f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) "
             f"{publisher.grid}; give it time_step and time_origin of the clock, so that the ledger records them"
         )
-    called = tuple(name.strip() for name in (plan.model.names if names is None else names))
-    if len(called) != plan.model.sequences or len(set(called)) != len(called):
-        raise InputError(f"names: {len(set(called))} given; the chain has {plan.model.sequences} sequences")
+    called = arrange_names(plan.model.names if names is None else names, plan.model.names)
     if not readings.isStreaming:
         raise InputError("readings: a frame that is no stream given; publish it with csdp.tables.open_table")
     if every is not None and available_now:
@@ -307,7 +306,9 @@ class _Batches:
         if closed:
             self._backend.view("kept", self._place(number))
             for first, last in self._stretches(closed):
-                table = RelationalEngine(self._over(first, last, closed.stop - 1), self._domain, step=1, once=True)
+                table = RelationalEngine(
+                    self._over(first, last, closed.stop - 1), self._domain, step=1, once=True, by_place=True
+                )
                 batch = self._publisher.publish(EngineSource(table, self._publisher.plan, ticks=closed))
                 releases += batch.releases
                 skipped += batch.skipped
