@@ -18,6 +18,7 @@ from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.errors import InputError, TooLargeError
+from csdp.json_text import parse_json
 from csdp.lattice import common_unit, fine_unit
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
@@ -313,10 +314,7 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Rebuild a plan from `to_json`."""
-        try:
-            content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"plan: not JSON ({error})") from None
+        content = parse_json("plan", text)
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
         try:
@@ -333,7 +331,7 @@ class Plan:
             )
         except InputError:
             raise
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"plan: the JSON lacks or garbles {error}; write plans with Plan.to_json") from None
 
     def __eq__(self, other: object) -> bool:
