@@ -20,21 +20,49 @@ from tables.tables import ALIKE, NAMES, rows, states, write  # isort: skip
 
 SECRET = "37.062541"
 
-HOLDER = """
+#: Opens tables with an engine; Spark in one small session that logs errors, as somebody's own session would.
+OPENER = """
 import sys, time
 from csdp.tables import open_table
-sys.path.insert(0, sys.argv[2])
-from tables import ALIKE, NAMES
-table = open_table(sys.argv[1], names=NAMES, values=ALIKE, engine=sys.argv[3])
+from csdp.tables.spark import SparkEngine, spark_session
+folder, engine, *paths = sys.argv[1:]
+sys.path.insert(0, folder)
+from tables import ALIKE, NAMES, SPARK, chain
+
+if engine == "spark":
+    running = spark_session("local[1]", more={**SPARK, "spark.log.level": "ERROR"})
+    session = running.__enter__()
+
+def opened(path):
+    if engine == "spark":
+        return SparkEngine(path, names=NAMES, values=ALIKE, session=session)
+    return open_table(path, names=NAMES, values=ALIKE, engine=engine)
+"""
+HOLDER = """
+table = opened(paths[0])
 table.ticks
 print("ready", flush=True)
 time.sleep(600)
+"""
+ASKER = """
+from csdp import Mean, Plan
+from csdp.errors import CsdpError
+from csdp.tables import EngineSource
+plan = Plan(chain(), Mean(), 2, 1.0, bound="group")
+for path in paths:
+    try:
+        with opened(path) as table:
+            EngineSource(table, plan)
+    except CsdpError as error:
+        print(type(error).__name__, error)
+if engine == "spark":
+    running.__exit__(None, None, None)
 """
 
 
 def holder(path, temporary, engine="duckdb"):
     """A process that holds a table open."""
-    command = [sys.executable, "-c", HOLDER, str(path), str(Path(__file__).parent), engine]
+    command = [sys.executable, "-c", OPENER + HOLDER, str(Path(__file__).parent), engine, str(path)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -184,28 +212,12 @@ BAD = {
 @pytest.mark.parametrize("engine", ["memory", "duckdb", "spark"])
 def test_no_reading_of_a_bad_file_is_told(tmp_path, engine):
     """As an operator sees it: everything that a process and what it starts write to both streams."""
-    script = """
-import sys
-from csdp import Mean, Plan
-from csdp.errors import CsdpError
-from csdp.tables import EngineSource, open_table
-sys.path.insert(0, sys.argv[1])
-from tables import ALIKE, NAMES, chain
-plan = Plan(chain(), Mean(), 2, 1.0, bound="group")
-more = {"master": "local[1]"} if sys.argv[2] == "spark" else {}
-for path in sys.argv[3:]:
-    try:
-        with open_table(path, names=NAMES, values=ALIKE, engine=sys.argv[2], **more) as table:
-            EngineSource(table, plan)
-    except CsdpError as error:
-        print(type(error).__name__, error)
-"""
     paths = []
     good = "".join(f"{t},{name},0\n" for t in range(3) for name in NAMES)
     for name, line in BAD.items():
         paths.append(tmp_path / f"{name}.csv")
         paths[-1].write_bytes(f"time,sequence,value\n{line}{good}".encode(errors="surrogateescape"))
-    command = [sys.executable, "-c", script, str(Path(__file__).parent), engine, *map(str, paths)]
+    command = [sys.executable, "-c", OPENER + ASKER, str(Path(__file__).parent), engine, *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(BAD), done.stdout

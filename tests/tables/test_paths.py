@@ -119,7 +119,7 @@ class TestFolders:
         write(folder / "b[12].parquet", table[:50])
         write(folder / "a*.PARQUET", table[50:])
         (folder / "_SUCCESS").write_text("")
-        (folder / ".b[12].parquet.crc").write_text("")
+        (folder / ".mark").write_text("")
         assert np.array_equal(ask(folder), expected)
 
     @pytest.mark.parametrize("more", ["_part.parquet", ".part.parquet", "more.csv", "x=1/part.parquet", "_delta_log/"])

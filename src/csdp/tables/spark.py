@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
 _SMALL = {"tinyint", "smallint", "boolean"}
+#: Characters that Spark takes as a pattern.
+_PATTERN = frozenset("{}[]*?\\")
 #: Names for a column that marks rows with too many or too few cells; one of them is no column of the table.
 _WRONG_ROW = ("wrong row", "wrong row ?", "wrong row !")
 
@@ -198,8 +201,7 @@ class SparkBackend:
                 )
         paths = [str(file) for file in found.files]
         with self.plain_errors(found.label):
-            reader = literal_reader(self._session)
-            frame = _whole_rows(reader, paths, found) if found.csv else reader.parquet(*paths)
+            frame = _whole_rows(self._session, paths[0], found) if found.csv else _parquet(self._session, paths)
             # Whatever Spark makes of a name, these files are read and no others.
             if sorted(map(_path, frame.inputFiles())) != sorted(paths):
                 raise InputError(f"{found.label}: Spark does not open a file of this name; rename it")
@@ -211,8 +213,19 @@ class SparkBackend:
 
 
 def literal_reader(session: SparkSession) -> DataFrameReader:
-    """A reader for which a path is a path: Spark otherwise takes '*', '?', '[', '{' and '\\' as a pattern."""
+    """A reader for which a path is a path: Spark otherwise takes some characters as a pattern. For one path at a time.
+
+    Of several paths with such characters Spark (4.0) would read each once for every one of them.
+    """
     return session.read.option("__globPaths__", "false")
+
+
+def _parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Parquet files of the same columns, one after the other."""
+    plain = [path for path in paths if not set(path) & _PATTERN]
+    frames = [literal_reader(session).parquet(path) for path in paths if set(path) & _PATTERN]
+    frames += [literal_reader(session).parquet(*plain)] if plain else []
+    return reduce(lambda one, other: one.union(other), frames)
 
 
 def _path(address: str) -> str:
@@ -220,8 +233,8 @@ def _path(address: str) -> str:
     return unquote(urlsplit(address).path)
 
 
-def _whole_rows(reader: DataFrameReader, paths: list[str], found: Found) -> DataFrame:
-    """Rows of CSV files, all cells as text. A row with another number of cells fails where its time is asked for.
+def _whole_rows(session: SparkSession, path: str, found: Found) -> DataFrame:
+    """Rows of a CSV file, all cells as text. A row with another number of cells fails where its time is asked for.
 
     Spark's own failure (mode FAILFAST) would quote the row, in a message and in the logs of its workers.
     """
@@ -230,7 +243,7 @@ def _whole_rows(reader: DataFrameReader, paths: list[str], found: Found) -> Data
     wrong = next(name for name in _WRONG_ROW if name not in found.header)
     schema = ", ".join(f"{_quoted(name)} STRING" for name in (*found.header, wrong))
     settings = {"header": "true", "escape": '"', "mode": "PERMISSIVE", "columnNameOfCorruptRecord": wrong}
-    frame = reader.options(**settings).schema(schema).csv(paths)
+    frame = literal_reader(session).options(**settings).schema(schema).csv(path)
     time = col(_quoted(found.time))
     checked = when(col(_quoted(wrong)).isNull(), time).otherwise(
         raise_error(lit("a row has more or fewer cells than the header"))
