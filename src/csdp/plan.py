@@ -16,6 +16,7 @@ from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
+from csdp.json_text import parse_json
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
 from csdp.queries import FoldQuery, Query, parse_query
@@ -323,10 +324,7 @@ class Plan:
 
         A plan of an older version of the algorithm is certified anew, and its certificate says so.
         """
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"plan: not JSON ({error})") from None
+        content = parse_json("plan", text)
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
         try:
@@ -346,7 +344,7 @@ class Plan:
             plan._check_origin(content)
         except InputError:
             raise
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"plan: the JSON lacks or garbles {error}; write plans with Plan.to_json") from None
         return plan
 

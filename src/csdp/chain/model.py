@@ -16,6 +16,7 @@ from csdp.chain import checks
 from csdp.chain.stationary import stationary_law
 from csdp.chain.steps import MAX_STATES, Step, joint_states
 from csdp.errors import InputError, TooLargeError
+from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
     from csdp.chain.family import Family
@@ -336,10 +337,7 @@ class Model(ABC):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Rebuild a model from `to_json`; the schema is checked."""
-        try:
-            content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"chain: not JSON ({error})") from None
+        content = parse_json("chain", text)
         if not isinstance(content, dict) or content.get("schema", cls.schema) != cls.schema:
             found = content.get("schema") if isinstance(content, dict) else type(content).__name__
             raise InputError(f"chain: schema {found!r} given; this version reads {cls.schema!r}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from csdp.errors import BudgetExceeded, InputError
+from csdp.errors import BudgetExceeded, InputError, LedgerCorruptError
 
 JSONObject = dict[str, Any]
 Kind = Literal["open", "change", "reserve", "commit", "refuse"]
@@ -213,7 +213,10 @@ def encode(value: Any, what: str) -> str:
 
 def decode(text: str) -> JSONObject:
     """The inverse of `encode`."""
-    result: JSONObject = json.loads(text, object_hook=_untag_float)
+    try:
+        result: JSONObject = json.loads(text, object_hook=_untag_float)
+    except (ValueError, RecursionError):
+        raise LedgerCorruptError("a record of the ledger cannot be read; `csdp ledger verify` finds it") from None
     return result
 
 

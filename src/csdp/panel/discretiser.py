@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.json_text import parse_json
 from csdp.panel import cutting
 from csdp.panel.cutting import MAX_STATES, Strategy
 from csdp.panel.edges import state_numbers
@@ -305,10 +306,7 @@ class Discretiser:
     @classmethod
     def from_json(cls, text: str) -> Discretiser:
         """The discretiser that a JSON text describes."""
-        try:
-            content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"discretiser: not JSON ({error})") from None
+        content = parse_json("discretiser", text)
         if not isinstance(content, dict):
             raise InputError(f"discretiser: a JSON {type(content).__name__} given; an object expected")
         return cls.from_dict(content)

@@ -20,7 +20,6 @@ from csdp.service.leading import Door, lock_of
 from csdp.service.live import Live
 from csdp.service.problems import Problem, busy, place
 from csdp.service.settings import Settings
-from csdp.service.whatif import WhatIf
 from csdp.stream.building import planned, publisher_of, sequences
 from csdp.stream.sinks import as_content
 from csdp.stream.spec import StreamSpec
@@ -46,7 +45,6 @@ class Dataset:
         self._called = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
         self.live: Live | None = None
-        self.what_if = WhatIf(self.plan)
         self.on_outcome: Callable[[], None] = lambda: None
         self._settings = settings
         self._ledger = Ledger.open(spec.ledger)
@@ -94,7 +92,6 @@ class Dataset:
         live, self.live = self.live, None
         if live is not None:
             await asyncio.to_thread(live.close)
-        self.what_if.close()
         self._lock.close()
         self._ledger.close()
 

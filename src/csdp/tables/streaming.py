@@ -26,7 +26,7 @@ from csdp.publisher import Publisher, Release, Skipped
 from csdp.tables import sql
 from csdp.tables.engine import EngineSource
 from csdp.tables.relational import RelationalEngine
-from csdp.tables.spark import SparkBackend, quiet
+from csdp.tables.spark import SparkBackend, literal_reader
 from csdp.tables.sql import Domain, Layout
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def publish_stream(
     if "://" not in folder:
         Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = str(Path(folder).resolve())
+        Path(folder, "kept").mkdir(mode=0o700, exist_ok=True)  # Spark itself would let others read it
     batches = _Batches(readings, publisher, clock, f"{folder}/kept", called, kind, on_batch, present)
     writer = readings.writeStream.foreachBatch(batches.take).option("checkpointLocation", f"{folder}/spark")
     if available_now:
@@ -206,7 +207,7 @@ class _Batches:
 
     def take(self, batch: DataFrame, number: int) -> None:
         """Place the readings of a micro-batch, keep what is needed, publish the ticks that they close."""
-        with quiet():
+        with self._backend.plain_errors("stream"):
             before = self._mark_after(batch, number - 1)
             now = self._present()
             placed = self._placed(batch, before, now).persist()
@@ -229,7 +230,7 @@ class _Batches:
     def _kept(self, batch: DataFrame, number: int) -> DataFrame | None:
         if number < 0:
             return None
-        return batch.sparkSession.read.schema(_KEPT).parquet(self._place(number))
+        return literal_reader(batch.sparkSession).schema(_KEPT).parquet(self._place(number))
 
     def _mark_after(self, batch: DataFrame, number: int) -> Mark | None:
         """The mark after an earlier batch."""
