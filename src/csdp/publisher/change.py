@@ -8,6 +8,7 @@ from typing import Any
 from csdp.accountant import Accountant
 from csdp.ledger import Admission
 from csdp.plan import Plan
+from csdp.publisher.times import recorded_times
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def carried(old: Carried, plan: Plan, accountant: Accountant, from_tick: int) ->
         passed = from_tick - 1 - before.tick
         state = accountant.resume(cost, from_tick - 1, old.accountant.newest_depth(before) + passed)
         fresh["earlier"] = _earlier_costs(old, last, before.tick, plan, from_tick)
-    kept = {**fresh, "accountant": state.to_dict(), "cost": last["cost"]}
+    kept = {**fresh, "accountant": state.to_dict(), "cost": last["cost"], "times": recorded_times(last)}
     return Admission(kept, {"present": accountant.leakage(state).epsilon})
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from csdp import fran
 from csdp.accountant import Accountant, State
+from csdp.clock import Times, WallClock
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
 from csdp.leakage import shown
 from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
@@ -31,6 +32,7 @@ from csdp.publisher.records import Batch, Release, Skipped
 from csdp.publisher.refusal import LIMITED, explained
 from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.terms import checked_limits, guarantee
+from csdp.publisher.times import Ticking, recorded_times
 
 Floats = npt.NDArray[np.float64]
 OnRefusal = Literal["raise", "skip"]
@@ -49,6 +51,11 @@ class Publisher:
         time_step: time from one tick to the next, where times are not ticks; recorded, so that a later run with
             another one, which would misjudge how fast the past fades, is refused.
         time_origin: where tick 0 begins; recorded likewise.
+        times: "wall": ticks are times of the wall clock, and none is published before the clock has passed its end.
+            "data": they are what the data say, as in a replay. None: the caller counts them, and promises that the
+            readings of tick T - age are that old when tick T is pushed: there is no clock to hold them against. What it
+            is, is recorded with every release, and certificates say it.
+        wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 
@@ -74,6 +81,8 @@ class Publisher:
         lifetime_limit: float | None = None,
         time_step: int | None = None,
         time_origin: int = 0,
+        times: Times | None = None,
+        wall: WallClock | None = None,
         on_refusal: OnRefusal = "raise",
         unsafe_seed: int | None = None,
     ) -> None:
@@ -84,11 +93,11 @@ class Publisher:
         plan.check_noise()
         self.plan = plan
         self.dataset = dataset
+        self.ticking = Ticking(times, time_step, time_origin, WallClock() if wall is None else wall)
         self.limits = checked_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
         self.accountant = Accountant(plan)
         self._records = RecordCosts(self.accountant, self.limits["lifetime_limit"])
         self._on_refusal = on_refusal
-        self.grid = (time_step, time_origin)
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns = not isinstance(ledger, Ledger)
         self._ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
@@ -99,7 +108,7 @@ class Publisher:
                 chain_digest=plan.chain.digest,
                 plan_digest=plan.digest,
                 plan_json=json.dumps(plan.record()),
-                guarantee=guarantee(plan, self.accountant),
+                guarantee=guarantee(plan, self.accountant, self.ticking.words),
                 fit_cost=plan.model.fit_cost,
             )
         except BaseException:
@@ -113,6 +122,11 @@ class Publisher:
         step, origin = self.grid
         grid = {"time_step": step} if step is not None else {}
         return {**limits, **grid, **({"time_origin": origin} if origin else {})}
+
+    @property
+    def grid(self) -> tuple[int | None, int]:
+        """Time from one tick to the next, and where tick 0 begins."""
+        return self.ticking.step, self.ticking.origin
 
     @property
     def unsafe(self) -> bool:
@@ -140,12 +154,16 @@ class Publisher:
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
         snapshot counts.
+
+        A tick is a number: nothing here knows when it is pushed, unless times="wall" says that ticks are times. Without
+        that, whoever pushes tick T promises that at this moment every reading of tick T - age is at least `age` ticks
+        old; readings that are newer than their tick says leak more than is certified.
         """
         tick = checked_tick(time)
         if self._observed is not None and tick < self._observed:
             return self._recorded(tick)
         self.observe(snapshot, time=tick)
-        reason = self._fran.reason or self._quiet(tick)
+        reason = self._fran.reason or self._quiet(tick, self.ticking.newest_over())
         if reason:
             return self._already(tick) or Skipped(tick, reason)
         granted = self._reserve([(tick, self._fran.stale)])[0]
@@ -182,11 +200,14 @@ class Publisher:
         `progress(done, total)` is called as ticks are finished. With `each` every release is handed over as it comes,
         in order, and none is kept, so that memory does not grow with the number of ticks.
         """
+        if isinstance(source, Panel):
+            self.ticking.check_panel(source)
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
+        over = self.ticking.newest_over()
         ready: list[tuple[int, int]] = []
         skipped: list[Skipped] = []
         for tick, stale, missing in aged.availability(self.plan):
-            reason = missing or self._quiet(tick)
+            reason = missing or self._quiet(tick, over)
             if reason:
                 skipped.append(Skipped(tick, reason))
             else:
@@ -228,8 +249,10 @@ class Publisher:
         if refusal is not None:
             raise refusal
 
-    def _quiet(self, tick: int) -> str:
-        """Why the schedule publishes nothing at a tick, or nothing."""
+    def _quiet(self, tick: int, over: int | None) -> str:
+        """Why nothing is published at a tick whatever was read, or nothing: its time, or the plan's schedule."""
+        if over is not None and tick > over:
+            return "its time is not over by the wall clock"
         return "" if scheduled_level(self.plan, tick) != 0.0 else "the plan's schedule publishes nothing at this tick"
 
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
@@ -286,6 +309,7 @@ class Publisher:
         fresh = self.accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
         kept = {"releases": 0, "stale": 0, "cost": 0.0} if last is None else last
         kept = {**kept, "releases": int(kept["releases"]) + 1, "stale": max(stale, int(kept["stale"]))}
+        kept = {**kept, "times": self.ticking.after(last)}
         charge = {
             "present": self.accountant.leakage(fresh).epsilon,
             "peak": self.accountant.peak(fresh),
@@ -374,7 +398,15 @@ class Publisher:
 
     def guarantee(self) -> dict[str, Any]:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
-        return guarantee(self.plan, self.accountant)
+        return guarantee(self.plan, self.accountant, self.ticking.words)
+
+    def times_so_far(self) -> list[str]:
+        """What the times of all releases of the dataset were: "wall", "data" or "ticks"."""
+        return recorded_times(self._ledger.summary(self.dataset).state)
+
+    def forget(self) -> None:
+        """Forget the readings taken in, as a new process would: for a stream whose clock was wrong and is put back."""
+        self._fran, self._observed = fran.init(self.plan), None
 
     def change_plan(self, plan: Plan, *, from_tick: int, budget: float | None = None) -> Publisher:
         """Continue the dataset under another plan or chain from a tick on: an explicit act, recorded for ever.
@@ -404,7 +436,7 @@ class Publisher:
             chain_digest=plan.chain.digest,
             plan_digest=plan.digest,
             plan_json=json.dumps(plan.record()),
-            guarantee=guarantee(plan, accountant),
+            guarantee=guarantee(plan, accountant, self.ticking.words),
             fit_cost=plan.model.fit_cost,
             from_tick=from_tick,
             rule=rule,
@@ -419,6 +451,8 @@ class Publisher:
             lifetime_limit=limits["lifetime_limit"],
             time_step=self.grid[0],
             time_origin=self.grid[1],
+            times=self.ticking.times,
+            wall=self.ticking.wall,
             on_refusal=self._on_refusal,
         )
 

@@ -12,7 +12,7 @@ from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.exposure import fit_epsilon
 
 
-def guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
+def guarantee(plan: Plan, accountant: Accountant, age_words: str) -> dict[str, Any]:
     """The guarantees of a plan in words and numbers."""
     return {
         "one_release": plan.certified.epsilon,
@@ -28,6 +28,7 @@ def guarantee(plan: Plan, accountant: Accountant) -> dict[str, Any]:
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
             "however they are tied.",
             "Which readings are missing must not depend on their values.",
+            age_words,
         ],
     }
 

@@ -12,6 +12,7 @@ from csdp.leakage import Leakage, shown
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped
+from csdp.publisher.times import AGE_WORDS
 from csdp.report.words import KNOWS
 
 SCHEMA = "csdp/certificate/1"
@@ -105,7 +106,7 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
             "state": None if now is None else now.bound,
         },
         promises=promises,
-        not_promised=not_promised(plan.epsilon_c),
+        not_promised=not_promised(plan.epsilon_c, publisher.times_so_far()),
         sentence=sentence(publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick),
         assumptions=_assumptions(publisher, now),
         limits=dict(publisher.limits),
@@ -139,7 +140,8 @@ def _assumptions(publisher: Publisher, now: Leakage | None) -> tuple[str, ...]:
     past = [words for words in publisher.plan.certified.assumptions if "law" in words]
     state = () if now is None else now.assumptions
     alone = "everything that was published of these readings is in this ledger, under this dataset"
-    return tuple(dict.fromkeys((*past, *state, alone)))
+    ages = (AGE_WORDS[times] for times in publisher.times_so_far())
+    return tuple(dict.fromkeys((*past, *state, alone, *ages)))
 
 
 def _kind(skip: Skipped) -> str:
@@ -151,12 +153,13 @@ def _kind(skip: Skipped) -> str:
         "above its limit": "refused by a limit",
         "reserved but not committed": "lost: charged before, never published",
         "out of order": "older than the newest charged tick",
+        "not over by the wall clock": "its time is not over by the wall clock",
     }
     return next((kind for words, kind in kinds.items() if words in skip.reason), "other reasons")
 
 
-def not_promised(epsilon_c: float) -> tuple[str, ...]:
-    """What no number above promises, said to whoever relies on them."""
+def not_promised(epsilon_c: float, times: Sequence[str] = ()) -> tuple[str, ...]:
+    """What no number above promises, said to whoever relies on them; `times`: what the times of the releases were."""
     return (
         f"Old readings are not protected like the present: each is exposed with noise epsilon_c = {epsilon_c:g} by "
         "every release that reads it.",
@@ -167,6 +170,7 @@ def not_promised(epsilon_c: float) -> tuple[str, ...]:
         "as sequences that the model does not tie are independent.",
         "Which readings are missing, when something is published and that it is published at all are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",
+        *(AGE_WORDS[kind] for kind in times if kind != "wall"),
     )
 
 

@@ -1,0 +1,82 @@
+"""What ticks are: times of the wall clock, what the data say, or numbers that the caller counts.
+
+Tick T is published with readings of tick T - age. That they are old is a fact about the world, which only the wall
+clock can hold them to; where there is none it is recorded, and said, that nothing did.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from csdp.clock import Times, WallClock
+from csdp.errors import InputError
+from csdp.panel import Panel
+
+#: What the age of what is published rests on, by what the times are; "ticks" where the caller counts them.
+AGE_WORDS = {
+    "wall": "No tick is published before the wall clock has passed its end, so what is published is at least as old as "
+    "certified, if the wall clock is right and no reading is newer than its timestamp.",
+    "data": "The age is what the timestamps say: they were not held against the wall clock.",
+    "ticks": "The age is what the ticks say: whoever pushes tick T promises that the readings of tick T - age are at "
+    "least that old.",
+}
+
+
+def recorded_times(kept: dict[str, Any] | None) -> list[str]:
+    """What the times of all releases of a dataset were; those from before this was recorded count as ticks."""
+    if kept is None:
+        return []
+    released = bool(int(kept["releases"])) or bool(kept.get("earlier"))
+    return list(kept.get("times", ["ticks"] if released else []))
+
+
+@dataclass(frozen=True)
+class Ticking:
+    """The ticks of a publisher: what they are, their grid, and the clock on the wall."""
+
+    times: Times | None
+    step: int | None
+    origin: int
+    wall: WallClock
+
+    def __post_init__(self) -> None:
+        if self.times not in {None, "wall", "data"}:
+            raise InputError(f"times: {self.times!r} given; 'wall', 'data', or None where the caller counts ticks")
+        if self.times == "wall" and self.step is None:
+            raise InputError("times: 'wall' given without time_step; say how many seconds a tick has")
+
+    @property
+    def kind(self) -> str:
+        """What the times are, as it is recorded."""
+        return self.times or "ticks"
+
+    @property
+    def words(self) -> str:
+        """What the age of what is published rests on."""
+        return AGE_WORDS[self.kind]
+
+    def newest_over(self) -> int | None:
+        """The last tick whose end the wall clock has passed; None where ticks are no times of it."""
+        if self.times != "wall":
+            return None
+        assert self.step is not None
+        return (math.floor(self.wall.now()) - self.origin) // self.step - 1
+
+    def check_panel(self, panel: Panel) -> None:
+        """Refuse timestamps from the future where nobody said what they are."""
+        if self.times is not None or panel.times.dtype.kind != "M" or not panel.ticks.size:
+            return
+        end = int(panel.times[-1].astype("datetime64[s]").astype(np.int64)) + panel.step
+        if end > self.wall.now():
+            raise InputError(
+                "panel: its newest timestamps lie beyond the wall clock; give times='wall' to leave these ticks out, "
+                "or times='data' where times are simulated, which is recorded and said in every certificate"
+            )
+
+    def after(self, kept: dict[str, Any] | None) -> list[str]:
+        """What the times of a dataset are after one more release."""
+        return sorted({*recorded_times(kept), self.kind})
