@@ -27,8 +27,8 @@ Time = int | float
 #: What times are: seconds since 1970 that are held against the wall clock, or whatever the data say.
 Times = Literal["wall", "data"]
 #: Why a time counts or does not: it belongs to an open tick; its tick is closed; it lies ahead of what may be; it is no
-#: time of the wall clock at all.
-Verdict = Literal["open", "late", "ahead", "bad"]
+#: timestamp at all.
+Verdict = Literal["open", "late", "ahead", "undated"]
 
 #: Times beyond this have no exact whole number of their own as a float.
 TIME_LIMIT = 2**53
@@ -145,7 +145,7 @@ class Clock:
         if limit is not None and time > limit:
             return Advance(mark, "ahead", range(0))
         if self.times == "wall" and time < EARLIEST:
-            return Advance(mark, "bad", range(0))
+            return Advance(mark, "undated", range(0))
         moved = self.advance(mark, time)
         assert moved.mark is not None
         return replace(moved, verdict="late" if self.tick(time) <= moved.mark.closed else "open")
@@ -166,11 +166,11 @@ class Clock:
         self._check_told(limit)
         given = np.asarray(times)
         ticks = self.ticks(given)
-        verdicts = np.full(ticks.shape, "open", dtype="<U5")
+        verdicts = np.full(ticks.shape, "open", dtype="<U7")
         if mark is not None:
             verdicts[ticks <= mark.closed] = "late"
         if self.times == "wall":
-            verdicts[given < EARLIEST] = "bad"
+            verdicts[given < EARLIEST] = "undated"
         if limit is not None:
             verdicts[given > limit] = "ahead"
         return ticks, verdicts

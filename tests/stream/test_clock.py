@@ -142,8 +142,8 @@ class TestWall:
         clock = Clock(step=60, lateness=10)
         for time in (0, 370, -5, 946_684_799):
             assert clock.observe(None, time, limit=clock.limit(NOW)) == clock.observe(None, 0, limit=clock.limit(NOW))
-            assert clock.observe(None, time, limit=clock.limit(NOW)).verdict == "bad"
-        assert clock.judged(None, [0, NOW], limit=clock.limit(NOW))[1].tolist() == ["bad", "open"]
+            assert clock.observe(None, time, limit=clock.limit(NOW)).verdict == "undated"
+        assert clock.judged(None, [0, NOW], limit=clock.limit(NOW))[1].tolist() == ["undated", "open"]
 
     def test_by_default_a_time_may_be_as_far_ahead_as_readings_may_be_late(self):
         assert Clock(step=10, lateness=7).limit(NOW) == NOW + 7

@@ -73,7 +73,7 @@ class TestLines:
     def test_counted_ticks_are_refused_unless_they_are_declared(self, tmp_path):
         path = hostile.spec(tmp_path)
         counted = [{"time": STEP * k, "values": [0, 1]} for k in range(20)]
-        assert stream(path, counted) == {"bad": 20}
+        assert stream(path, counted) == {"undated": 20}
         path = hostile.spec(tmp_path, clock='lateness = 10\ntimes = "data"')
         assert stream(path, counted) == {"accepted": 20}
 

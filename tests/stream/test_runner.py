@@ -65,8 +65,8 @@ class TestTime:
             assert runner.ingest("hall", time=now + 6, value=1) == "ahead"
             assert runner.ingest("hall", time=2**53, value=1) == "ahead"
             assert runner.ingest("hall", time=now + 5, value=1) == "accepted"
-            assert runner.ingest("hall", time=370, value=1) == "bad"  # a number of ticks, no timestamp
-            assert runner.status().fates == {"accepted": 2, "ahead": 2, "bad": 1}
+            assert runner.ingest("hall", time=370, value=1) == "undated"  # a number of ticks, no timestamp
+            assert runner.status().fates == {"accepted": 2, "ahead": 2, "undated": 1}
 
     def test_silence(self, tmp_path):
         """Time may pass without readings; the last ones are still published once they are old enough."""

@@ -34,8 +34,9 @@ from csdp.stream.timekeeper import Timekeeper
 log = logging.getLogger("csdp.stream")
 
 #: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all;
-#: "duplicate": the tick has a reading of this sequence that is as new; the others are about time and name.
-Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "unknown", "bad"]
+#: "duplicate": the tick has a reading of this sequence that is as new; "undated": its time is no timestamp, where
+#: there have to be some; the others are about time and name.
+Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad"]
 #: Outcomes that are kept for whoever looks.
 RECENT = 100
 

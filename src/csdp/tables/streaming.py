@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("csdp.stream")
 
 #: What became of a reading, as for every stream (`csdp.stream`); duplicates are accepted, the newest counts.
-FATES: Final = ("accepted", "missing", "late", "ahead", "unknown", "bad")
+FATES: Final = ("accepted", "missing", "late", "ahead", "undated", "unknown", "bad")
 _PLACED = "fate string, tick bigint, idx int, time double, st smallint"
 _KEPT = "tick bigint, idx int, time double, st smallint"
 #: Rows that are no readings: the mark of the clock, and the number of the micro-batch.
