@@ -200,8 +200,7 @@ class Publisher:
         `progress(done, total)` is called as ticks are finished. With `each` every release is handed over as it comes,
         in order, and none is kept, so that memory does not grow with the number of ticks.
         """
-        if isinstance(source, Panel):
-            self.ticking.check_panel(source)
+        self.ticking.check_source(source)
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
         over = self.ticking.newest_over()
         ready: list[tuple[int, int]] = []

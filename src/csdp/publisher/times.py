@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from csdp.clock import Times, WallClock
 from csdp.errors import InputError
-from csdp.panel import Panel
 
 #: What the age of what is published rests on, by what the times are; "ticks" where the caller counts them.
 AGE_WORDS = {
@@ -32,6 +32,19 @@ def recorded_times(kept: dict[str, Any] | None) -> list[str]:
         return []
     released = bool(int(kept["releases"])) or bool(kept.get("earlier"))
     return list(kept.get("times", ["ticks"] if released else []))
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """Readings that know the times of their ticks, such as a panel or an engine."""
+
+    @property
+    def times(self) -> npt.NDArray[Any]:
+        """The times of the ticks, in order: timestamps, or numbers."""
+
+    @property
+    def step(self) -> int:
+        """Time from one tick to the next, in seconds where times are timestamps."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +79,14 @@ class Ticking:
         assert self.step is not None
         return (math.floor(self.wall.now()) - self.origin) // self.step - 1
 
-    def check_panel(self, panel: Panel) -> None:
+    def check_source(self, source: object) -> None:
         """Refuse timestamps from the future where nobody said what they are."""
-        if self.times is not None or panel.times.dtype.kind != "M" or not panel.ticks.size:
+        if self.times is not None or not isinstance(source, Timed) or source.times.dtype.kind != "M":
             return
-        end = int(panel.times[-1].astype("datetime64[s]").astype(np.int64)) + panel.step
-        if end > self.wall.now():
+        ends = source.times[-1:].astype("datetime64[s]").astype(np.int64) + source.step
+        if (ends > self.wall.now()).any():
             raise InputError(
-                "panel: its newest timestamps lie beyond the wall clock; give times='wall' to leave these ticks out, "
+                "source: its newest timestamps lie beyond the wall clock; give times='wall' to leave these ticks out, "
                 "or times='data' where times are simulated, which is recorded and said in every certificate"
             )
 

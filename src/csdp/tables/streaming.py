@@ -263,12 +263,13 @@ class _Batches:
 
         It is so after a wall clock that was wrong. Ticks that were charged stay closed.
         """
-        from pyspark.sql.functions import max as max_of
+        from pyspark.sql.functions import min as min_of
 
         if before is None or before.newest <= limit:
             return before
-        newest = placed.where("fate = 'late'").groupBy("idx").agg(max_of("time")).collect()
-        times = sorted((row[1] for row in newest), reverse=True)
+        # The oldest of each, so that no other reading of this batch stays late.
+        oldest = placed.where("fate = 'late'").groupBy("idx").agg(min_of("time")).collect()
+        times = sorted((row[1] for row in oldest), reverse=True)
         most = self._publisher.plan.model.sequences // 2
         if len(times) <= most:
             return before
