@@ -1,4 +1,4 @@
-"""`csdp release` of a file with times from the future: no tick is published before the wall clock has passed its end."""
+"""`csdp release` of a file with times from the future: no tick leaves before the wall clock has passed its end."""
 
 from __future__ import annotations
 

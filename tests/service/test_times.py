@@ -7,6 +7,7 @@ import time
 import pytest
 
 from service.parts import WARD, serving, settings_of
+
 from stream import hostile  # isort: skip
 from stream.hostile import DATASET, POISON, STEP  # isort: skip
 

@@ -53,7 +53,12 @@ def test_every_tick_closes_once_and_in_order(clock, times):
     assert closed == list(range(first + 1, mark.closed + 1))
 
 
-@given(st.builds(Clock, step=st.integers(1, 20), origin=st.integers(-9, 9), lateness=st.integers(0, 60), times=st.just("data")), near)
+@given(
+    st.builds(
+        Clock, step=st.integers(1, 20), origin=st.integers(-9, 9), lateness=st.integers(0, 60), times=st.just("data")
+    ),
+    near,
+)
 def test_against_the_definition(clock, times):
     """A reading counts exactly while the end of its tick lies after the newest time so far less the lateness."""
     verdicts, _, _ = fold(clock, times)

@@ -11,6 +11,7 @@ import pytest
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
+from csdp.publisher.times import recorded_times
 from csdp.report.certificate import certify
 from csdp.stream import Clock, Runner, run
 from csdp.stream.building import opened
@@ -20,7 +21,7 @@ from csdp.stream.timekeeper import REPEATS, Majority
 
 from stream import hostile  # isort: skip
 from stream.hostile import AGE, LATENESS, POISON, STEP  # isort: skip
-from stream.parts import DATASET, NAMES, NOW, Memory, Wall, feed, pairs, plan, published, running  # isort: skip
+from stream.parts import DATASET, NAMES, NOW, Memory, Wall, pairs, plan, published, running  # isort: skip
 
 
 def stream(path, messages):
@@ -209,9 +210,9 @@ class TestTheGate:
                 publisher = Publisher(plan(1), dataset="d", ledger=ledger, times=times, **settings)
                 publisher.push([0, 1], time=tick + 2 * k)
                 publisher.push([0, 1], time=tick + 2 * k + 1)
-                said.append((publisher.times_so_far(), certify(publisher, ledger)))
-            changed = publisher.change_plan(plan(2), from_tick=tick + 20)
-            assert changed.times_so_far() == ["data", "ticks", "wall"]
+                said.append((recorded_times(ledger.summary("d").state), certify(publisher, ledger)))
+            publisher.change_plan(plan(2), from_tick=tick + 20)
+            assert recorded_times(ledger.summary("d").state) == ["data", "ticks", "wall"]
         assert [times for times, _ in said] == [
             ["wall"], ["wall"], ["data", "wall"], ["data", "wall"], ["data", "ticks", "wall"],
         ]  # fmt: skip

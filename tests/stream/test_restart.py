@@ -19,7 +19,11 @@ def test_ticks_that_are_counted_differently_are_refused(tmp_path):
     """Another grid would misjudge how much time has passed since the last release."""
     with running(tmp_path, clock=Clock(step=10, origin=3, times="data")) as runner:
         feed(runner, range(3))
-    for other in (Clock(step=10, times="data"), Clock(step=10, origin=-97, times="data"), Clock(step=5, origin=3, times="data")):
+    for other in (
+        Clock(step=10, times="data"),
+        Clock(step=10, origin=-97, times="data"),
+        Clock(step=5, origin=3, times="data"),
+    ):
         with pytest.raises(LedgerConflictError, match="other terms"), running(tmp_path, clock=other):
             pass
     with Ledger.open(tmp_path / "ledger.db") as ledger:

@@ -29,10 +29,10 @@ from csdp.publisher.change import Carried, carried
 from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
 from csdp.publisher.exposure import RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.refusal import LIMITED, explained
+from csdp.publisher.refusal import LIMITED, StoppedError, explained
 from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.terms import checked_limits, guarantee
-from csdp.publisher.times import Ticking, recorded_times
+from csdp.publisher.times import Ticking
 
 Floats = npt.NDArray[np.float64]
 OnRefusal = Literal["raise", "skip"]
@@ -52,9 +52,8 @@ class Publisher:
             another one, which would misjudge how fast the past fades, is refused.
         time_origin: where tick 0 begins; recorded likewise.
         times: "wall": ticks are times of the wall clock, and none is published before the clock has passed its end.
-            "data": they are what the data say, as in a replay. None: the caller counts them, and promises that the
-            readings of tick T - age are that old when tick T is pushed: there is no clock to hold them against. What it
-            is, is recorded with every release, and certificates say it.
+            "data": they are what the data say, as in a replay. None: the caller counts them and answers for their age
+            (see `push`). It is recorded with every release, and certificates say it.
         wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
@@ -155,9 +154,8 @@ class Publisher:
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
         snapshot counts.
 
-        A tick is a number: nothing here knows when it is pushed, unless times="wall" says that ticks are times. Without
-        that, whoever pushes tick T promises that at this moment every reading of tick T - age is at least `age` ticks
-        old; readings that are newer than their tick says leak more than is certified.
+        Unless times="wall" says that ticks are times of a clock, whoever pushes tick T promises that every reading of
+        tick T - age is at least `age` ticks old by now: one that is newer leaks more than is certified.
         """
         tick = checked_tick(time)
         if self._observed is not None and tick < self._observed:
@@ -237,7 +235,7 @@ class Publisher:
         refusal: BudgetExceeded | None = None
         try:
             answers = self._reserve(chunk)
-        except _StoppedError as stopped:
+        except StoppedError as stopped:
             answers, refusal = stopped.before, stopped.error
         releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
         skipped.extend(answer for answer in answers if isinstance(answer, Skipped))
@@ -297,7 +295,7 @@ class Publisher:
             error = self._explained(refused.error, refused.tick)
             if not answers:
                 raise error
-            raise _StoppedError(answers, error)
+            raise StoppedError(answers, error)
         return answers
 
     def _admit(self, last: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
@@ -399,10 +397,6 @@ class Publisher:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
         return guarantee(self.plan, self.accountant, self.ticking.words)
 
-    def times_so_far(self) -> list[str]:
-        """What the times of all releases of the dataset were: "wall", "data" or "ticks"."""
-        return recorded_times(self._ledger.summary(self.dataset).state)
-
     def forget(self) -> None:
         """Forget the readings taken in, as a new process would: for a stream whose clock was wrong and is put back."""
         self._fran, self._observed = fran.init(self.plan), None
@@ -454,12 +448,3 @@ class Publisher:
             wall=self.ticking.wall,
             on_refusal=self._on_refusal,
         )
-
-
-class _StoppedError(Exception):
-    """A batch was refused part of the way; what was granted before is still to be released."""
-
-    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
-        super().__init__(str(error))
-        self.before = before
-        self.error = error

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import Times, WallClock
+from csdp.clock import Clock, Times, WallClock
 from csdp.errors import InputError
 
 #: What the age of what is published rests on, by what the times are; "ticks" where the caller counts them.
@@ -78,6 +78,20 @@ class Ticking:
             return None
         assert self.step is not None
         return (math.floor(self.wall.now()) - self.origin) // self.step - 1
+
+    def check_clock(self, clock: Clock) -> None:
+        """Refuse the clock of a stream that counts ticks in another way."""
+        grid = (self.step, self.origin)
+        if grid != (clock.step, clock.origin):
+            raise InputError(
+                f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) {grid}; "
+                "give it time_step and time_origin of the clock, so that the ledger records them"
+            )
+        if self.times != clock.times:
+            raise InputError(
+                f"clock: times {clock.times!r} given, but the publisher has {self.times!r}; give it times of the clock, "
+                "so that the ledger records what the ages rest on"
+            )
 
     def check_source(self, source: object) -> None:
         """Refuse timestamps from the future where nobody said what they are."""

@@ -12,7 +12,7 @@ from csdp.leakage import Leakage, shown
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped
-from csdp.publisher.times import AGE_WORDS
+from csdp.publisher.times import AGE_WORDS, recorded_times
 from csdp.report.words import KNOWS
 
 SCHEMA = "csdp/certificate/1"
@@ -106,9 +106,9 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
             "state": None if now is None else now.bound,
         },
         promises=promises,
-        not_promised=not_promised(plan.epsilon_c, publisher.times_so_far()),
+        not_promised=not_promised(plan.epsilon_c, recorded_times(entry.state)),
         sentence=sentence(publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick),
-        assumptions=_assumptions(publisher, now),
+        assumptions=_assumptions(publisher, now, recorded_times(entry.state)),
         limits=dict(publisher.limits),
         counts={
             "published": entry.committed,
@@ -135,13 +135,12 @@ def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
     return accountant.ceiling()
 
 
-def _assumptions(publisher: Publisher, now: Leakage | None) -> tuple[str, ...]:
+def _assumptions(publisher: Publisher, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
     """What the numbers rest on: the law of the past, the state that the accountant keeps, what must be public."""
     past = [words for words in publisher.plan.certified.assumptions if "law" in words]
     state = () if now is None else now.assumptions
     alone = "everything that was published of these readings is in this ledger, under this dataset"
-    ages = (AGE_WORDS[times] for times in publisher.times_so_far())
-    return tuple(dict.fromkeys((*past, *state, alone, *ages)))
+    return tuple(dict.fromkeys((*past, *state, alone, *(AGE_WORDS[kind] for kind in times))))
 
 
 def _kind(skip: Skipped) -> str:

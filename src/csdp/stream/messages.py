@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
@@ -39,7 +39,7 @@ class Snapshot:
     values: Mapping[str, object] | Sequence[object]
 
     def __repr__(self) -> str:
-        return f"Snapshot(time {self.time}, {len(self.values)} values)"
+        return f"Snapshot(time {self.time}, {len(self.values) if isinstance(self.values, Sized) else 'no'} values)"
 
 
 @dataclass(frozen=True)

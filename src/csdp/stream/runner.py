@@ -121,7 +121,7 @@ class Runner:
         on_outcome: Callable[[Release | Skipped], None] | None = None,
     ) -> None:
         plan = publisher.plan
-        check_grid(publisher, clock)
+        publisher.ticking.check_clock(clock)
         self.publisher = publisher
         self.clock = clock
         self.names: tuple[str, ...] = tuple(plan.model.names if names is None else names)
@@ -196,12 +196,17 @@ class Runner:
         return self._put(tick, message) if isinstance(message, Reading) else self._put_many(tick, message)
 
     def _nobody(self, message: Reading | Snapshot) -> Fate | None:
-        """Why a message is about none of our sequences; judged by names and counts alone."""
+        """Why a message is about none of our sequences, or of no time; judged by names, counts and times alone."""
+        try:
+            checked_time(message.time)
+        except InputError:
+            return "bad"
         if isinstance(message, Reading):
-            return None if message.sequence in self._index else "unknown"
+            return None if isinstance(message.sequence, str) and message.sequence in self._index else "unknown"
         if isinstance(message.values, Mapping):
             return None if any(name in self._index for name in message.values) else "unknown"
-        return None if len(message.values) == len(self.names) else "bad"
+        listed = isinstance(message.values, Sequence | np.ndarray) and not isinstance(message.values, str | bytes)
+        return None if listed and len(message.values) == len(self.names) else "bad"
 
     def _judged(self, message: Reading | Snapshot) -> Verdict:
         """Whether the time of a message counts; the clock moves."""
@@ -434,18 +439,4 @@ class Runner:
             fates={fate: count for fate, count in dict(self._fates).items() if count},
             last=self._last,
             reason=self._reason,
-        )
-
-
-def check_grid(publisher: Publisher, clock: Clock) -> None:
-    """Refuse a publisher that counts ticks in another way than the clock."""
-    if publisher.grid != (clock.step, clock.origin):
-        raise InputError(
-            f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) "
-            f"{publisher.grid}; give it time_step and time_origin of the clock, so that the ledger records them"
-        )
-    if publisher.ticking.times != clock.times:
-        raise InputError(
-            f"clock: times {clock.times!r} given, but the publisher has {publisher.ticking.times!r}; give it times of "
-            "the clock, so that the ledger records what the ages rest on"
         )
