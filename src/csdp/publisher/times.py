@@ -84,13 +84,13 @@ class Ticking:
         grid = (self.step, self.origin)
         if grid != (clock.step, clock.origin):
             raise InputError(
-                f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) {grid}; "
-                "give it time_step and time_origin of the clock, so that the ledger records them"
+                f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) "
+                f"{grid}; give it time_step and time_origin of the clock, so that the ledger records them"
             )
         if self.times != clock.times:
             raise InputError(
-                f"clock: times {clock.times!r} given, but the publisher has {self.times!r}; give it times of the clock, "
-                "so that the ledger records what the ages rest on"
+                f"clock: times {clock.times!r} given, but the publisher has {self.times!r}; give it times of the "
+                "clock, so that the ledger records what the ages rest on"
             )
 
     def check_source(self, source: object) -> None:
