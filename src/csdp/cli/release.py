@@ -64,6 +64,13 @@ def release(
     ] = "refuse",
     discretiser: options.DiscretiserFile = None,
     step: options.Step = None,
+    simulated_times: Annotated[
+        bool,
+        typer.Option(
+            "--simulated-times",
+            help="Timestamps are not real: publish also what the wall clock has not reached. The certificate says so.",
+        ),
+    ] = False,
     on_refusal: Annotated[
         Literal["raise", "skip"],
         typer.Option(help="Where a limit would be passed: stop (exit code 3), or leave out the tick and go on."),
@@ -92,9 +99,10 @@ def release(
       csdp release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --budget 0.5 \
 --dataset ward-7 --ledger ledger.db -o released.csv
 
-    Every release is charged in the ledger before data is touched. Running the same command again writes the same
-    values and charges nothing. Exit codes: 0 done; 2 bad input, nothing released; 3 refused by a limit, and what was
-    published before is written; 5 another process holds some of the ticks, or was stopped with them.
+    A tick of a timestamp is published once the wall clock has passed its end. Every release is charged in the ledger
+    before data is touched. Running the same command again writes the same values and charges nothing. Exit codes: 0
+    done; 2 bad input, nothing released; 3 refused by a limit, and what was published before is written; 5 another
+    process holds some of the ticks, or was stopped with them.
     """
     from csdp.ledger import Ledger
     from csdp.publisher import Publisher
@@ -123,6 +131,7 @@ def release(
                 event_limit=event_limit,
                 lifetime_limit=lifetime_limit,
                 time_step=readings.step,
+                times="wall" if _has_timestamps(readings) and not simulated_times else "data",
                 on_refusal=on_refusal,
                 wait=wait,
             ) as publisher,
@@ -158,6 +167,11 @@ def _held(out: Path, wait: float, count: int, absent: Counter[str]) -> TicksHeld
         words.append(f"{lost:,} ticks are lost: a process was stopped after they were charged; nobody publishes them")
     rest = f"the {count:,} that are published are in {out}" if count else f"none is published, so {out} has no rows"
     return TicksHeldError("; ".join([*words, rest]), held=held, lost=lost)
+
+
+def _has_timestamps(readings: Panel | Engine) -> bool:
+    """Whether times are timestamps; numbers count whatever they count."""
+    return readings.times.dtype.kind == "M"
 
 
 def _check_output(out: Path, *, beside: Sequence[str | None]) -> None:

@@ -13,6 +13,7 @@ from csdp.ledger import Admission
 from csdp.plan import Plan
 from csdp.publisher.exposure import RecordCosts
 from csdp.publisher.refusal import LIMITED
+from csdp.publisher.times import recorded_times
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def carried(
     if cost > 0:
         state = accountant.take_over(old.accountant, before, tick=from_tick - 1, cost=cost)
         fresh["earlier"] = _earlier_costs(old, last, before.tick, plan, from_tick)
-    kept = {**fresh, "accountant": state.to_dict(), "cost": last["cost"]}
+    kept = {**fresh, "accountant": state.to_dict(), "cost": last["cost"], "times": recorded_times(last)}
     return Admission(kept, {"present": accountant.leakage(state).epsilon})
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits, recorded_fits
+from csdp.clock import Times, WallClock
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, LedgerTermsError, UnsoundError
 from csdp.ledger import Admission, Change, Ledger, Published, Refused, Request, Reserved
 from csdp.ledger.records import checked_tick
@@ -30,10 +31,11 @@ from csdp.publisher.checks import read_availability
 from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
 from csdp.publisher.exposure import NOTHING, RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.refusal import check_limit, explained
+from csdp.publisher.refusal import StoppedError, check_limit, explained
 from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.standing import Standing
 from csdp.publisher.terms import checked_limits, guarantee, record_terms
+from csdp.publisher.times import Ticking
 from csdp.publisher.waiting import OnWait, check_wait, describe_refusal, wait_for
 
 Floats = npt.NDArray[np.float64]
@@ -57,6 +59,10 @@ class Publisher:
         time_step: time from one tick to the next, where times are not ticks; recorded, so that a later run with
             another one, which would misjudge how fast the past fades, is refused.
         time_origin: where tick 0 begins; recorded likewise.
+        times: "wall": ticks are times of the wall clock, and none is published before the clock has passed its end.
+            "data": they are what the data say, as in a replay. None: the caller counts them and answers for their age
+            (see `push`). It is recorded with every release, and certificates say it.
+        wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         wait: seconds to wait for the output of a tick that another process has reserved; then it is Skipped.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
@@ -83,6 +89,8 @@ class Publisher:
         lifetime_limit: float | None = None,
         time_step: int | None = None,
         time_origin: int = 0,
+        times: Times | None = None,
+        wall: WallClock | None = None,
         on_refusal: OnRefusal = "raise",
         wait: float = 0.0,
         unsafe_seed: int | None = None,
@@ -94,11 +102,11 @@ class Publisher:
         plan.check_noise()
         self.plan = plan
         self.dataset = dataset
+        self.ticking = Ticking(times, time_step, time_origin, WallClock() if wall is None else wall)
         limits = checked_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
         self.accountant = Accountant(plan)
         self._on_refusal = on_refusal
         self._wait = check_wait(wait)
-        self.grid = (time_step, time_origin)
         self.charged = 0  #: ticks that this publisher itself has charged
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns = not isinstance(ledger, Ledger)
@@ -110,7 +118,7 @@ class Publisher:
                 chain_digest=plan.chain.digest,
                 plan_digest=plan.digest,
                 plan_json=json.dumps(plan.record()),
-                guarantee=guarantee(plan, self.accountant, private_fits(plan.chain)),
+                guarantee=guarantee(plan, self.accountant, private_fits(plan.chain), self.ticking.words),
                 fit_cost=plan.model.fit_cost,
             )
             fits = recorded_fits(terms.plan_json for terms in self._ledger.history(dataset))
@@ -126,6 +134,11 @@ class Publisher:
     def limits(self) -> dict[str, float | None]:
         """The limits that bind now, from the ledger."""
         return self._standing.limits(self._ledger.dataset(self.dataset).terms)
+
+    @property
+    def grid(self) -> tuple[int | None, int]:
+        """Time from one tick to the next, and where tick 0 begins."""
+        return self.ticking.step, self.ticking.origin
 
     @property
     def unsafe(self) -> bool:
@@ -155,13 +168,17 @@ class Publisher:
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
         snapshot counts.
+
+        Unless times="wall" says that ticks are times of a clock, whoever pushes tick T promises that every reading of
+        tick T - age is at least `age` ticks old by now: one that is newer leaks more than is certified.
         """
         tick = checked_tick(time)
         if self._observed is not None and tick < self._observed:
             return self._recorded(tick)
         self.observe(snapshot, time=tick)
-        if self._fran.reason or self._quiet(tick):
-            return self._already(tick) or self._absent(tick, self._fran.reason)
+        absent = self._absence(tick, self._fran.reason, self.ticking.newest_over())
+        if absent is not None:
+            return self._already(tick) or absent
         granted = self._reserve([(tick, self._fran.stale)])[0]
         if isinstance(granted, Skipped):
             came, left = self._come([granted], None)
@@ -203,11 +220,13 @@ class Publisher:
         in order, and none is kept, so that memory does not grow with the number of ticks. `on_wait(held, seconds)` is
         told of ticks that another process holds, while we wait for them (`wait`).
         """
+        self.ticking.check_source(source)
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
         # All of it before anything is charged: a list that is not in order must not cost a tick.
-        listed = list(read_availability(aged, self.plan))
-        ready = [(tick, stale) for tick, stale, missing in listed if not (missing or self._quiet(tick))]
-        skipped = [self._absent(tick, missing) for tick, _, missing in listed if missing or self._quiet(tick)]
+        listed, over = list(read_availability(aged, self.plan)), self.ticking.newest_over()
+        absent = {tick: self._absence(tick, missing, over) for tick, _, missing in listed}
+        ready = [(tick, stale) for tick, stale, _ in listed if absent[tick] is None]
+        skipped = [skip for skip in absent.values() if skip is not None]
         releases: list[Release] = []
         together = chunk_size(self.plan)
         for start in range(0, len(ready), together):
@@ -235,7 +254,7 @@ class Publisher:
         refusal: BudgetExceeded | None = None
         try:
             answers = self._reserve(chunk)
-        except _StoppedError as stopped:
+        except StoppedError as stopped:
             answers, refusal = stopped.before, stopped.error
         releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
@@ -259,15 +278,15 @@ class Publisher:
         query = self.plan.query.name
         return wait_for(self._ledger, self.dataset, skipped, query=query, wait=self._wait, on_wait=on_wait)
 
-    def _quiet(self, tick: int) -> bool:
-        """Whether the schedule publishes nothing at a tick."""
-        return scheduled_level(self.plan, tick) == 0.0
-
-    def _absent(self, tick: int, missing: str) -> Skipped:
-        """A tick that is not asked for: its readings are missing, or the schedule leaves it out."""
+    def _absence(self, tick: int, missing: str, over: int | None) -> Skipped | None:
+        """Why a tick is not asked for: its readings are missing, it is not over, or the schedule leaves it out."""
         if missing:
             return Skipped(tick, missing)
-        return Skipped(tick, "the plan's schedule publishes nothing at this tick", "schedule")
+        if over is not None and tick > over:
+            return Skipped(tick, "its time is not over by the wall clock")
+        if scheduled_level(self.plan, tick) == 0.0:
+            return Skipped(tick, "the plan's schedule publishes nothing at this tick", "schedule")
+        return None
 
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
         plan = self.plan
@@ -310,7 +329,7 @@ class Publisher:
             error = self._explained(refused.error, refused.tick)
             if not answers:
                 raise error
-            raise _StoppedError(answers, error)
+            raise StoppedError(answers, error)
         return answers
 
     def _admit(self, last: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
@@ -323,6 +342,7 @@ class Publisher:
         fresh = self.accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
         kept = {"releases": 0, "stale": 0, "cost": 0.0} if last is None else last
         kept = {**kept, "releases": int(kept["releases"]) + 1, "stale": max(stale, int(kept["stale"]))}
+        kept = {**kept, "times": self.ticking.after(last)}
         charge = {
             "present": self.accountant.leakage(fresh).epsilon,
             "peak": self.accountant.peak(fresh),
@@ -373,7 +393,11 @@ class Publisher:
 
     def guarantee(self) -> dict[str, Any]:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
-        return guarantee(self.plan, self.accountant, self._records.fits)
+        return guarantee(self.plan, self.accountant, self._records.fits, self.ticking.words)
+
+    def forget(self) -> None:
+        """Forget the readings taken in, as a new process would: for a stream whose clock was wrong and is put back."""
+        self._fran, self._observed = fran.init(self.plan), None
 
     @property
     def fit_epsilon(self) -> float:
@@ -431,7 +455,7 @@ class Publisher:
             chain_digest=plan.chain.digest,
             plan_digest=plan.digest,
             plan_json=json.dumps(plan.record()),
-            guarantee=guarantee(plan, accountant, records.fits),
+            guarantee=guarantee(plan, accountant, records.fits, self.ticking.words),
             fit_cost=plan.model.fit_cost,
             from_tick=from_tick,
             rule=rule,
@@ -446,15 +470,8 @@ class Publisher:
             lifetime_limit=limits["lifetime_limit"],
             time_step=self.grid[0],
             time_origin=self.grid[1],
+            times=self.ticking.times,
+            wall=self.ticking.wall,
             on_refusal=self._on_refusal,
             wait=self._wait,
         )
-
-
-class _StoppedError(Exception):
-    """A batch was refused part of the way; what was granted before is still to be released."""
-
-    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
-        super().__init__(str(error))
-        self.before = before
-        self.error = error

@@ -8,7 +8,9 @@ from typing import Any
 from csdp.accountant import Accountant, State
 from csdp.errors import BudgetExceeded
 from csdp.leakage import shown
+from csdp.ledger import Published, Reserved
 from csdp.plan import Plan
+from csdp.publisher.records import Skipped
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
@@ -33,6 +35,15 @@ def check_limit(dataset: str, name: str, limit: float | None, value: float, spen
         requested=value,
         remaining=max(0.0, limit - spent),
     )
+
+
+class StoppedError(Exception):
+    """A batch was refused part of the way; what was granted before is still to be released."""
+
+    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
+        super().__init__(str(error))
+        self.before = before
+        self.error = error
 
 
 def explained(

@@ -18,7 +18,7 @@ LIMITS: Final = ("budget", "event_limit", "lifetime_limit")
 Grid = tuple[int | None, int]
 
 
-def guarantee(plan: Plan, accountant: Accountant, fits: Mapping[str, float]) -> dict[str, Any]:
+def guarantee(plan: Plan, accountant: Accountant, fits: Mapping[str, float], age_words: str) -> dict[str, Any]:
     """The guarantees of a plan in words and numbers, after the private fits that the dataset paid for."""
     return {
         "one_release": plan.certified.epsilon,
@@ -35,6 +35,7 @@ def guarantee(plan: Plan, accountant: Accountant, fits: Mapping[str, float]) -> 
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
             "however they are tied.",
             "Which readings are missing must not depend on their values.",
+            age_words,
         ],
     }
 

@@ -145,6 +145,7 @@ class Dataset:
             "step": self.spec.clock.step,
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
+            "times": self.spec.clock.times,
             "limits": {name: recorded.get(name) for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
         }
@@ -177,6 +178,9 @@ class Dataset:
             "closed_tick": seen.get("closed"),
             "skipped": seen.get("skipped"),
             "reason": seen.get("reason", ""),
+            "times": self.spec.clock.times,
+            "ahead": None if not seen else seen["fates"].get("ahead", 0),
+            "put_back": seen.get("put_back"),
             "trouble": seen.get("trouble", "no process publishes this dataset at the moment"),
         }
 

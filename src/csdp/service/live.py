@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -69,7 +68,7 @@ class Live:
     def tend(self) -> None:
         """What has to be done although nobody writes: time that passes, and what had to wait."""
         if self._spec.by_wall_clock:
-            self._patiently(lambda: self.runner.advance(time.time()))
+            self._patiently(lambda: self.runner.advance(self.runner.publisher.ticking.wall.now()))
         elif self._behind:
             self.settle()
 
@@ -124,8 +123,9 @@ class Live:
             "skipped": status.skipped,
             "reason": status.reason,
             "fates": dict(status.fates),
+            "put_back": status.put_back,
             "information_ages": [None if age is None else age + passed for age in ages],
-            "trouble": self.trouble,
+            "trouble": self.trouble or status.trouble,
         }
 
     def close(self) -> None:

@@ -102,6 +102,7 @@ def publisher_of(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
         lifetime_limit=spec.limits["lifetime_limit"],
         time_step=spec.clock.step,
         time_origin=spec.clock.origin,
+        times=spec.clock.times,
         on_refusal="skip",
     )
 

@@ -92,6 +92,16 @@ class EngineSource:
         self._engine = engine
         self._ticks = ticks  # only these are offered; the others are there for the ages
 
+    @property
+    def times(self) -> npt.NDArray[Any]:
+        """The times of the ticks, where the engine knows them: the gate holds timestamps against the wall clock."""
+        return np.asarray(getattr(self._engine, "times", ()))
+
+    @property
+    def step(self) -> int:
+        """Time from one tick to the next."""
+        return int(getattr(self._engine, "step", 1))
+
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
         last: int | None = None
