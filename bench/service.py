@@ -40,7 +40,7 @@ def spec(folder: Path, count: int, *, per_tick: int) -> Path:
     path.write_text(
         f'dataset = "{NAME}"\nledger = "ledger.db"\nchain = "chain.json"\n'
         '[plan]\nquery = "mean"\nage = 2\nepsilon_c = 0.5\n'
-        f'[clock]\nstep = {per_tick}\n[source]\nkind = "http"\n[sink]\nkind = "none"\n'
+        f'[clock]\nstep = {per_tick}\ntimes = "data"\n[source]\nkind = "http"\n[sink]\nkind = "none"\n'
     )
     return path
 

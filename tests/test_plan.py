@@ -115,7 +115,7 @@ def test_damaged_json_is_refused(text: str, message: str) -> None:
         ({"chain": ["chain"]}, "a JSON str given; an object expected"),
         ({"query": 3}, "lacks or garbles"),
         ({"query": "median"}, "use mean, sum, max"),
-        ({"groups": [[0], [1]]}, "groups of a mean; sum, count or histogram"),
+        ({"groups": [[0], [1]]}, "mean given; sum, count or histogram"),
         ({"query": "sum", "groups": 3}, "lacks or garbles"),
         ({"ages": "old"}, "ages"),
         ({"epsilon_c": [1.0]}, "epsilon_c"),
@@ -140,7 +140,7 @@ def test_a_custom_query_is_recorded_but_not_written() -> None:
     ("changed", "message"),
     [
         ({"chain": "chain"}, "CoupledChain, JointChain or Family"),
-        ({"query": "mean"}, r"query: str given; a query expected, such as csdp.Mean\(\)"),
+        ({"query": "mean"}, r"query: 'mean' given; expected Mean\(\)"),
         ({"schedule": Schedule((0.5, 2.0))}, "level 2 is above epsilon_c 1 of the plan"),
         ({"ages": -1}, "age"),
         ({"ages": [1, 2, 3]}, "age"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, JointChain, Linear, Max, Mean, Sum
 from csdp.errors import InputError, TooLargeError
+from csdp.segments import PerGroup
 from csdp.utility import BayesFilter, Moments, moments, mse
 from csdp.utility.second_order import _by_joint_law, _by_simulation
 from oracle import aged_law, joint_kernel, snapshots
@@ -256,3 +259,23 @@ class TestFilter:
 def _ring(sequences: int, moves: list[list[float]] = SYMMETRIC, initial: np.ndarray | None = None) -> CoupledChain:
     ring = {(j, j): 0.8 for j in range(sequences)} | {(j, (j + 1) % sequences): 0.2 for j in range(sequences)}
     return CoupledChain(ring, moves, initial=initial)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        PerGroup(Sum(), ((0, 3), (1, 2))),
+        PerGroup(Histogram(), ((0,), (1, 2, 3))),
+        PerGroup(Count(1), ((3,), (2,), (1,), (0,))),
+        Identity(),
+    ],
+    ids=lambda query: query.name,
+)
+def test_outputs_of_groups_and_sequences_keep_their_places(query: Any) -> None:
+    """Over independent components: each moves outputs of its own only."""
+    for coupling in (np.eye(4), [[0.5, 0.5, 0, 0], [0.2, 0.8, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 0.3, 0.7]]):
+        chain = CoupledChain(coupling, [[0.7, 0.3], [0.2, 0.8]], values=[0.0, 3.0])
+        found, whole = moments(chain, query, ages=(1, 2, 3, 1)), _by_joint_law(chain, query, (1, 2, 3, 1))
+        assert (found.how, whole.how) == ("pair laws", "joint law")
+        for name in ("mean_aged", "mean_now", "cov_aged", "cov_now", "cross"):
+            assert np.allclose(getattr(found, name), getattr(whole, name), rtol=0, atol=1e-9), name

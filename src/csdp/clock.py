@@ -1,14 +1,18 @@
-"""Event time: the grid of ticks, the watermark, and which ticks a new time closes. Pure; no threads, no wall clock.
+"""Event time: the grid of ticks, the watermark, and which ticks a new time closes; and the clock on the wall.
 
 Tick k covers the times `origin + k step <= time < origin + (k + 1) step`. The watermark is the newest time seen less
-the lateness; a tick is closed once the watermark reaches its end, for ever, and a reading of a closed tick is late.
-All of it depends on times alone, never on a value.
+the lateness; a tick is closed once the watermark reaches its end, and a reading of a closed tick is late. All of it
+depends on times alone, never on a value. `Clock` is pure: what the present is, is said to it.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import re
+import threading
+import time as system
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,12 +21,19 @@ import numpy.typing as npt
 
 from csdp.errors import InputError
 
+log = logging.getLogger("csdp.clock")
+
 Time = int | float
-#: Why a time counts or does not: it belongs to an open tick; its tick is closed; it lies too far ahead of the present.
-Verdict = Literal["open", "late", "ahead"]
+#: What times are: seconds since 1970 that are held against the wall clock, or whatever the data say.
+Times = Literal["wall", "data"]
+#: Why a time counts or does not: it belongs to an open tick; its tick is closed; it lies ahead of what may be; it is no
+#: timestamp at all.
+Verdict = Literal["open", "late", "ahead", "undated"]
 
 #: Times beyond this have no exact whole number of their own as a float.
 TIME_LIMIT = 2**53
+#: 1 January 2000. A smaller number is no timestamp of a live stream: it counts ticks, and is not to be taken for one.
+EARLIEST = 946_684_800
 _UNITS = {"ms": 1e-3, "s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -51,21 +62,34 @@ class Clock:
         step: time from one tick to the next, in the unit of the readings' times (seconds for timestamps).
         origin: where tick 0 begins.
         lateness: how long a tick stays open after its end for readings that come late.
-        ahead: how far ahead of the present a time may lie before it is refused; None for no check.
+        ahead: how far ahead of the wall clock a time may lie before it is refused; at most, and by default, the
+            lateness.
+        times: "wall": times are seconds since 1970 and are held against the wall clock. "data": they are what the data
+            say, as in the replay of a recording, or ticks that are counted; then so is the age of what is published.
+        jump: with times="data", how many ticks a time may lie ahead of what most sequences have reached; by default as
+            many as an output can rest on, and ten more.
 
-    >>> clock = Clock(step=60, lateness=30)
+    Formal guarantee, with times="wall": no tick is closed before the wall clock has passed its end, whatever arrives.
+    A time that counts is at most `now + ahead`, so the watermark is at most `now + ahead - lateness <= now`.
+
+    >>> clock = Clock(step=60, lateness=30, times="data")
     >>> first = clock.observe(None, 100)
     >>> clock.tick(100), first.verdict, list(first.closed)
     (1, 'open', [])
     >>> later = clock.observe(first.mark, 155)
     >>> list(later.closed), clock.observe(later.mark, 119).verdict
     ([1], 'late')
+    >>> wall = Clock(step=60, lateness=30)
+    >>> wall.observe(None, 1_714_564_831, limit=wall.limit(1_714_564_800)).verdict
+    'ahead'
     """
 
     step: int
     origin: int = 0
     lateness: Time = 0
     ahead: Time | None = None
+    times: Times = "wall"
+    jump: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.step, bool) or not isinstance(self.step, int) or not 1 <= self.step <= TIME_LIMIT:
@@ -78,6 +102,25 @@ class Clock:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= TIME_LIMIT:
                 raise InputError(f"clock: {name} {value!r} given; a number, 0 or more")
+        if self.times not in ("wall", "data"):
+            raise InputError(f"clock: times {self.times!r} given; 'wall' or 'data'")
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        """`ahead` belongs to the wall clock, `jump` to data; neither may undo what the other settings promise."""
+        if self.times == "wall" and self.jump is not None:
+            raise InputError("clock: jump given; it is for times='data', with the wall clock give ahead")
+        if self.ahead is not None and self.times == "data":
+            raise InputError("clock: ahead given; with times='data' nothing says what the present is, give jump")
+        if self.ahead is not None and self.ahead > self.lateness:
+            raise InputError(
+                f"clock: ahead {self.ahead:g} given, lateness {self.lateness:g}; ahead is at most the lateness, or a "
+                "time from the future would close ticks before they are over and publish the present as if it were "
+                "old. Give a smaller ahead or a longer lateness"
+            )
+        whole = isinstance(self.jump, int) and not isinstance(self.jump, bool) and 1 <= self.jump <= TIME_LIMIT
+        if self.jump is not None and not whole:
+            raise InputError(f"clock: jump {self.jump!r} given; a whole number of ticks, 1 or more")
 
     def tick(self, time: Time) -> int:
         """The tick that a time belongs to: floor((time - origin) / step), exactly."""
@@ -91,36 +134,50 @@ class Clock:
         """The time at which a tick begins."""
         return self.origin + tick * self.step
 
-    def observe(self, mark: Mark | None, time: Time, *, now: Time | None = None) -> Advance:
-        """A reading of some time arrives; `now`, the present, is needed only to refuse times too far ahead of it."""
+    def limit(self, now: Time) -> Time:
+        """The greatest time that counts while the wall clock shows `now`."""
+        return now + (self.lateness if self.ahead is None else self.ahead)
+
+    def observe(self, mark: Mark | None, time: Time, *, limit: Time | None = None) -> Advance:
+        """A reading of some time arrives. Times beyond `limit` are refused; the wall clock always gives one."""
         checked_time(time)
-        if self.ahead is not None and now is not None and time > now + self.ahead:
+        self._check_told(limit)
+        if limit is not None and time > limit:
             return Advance(mark, "ahead", range(0))
+        if self.times == "wall" and time < EARLIEST:
+            return Advance(mark, "undated", range(0))
         moved = self.advance(mark, time)
         assert moved.mark is not None
         return replace(moved, verdict="late" if self.tick(time) <= moved.mark.closed else "open")
 
     def judged(
-        self, mark: Mark | None, times: npt.ArrayLike, *, now: Time | None = None
+        self, mark: Mark | None, times: npt.ArrayLike, *, limit: Time | None = None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.str_]]:
         """Ticks and verdicts of many finite times at once, as `observe` gives them one by one in ascending order.
 
         In that order no reading is late because of another of the same batch, so each of them can be judged alone,
         wherever it is. The mark after the batch is that of its least time and then its greatest.
 
-        >>> clock = Clock(step=60, lateness=30)
+        >>> clock = Clock(step=60, lateness=30, times="data")
         >>> ticks, verdicts = clock.judged(Mark(155, 1), [400, 119, 120])
         >>> ticks.tolist(), verdicts.tolist()
         ([6, 1, 2], ['open', 'late', 'open'])
         """
+        self._check_told(limit)
         given = np.asarray(times)
         ticks = self.ticks(given)
-        verdicts = np.full(ticks.shape, "open", dtype="<U5")
+        verdicts = np.full(ticks.shape, "open", dtype="<U7")
         if mark is not None:
             verdicts[ticks <= mark.closed] = "late"
-        if self.ahead is not None and now is not None:
-            verdicts[given > now + self.ahead] = "ahead"
+        if self.times == "wall":
+            verdicts[given < EARLIEST] = "undated"
+        if limit is not None:
+            verdicts[given > limit] = "ahead"
         return ticks, verdicts
+
+    def _check_told(self, limit: Time | None) -> None:
+        if self.times == "wall" and limit is None:
+            raise InputError("clock: no limit given; with times='wall' say what the wall clock allows, limit(now)")
 
     def advance(self, mark: Mark | None, time: Time) -> Advance:
         """Time passes, with or without a reading. It never runs backwards.
@@ -135,6 +192,76 @@ class Clock:
             return Advance(mark, "open", range(0))
         closed = max(closed, mark.closed)
         return Advance(Mark(time, closed), "open", range(mark.closed + 1, closed + 1))
+
+    def put_back(self, time: Time, charged: int | None) -> Mark:
+        """The mark of a clock that was wrong and is set to `time`; ticks that were charged stay closed."""
+        closed = self.tick(checked_time(time) - self.lateness) - 1
+        return Mark(time, closed if charged is None else max(closed, charged))
+
+    def over(self, now: Time) -> int:
+        """The last tick whose end the wall clock has passed."""
+        return self.tick(now) - 1
+
+
+def _since_boot() -> float:
+    """Seconds that nobody can set, counted also while the machine sleeps where the system can tell."""
+    return system.clock_gettime(system.CLOCK_BOOTTIME) if hasattr(system, "CLOCK_BOOTTIME") else system.monotonic()
+
+
+class WallClock:
+    """Seconds since 1970, held against a clock that cannot be set. Safe to ask from several threads.
+
+    A step forward of more than `tolerance` seconds is not believed: `now` goes on as if it had not happened, until the
+    time of day is back, or the process is started again, by which an operator says that it is right. A step back is
+    believed at once: it only makes ticks close later. Smaller steps are corrections, and are followed.
+
+    Args:
+        time: the time of day. elapsed: seconds since any moment, which nobody can set. tolerance: of a step, seconds.
+
+    >>> day, passed = [1000.0], [0.0]
+    >>> clock = WallClock(time=lambda: day[0], elapsed=lambda: passed[0])
+    >>> day[0], passed[0] = 1e9, 60.0
+    >>> clock.now(), clock.trouble != ""
+    (1060.0, True)
+    >>> day[0], passed[0] = 1120.0, 120.0
+    >>> clock.now(), clock.trouble
+    (1120.0, '')
+    """
+
+    def __init__(
+        self,
+        *,
+        time: Callable[[], float] = system.time,
+        elapsed: Callable[[], float] = _since_boot,
+        tolerance: float = 5.0,
+    ) -> None:
+        self._time, self._elapsed, self._tolerance = time, elapsed, tolerance
+        self._lock = threading.Lock()
+        self._shown, self._passed = time(), elapsed()
+        self.trouble = ""  #: in words, for the operator, while the time of day is not what it should be
+
+    def now(self) -> float:
+        """The present: what the time of day says, but never more than it can be."""
+        with self._lock:
+            shown, passed = self._time(), self._elapsed()
+            expected = self._shown + (passed - self._passed)
+            step = shown - expected
+            if abs(step) <= self._tolerance:
+                self._shown, self._passed = shown, passed
+                self._tell("")
+            elif step > 0:
+                self._tell(
+                    "the wall clock has jumped forward and is not believed; set it back, or restart csdp if it is right"
+                )
+                return expected
+            else:
+                self._tell("the wall clock has been set back; it is followed, and ticks wait for it")
+            return shown
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            log.warning("%s", trouble or "the wall clock is right again")
 
 
 def checked_time(time: object) -> Time:

@@ -14,7 +14,9 @@ private reading::
         ├── LedgerBusyError                locked or out of reach; nothing was written
         ├── LedgerCorruptError             damaged, truncated or not a ledger at all
         ├── LedgerVersionError             written by another version of the format
-        └── LedgerConflictError            a request contradicts what the ledger records
+        ├── LedgerConflictError            a request contradicts what the ledger records
+        │   └── LedgerTermsError           the dataset is published under other terms by now
+        └── TicksHeldError                 ticks are held by another process, or were lost with it
 
     CsdpWarning (a UserWarning)
     ├── PrivacyLeakWarning                 something private is about to shape something public
@@ -32,6 +34,10 @@ class CsdpError(Exception):
 
 class InputError(CsdpError, ValueError):
     """Something given is not valid; the message says what is allowed."""
+
+
+class AlteredPlanError(InputError):
+    """A plan holds another chain than the one that it was written for."""
 
 
 class NoStationaryLawError(CsdpError):
@@ -106,6 +112,19 @@ class LedgerVersionError(LedgerError):
 
 class LedgerConflictError(LedgerError):
     """A request contradicts what the ledger records."""
+
+
+class LedgerTermsError(LedgerConflictError):
+    """The dataset is published under another plan or grid by now; nothing was charged. Open a new publisher."""
+
+
+class TicksHeldError(LedgerError):
+    """Ticks have no output here, because another process holds them (`held`) or was stopped with them (`lost`)."""
+
+    def __init__(self, message: str, *, held: int, lost: int) -> None:
+        super().__init__(message)
+        self.held = held
+        self.lost = lost
 
 
 class CsdpWarning(UserWarning):

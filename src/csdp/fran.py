@@ -6,7 +6,7 @@ release is allowed: only the publisher calls it, after the ledger has been charg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,8 +17,6 @@ import numpy.typing as npt
 from csdp.errors import CsdpError, InputError
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
-from csdp.queries import Fold, FoldQuery
-from csdp.segments import PerGroup
 from csdp.utility import Moments, moments
 
 Floats = npt.NDArray[np.float64]
@@ -159,43 +157,7 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
 
 def lattice_answer(plan: Plan, aged: Ints) -> Floats:
     """The query on aged snapshots (T, s), exact, on the plan's lattice (before the division)."""
-    return _asker(plan)(aged)
-
-
-@lru_cache(maxsize=16)
-def _asker(plan: Plan) -> Callable[[Ints], Floats]:
-    """The cheapest way to ask the plan's query; chosen once, because it runs at every tick."""
-    query, model = plan.query, plan.model
-    table, everyone = model.value_table, np.arange(model.sequences)
-    if not isinstance(query, FoldQuery) or isinstance(query, PerGroup):
-        return lambda aged: query.evaluate(aged.astype(np.intp), table)
-    if query.name == "identity":
-        return lambda aged: np.asarray(table[everyone, aged])
-    if model.values.ndim == 1 and not query.name.startswith("linear") and model.states <= 32:
-        # Queries that treat sequences alike need only how many are in each state.
-        part, fold = query.parts(model.values[None, :])[0], query.fold
-        return lambda aged: answers_of_counts(part, fold, _state_counts(aged, model.states))
-    parts = query.parts(table)
-    reduce: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
-    return lambda aged: np.asarray(reduce(parts[everyone, aged], axis=1))
-
-
-def _state_counts(aged: Ints, states: int) -> npt.NDArray[np.int64]:
-    """How many sequences of each snapshot (T, s) are in each state."""
-    counts = np.empty((aged.shape[0], states), dtype=np.int64)
-    for a in range(1, states):
-        counts[:, a] = [np.count_nonzero(row == a) for row in aged]
-    counts[:, 0] = aged.shape[1] - counts[:, 1:].sum(axis=1)
-    return counts
-
-
-def answers_of_counts(part: Floats, fold: Fold, counts: npt.NDArray[np.int64]) -> Floats:
-    """Answers (T, d) from the number of sequences in each state (T, m), where all contribute alike: part (m, d)."""
-    if fold == "sum":
-        return np.asarray(counts @ part)
-    order = np.argsort(part[:, 0]) if fold == "min" else np.argsort(-part[:, 0])
-    first = np.argmax(counts[:, order] > 0, axis=1)
-    return np.asarray(part[order[first]])
+    return plan.query.lattice_answers(aged)
 
 
 def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, epsilon_c: float | None = None) -> Output:
@@ -228,7 +190,7 @@ def _estimator(plan: Plan, epsilon_c: float) -> tuple[Floats, Floats, Floats] | 
 @lru_cache(maxsize=16)
 def _known(plan: Plan) -> Moments | None:
     """The moments that an estimate needs; they do not depend on the noise."""
-    if len(plan.query.output_names(plan.model.names, plan.model.value_table)) > ESTIMATED_OUTPUTS:
+    if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
         return None
     try:
         return moments(plan.model, plan.query, ages=plan.ages)

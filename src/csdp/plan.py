@@ -6,36 +6,21 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
-from csdp.errors import InputError, TooLargeError
-from csdp.lattice import common_unit, fine_unit
+from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
+from csdp.errors import AlteredPlanError, InputError, TooLargeError
+from csdp.json_text import parse_json
 from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
-from csdp.queries import (
-    ENUMERATION_STATES,
-    Count,
-    Custom,
-    FoldQuery,
-    Histogram,
-    Linear,
-    Mean,
-    Query,
-    Sum,
-    parse_query,
-)
+from csdp.queries import FoldQuery, Query, parse_query
 from csdp.segments import PerGroup
-
-Floats = npt.NDArray[np.float64]
 
 #: Raised whenever a certified number could change; a ledger names the version that it was charged with.
 ALGORITHM: Final = 1
@@ -92,7 +77,9 @@ class Plan:
 
     Args:
         chain: the model, or a Family of models (the largest leakage counts). A fitted chain stands for its family.
-        query: what is asked. A custom query is rounded to a lattice, and its sensitivity grows by that rounding.
+        query: what is asked. It is verified and frozen here (`csdp.computation`): the plan keeps what it computes on
+            the chain's values, whatever becomes of the query. The answers of a function are rounded to a lattice, and
+            its sensitivity grows by that rounding.
         ages: one age for all sequences, or one each.
         epsilon_c: noise level.
         adversary, bound: as for `csdp.leakage`. A plan whose bound is not sound cannot publish.
@@ -106,7 +93,7 @@ class Plan:
     """
 
     chain: Model | Family
-    query: Query
+    query: Computation
     ages: tuple[int, ...]
     epsilon_c: float
     adversary: Adversary = "informed"
@@ -114,6 +101,8 @@ class Plan:
     stale_limit: int = 0
     schedule: Schedule | None = None
     model: Model = field(init=False, repr=False, compare=False)
+    #: the version of the algorithm that wrote the file which the plan comes from
+    written_by: int = field(default=ALGORITHM, init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -129,19 +118,21 @@ class Plan:
     ) -> None:
         if not isinstance(chain, Model | Family):
             raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or Family expected")
-        if not isinstance(query, Query):
-            raise InputError(f"query: {type(query).__name__} given; a query expected, such as csdp.Mean()")
         chain = certified_model(chain)
         model = chain.members[0] if isinstance(chain, Family) else chain
-        if isinstance(query, Custom) and not isinstance(query, LatticeQuery):
-            query = LatticeQuery.around(query, model)
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
+        asked = verify_query(query, model, on_lattice=True)
+        if not asked.sensitivity(1, model.value_table) > 0:
+            raise InputError(
+                f"query: {asked.name} never changes with one record, whatever the states, "
+                "so there is nothing to publish; give values that differ, or another query"
+            )
         if schedule is not None and not schedule.largest <= epsilon_c:
             raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
         values: dict[str, Any] = {
             "chain": chain,
-            "query": query,
+            "query": asked,
             "ages": check_ages(ages, model.sequences),
             "epsilon_c": check_epsilon(epsilon_c),
             "adversary": adversary,
@@ -149,21 +140,32 @@ class Plan:
             "stale_limit": stale_limit,
             "schedule": schedule,
             "model": model,
+            "written_by": ALGORITHM,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @cached_property
     def certified(self) -> Leakage:
-        """The leakage of the present after one release."""
-        return leakage(
+        """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
+        found = leakage(
             self.chain,
             self.query,
             ages=self.ages,
             epsilon_c=self.epsilon_c,
             bound=self.bound,
             adversary=self.adversary,
+            at_any_tick=True,
         )
+        return replace(found, assumptions=tuple(dict.fromkeys((*found.assumptions, *self.beliefs))))
+
+    @property
+    def beliefs(self) -> tuple[str, ...]:
+        """What a certificate has to say beside the model: what is believed of the query, and of a file what changed."""
+        anew = (
+            f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
+        )
+        return tuple(words for words in (self.query.assumption, anew * (self.written_by != ALGORITHM)) if words)
 
     @cached_property
     def min_age(self) -> int:
@@ -180,29 +182,22 @@ class Plan:
     @cached_property
     def sensitivity(self) -> float:
         """Delta_f: the largest l1 change of the answer when one record changes."""
-        return self.query.sensitivity(1, self.model.value_table)
+        return self.query.undivided(1) / self.query.over
 
     @cached_property
     def divisor(self) -> float:
         """What the answer on the lattice is divided by in the end."""
-        return self.query.divisor(self.model.value_table) if isinstance(self.query, FoldQuery) else 1.0
+        return self.query.over
 
     @cached_property
     def lattice_sensitivity(self) -> float:
         """Delta_f before the division, exact: a quotient would be rounded, perhaps down."""
-        query = Sum() if isinstance(self.query, Mean) else self.query
-        return query.sensitivity(1, self.model.value_table)
+        return self.query.undivided(1)
 
     @cached_property
     def unit(self) -> float:
         """The lattice on which answers lie, before the division."""
-        if isinstance(self.query, LatticeQuery):
-            return self.query.step
-        assert isinstance(self.query, FoldQuery)
-        table = self.model.value_table
-        # An identity has s x m x s parts, all of them values.
-        parts = table if self.query.name == "identity" else self.query.parts(table)
-        return common_unit(parts)
+        return self.query.unit
 
     @cached_property
     def step(self) -> float:
@@ -249,15 +244,9 @@ class Plan:
 
     def check_exact(self) -> None:
         """Refuse a plan whose noisy answers could pass what a float holds exactly: they would leave their lattice."""
-        if not isinstance(self.query, FoldQuery):
+        if not isinstance(self.query, FoldComputation):
             return
-        table = self.model.value_table
-        if self.query.fold != "sum" or self.query.name == "identity":
-            largest = float(np.abs(table).max())
-        else:
-            inner = self.query.query if isinstance(self.query, PerGroup) else self.query
-            largest = float(np.abs(inner.parts(table)).max(axis=(1, 2)).sum())
-        steps = largest / self.step + _FARTHEST * float(self.scale)
+        steps = self.query.largest / self.step + _FARTHEST * float(self.scale)
         if not steps < EXACT_STEPS:
             raise TooLargeError(
                 f"query {self.query.name}: answers of {steps:.3g} lattice steps are not exact; give values and weights "
@@ -270,15 +259,30 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content and the version of the algorithm."""
-        return hashlib.sha256(json.dumps(self._content(chain=False), sort_keys=True).encode()).hexdigest()
+        """SHA-256 of the content and the version of the algorithm.
 
-    def _content(self, *, chain: bool) -> dict[str, Any]:
+        It decides what is computed: either the query is the built-in one of its text, which is compared, or the
+        fingerprint of the computation is part of the content.
+        """
+        return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _told(self) -> bool:
+        """Whether the text of the query (and its groups) says all: the built-in query of that text computes this."""
+        if not isinstance(self.query, FoldComputation):
+            return False
+        try:
+            again = verify_query(_query(self.query.text, self.query.groups), self.model)
+        except InputError:
+            return False
+        return again.fingerprint == self.query.fingerprint
+
+    def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "algorithm": ALGORITHM,
             "chain_digest": self.chain.digest,
-            "query": _query_text(self.query),
+            "query": self.query.text,
             "ages": self.ages[0] if len(set(self.ages)) == 1 else list(self.ages),
             "epsilon_c": self.epsilon_c,
             "adversary": self.adversary,
@@ -287,24 +291,28 @@ class Plan:
         }
         if self.schedule is not None:
             content["schedule"] = asdict(self.schedule)
-        if isinstance(self.query, PerGroup):
+        if self.query.groups is not None:
             content["groups"] = [list(group) for group in self.query.groups]
-        if isinstance(self.query, LatticeQuery):
-            content["custom"] = self.query.fingerprint(self.model.value_table)
-        if chain:
-            members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
-            content["chain"] = [member.to_dict() for member in members]
+        if isinstance(self.query, FunctionComputation):
+            content["custom"] = self.query.fingerprint
+        elif not self._told:
+            content["computation"] = self.query.fingerprint
         return content
 
     def record(self) -> dict[str, Any]:
-        """The content as plain data for a ledger; of a custom query only the name."""
-        return self._content(chain=True)
+        """The content as plain data for a ledger, with the fingerprint of what the query computes."""
+        members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
+        chains = [member.to_dict() for member in members]
+        return {**self._content(), "computation": self.query.fingerprint, "chain": chains}
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, the chain included."""
-        if isinstance(self.query, LatticeQuery):
-            raise InputError("a plan with a custom query holds a Python function and cannot be written as JSON")
-        return self._content(chain=True)
+        if not self._told:
+            raise InputError(
+                f"a plan with a query of one's own ({self.query.name}) holds a Python function and cannot be written "
+                "as JSON; make it in a script, or use a built-in query"
+            )
+        return self.record()
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The content as JSON text with a versioned schema."""
@@ -312,18 +320,20 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Rebuild a plan from `to_json`."""
-        try:
-            content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"plan: not JSON ({error})") from None
+        """Rebuild a plan from `to_json`, and check that it is the one that was written.
+
+        A plan of an older version of the algorithm is certified anew, and its certificate says so.
+        """
+        content = parse_json("plan", text)
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
         try:
             models = [model_from_dict(item) for item in content["chain"]]
-            return cls(
+            if "custom" in content:
+                raise InputError(f"plan: {content['query']!r} is a Python function, which JSON does not hold")
+            plan = cls(
                 models[0] if len(models) == 1 else Family(models),
-                _query(content),
+                _query(content["query"], content.get("groups")),
                 content["ages"],
                 content["epsilon_c"],
                 adversary=content["adversary"],
@@ -331,12 +341,36 @@ class Plan:
                 stale_limit=content["stale_limit"],
                 schedule=_schedule(content.get("schedule")),
             )
+            plan._check_origin(content)
         except InputError:
             raise
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"plan: the JSON lacks or garbles {error}; write plans with Plan.to_json") from None
+        return plan
+
+    def _check_origin(self, content: Mapping[str, Any]) -> None:
+        """Refuse content that says it was written for something else than what was rebuilt from it."""
+        if content["chain_digest"] != self.chain.digest:
+            raise AlteredPlanError(
+                f"plan: it was written for the chain {str(content['chain_digest'])[:12]}, but the chain in it is "
+                f"{self.chain.digest[:12]}: altered after it was certified. Make the plan anew from the right chain"
+            )
+        # Files of version 0.1 have no fingerprint: only built-in queries could be written.
+        if content.get("computation", self.query.fingerprint) != self.query.fingerprint:
+            raise InputError(
+                f"plan: its query {content['query']!r} is not the built-in one of that name; a query of one's own is "
+                "Python, which JSON does not hold. Make the plan in a script, with the query itself"
+            )
+        version = content["algorithm"]
+        if isinstance(version, bool) or not isinstance(version, int) or version > ALGORITHM:
+            raise InputError(
+                f"plan: written by version {version!r} of the algorithm; this is version {ALGORITHM}. "
+                "Install the newer csdp, or make the plan anew"
+            )
+        object.__setattr__(self, "written_by", version)
 
     def __eq__(self, other: object) -> bool:
+        # Functions that are too large to table are told apart by themselves, not only by their fingerprint.
         return isinstance(other, Plan) and other.digest == self.digest and other.query == self.query
 
     def __hash__(self) -> int:
@@ -348,67 +382,17 @@ class Plan:
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
 
 
-class LatticeQuery(Custom):
-    """A custom query whose answers are rounded to a lattice, so that exact noise can be added.
-
-    Rounding moves each of d outputs by half a step at most, so s_k grows by at most d steps; leakage is computed
-    for the rounded function.
-    """
-
-    step: float
-
-    @classmethod
-    def around(cls, query: Custom, model: Model) -> LatticeQuery:
-        """Round a custom query to about 2^-20 of its sensitivity."""
-        table = model.value_table
-        plain = query.sensitivity(1, table)
-        step = fine_unit(plain)
-        outputs = len(query.output_names(model.names, table))
-
-        def rounded(values: Floats) -> Floats:
-            return np.asarray(
-                np.round(np.atleast_1d(np.asarray(query.function(values), dtype=np.float64)) / step) * step
-            )
-
-        def grown(k: int) -> float:
-            return query.sensitivity(k, table) + outputs * step
-
-        made = cls(rounded, grown, name=query.name)
-        object.__setattr__(made, "step", step)
-        return made
-
-    def fingerprint(self, table: Floats) -> str:
-        """SHA-256 of the answers and the sensitivity: two functions of one name must not pass for one another.
-
-        All snapshots where they are few, else a sample of them that is always the same.
-        """
-        s, m = table.shape
-        if m**s <= ENUMERATION_STATES:
-            states = np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
-        else:
-            place = np.arange(64)[:, None] * 7919 + np.arange(s)[None, :] * (np.arange(64)[:, None] + 1)
-            states = place // 3 % m
-        content = np.append(self.evaluate(states, table).ravel(), [self.sensitivity(k, table) for k in (1, s)])
-        return hashlib.sha256(np.ascontiguousarray(content + 0.0, dtype="<f8").tobytes()).hexdigest()
-
-
 def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:
     if content is None:
         return None
     return Schedule(tuple(map(float, content["levels"])), int(content["start"]), float(content["then"]))
 
 
-def _query(content: Mapping[str, Any]) -> Query:
-    query = parse_query(content["query"])
-    if "groups" not in content:
+def _query(text: str, groups: Any) -> Query:
+    """The built-in query of a text as `parse_query` reads it, of every group where there are some."""
+    query = parse_query(text)
+    if groups is None:
         return query
-    if not isinstance(query, Sum | Count | Histogram):
-        raise InputError(f"plan: groups of a {query.name}; sum, count or histogram")
-    return PerGroup(query, tuple(tuple(group) for group in content["groups"]))
-
-
-def _query_text(query: Query) -> str:
-    """A query as `parse_query` reads it; the name of a weighted sum shows only the first weights, to six digits."""
-    if isinstance(query, PerGroup):
-        return query.query.name
-    return f"linear:{','.join(map(repr, query.weights))}" if isinstance(query, Linear) else query.name
+    if not isinstance(query, FoldQuery):
+        raise InputError(f"plan: groups of {text!r}; sum, count or histogram")
+    return PerGroup(query, tuple(tuple(group) for group in groups))

@@ -20,6 +20,7 @@ from csdp.errors import InputError
 from csdp.lattice import on_lattice
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
 Fold = Literal["sum", "max", "min"]
 
 #: Snapshots up to which a custom query's sensitivity is found by enumeration.
@@ -49,9 +50,15 @@ class Query(Protocol):
 
 @runtime_checkable
 class FoldQuery(Query, Protocol):
-    """A query made of one part per sequence."""
+    """A query made of one part per sequence.
 
-    fold: ClassVar[Fold]
+    The parts are what counts: answers, sensitivities, noise and leakage are worked out from them
+    (`csdp.computation`), and a query whose other methods say something else is refused.
+    """
+
+    @property
+    def fold(self) -> Fold:
+        """What is done with the parts: their sum, the largest or the smallest of them."""
 
     def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
         """Contribution (members, m, d) of every state, before `divisor`; default: of every sequence.
@@ -63,6 +70,14 @@ class FoldQuery(Query, Protocol):
         """What the folded parts are divided by in the end."""
 
 
+@runtime_checkable
+class BlockQuery(FoldQuery, Protocol):
+    """A fold query with so many outputs that a table of its parts would be mostly zeros."""
+
+    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+        """Parts (s, m, w) of every sequence in the block of w outputs that it moves, and the number of that block."""
+
+
 def d(query: Query, k: int, values: Floats) -> float:
     """d(k) = s_k / s_1, the paper's k-sensitivity (its Definition 4).
 
@@ -72,7 +87,7 @@ def d(query: Query, k: int, values: Floats) -> float:
     return query.sensitivity(k, values) / query.sensitivity(1, values)
 
 
-def checked_snapshots(snapshots: npt.ArrayLike, values: Floats) -> npt.NDArray[np.intp]:
+def checked_snapshots(snapshots: npt.ArrayLike, values: Floats) -> Ints:
     """Snapshots (..., s) of state numbers, ready to be used as indices; anything else is refused."""
     given = np.asarray(snapshots)
     s, m = values.shape
@@ -98,22 +113,26 @@ def _check_k(k: int, available: int) -> int:
 def _additive_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequence[int] | None) -> float:
     """Sum of the k largest changes of one part: the parts of different records add up without cancelling."""
     parts = query.parts(values, members)
-    k = _check_k(k, parts.shape[0])
-    m = parts.shape[1]
+    count, m = parts.shape[:2]
+    k = _check_k(k, count)
+    if parts.strides[0] == 0:
+        parts = parts[:1]  # rows that are views of one another move alike
     change = np.zeros(parts.shape[0])
     for a in range(m):
         for b in range(a):
             np.maximum(change, np.abs(parts[:, a] - parts[:, b]).sum(axis=-1), out=change)
+    change = np.broadcast_to(change, count)
     largest = np.sort(change)[-k:] if k < change.size else change
     return float(largest.sum() / query.divisor(values))
 
 
 def _extreme_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequence[int] | None) -> float:
-    """One record moves a largest value as far as all can: from its best to what is left when all others are lowest."""
-    table = values if query.fold == "max" else -values
+    """One record moves a largest part as far as all can: from its best to what is left when all others are lowest."""
+    parts = query.parts(values)[:, :, 0]
+    table = parts if query.fold == "max" else -parts
     inside = _rows(table, members)
     _check_k(k, inside.shape[0])
-    return float(max(inside.max() - table.min(axis=1).max(), 0.0))
+    return float(max(inside.max() - table.min(axis=1).max(), 0.0) / query.divisor(values))
 
 
 class _OfParts:
@@ -232,6 +251,10 @@ class Identity(_OfParts):
         out[np.arange(s), :, np.arange(s)] = chosen
         return out
 
+    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+        """The value, in a block of the sequence's own."""
+        return values[:, :, None], np.arange(values.shape[0])
+
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """The values of the snapshot; without the s x m x s table of parts."""
         states = checked_snapshots(snapshots, values)
@@ -272,6 +295,11 @@ class Linear(_OfParts):
         """Short name, with the weights where they are few."""
         shown = ",".join(f"{w:g}" for w in self.weights[:8])
         return f"linear:{shown}{',...' if len(self.weights) > 8 else ''}"
+
+    @property
+    def text(self) -> str:
+        """The query as `parse_query` reads it, with every weight and all its digits."""
+        return f"linear:{','.join(map(repr, self.weights))}"
 
     def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
         """Weight times value."""
@@ -370,18 +398,35 @@ class Custom:
         return (self.name,) if count == 1 else tuple(f"{self.name} {i}" for i in range(count))
 
 
-def _enumerated_sensitivity(query: Query, k: int, values: Floats, members: Sequence[int] | None) -> float:
+def few_snapshots(s: int, m: int) -> bool:
+    """Whether all snapshots of s sequences with m states are enumerated."""
+    return s * math.log(m) <= math.log(ENUMERATION_STATES) + 1e-9
+
+
+def all_snapshots(s: int, m: int) -> Ints:
+    """Every snapshot (m^s, s) of state numbers, the last sequence changing fastest."""
+    return np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
+
+
+def enumerated_change(answers: Floats, k: int, values: Floats, members: Sequence[int] | None) -> float:
+    """s_k of the answers (m^s, d) of all snapshots: the largest change when k records (of `members`) change."""
     s, m = values.shape
-    if m**s > ENUMERATION_STATES:
-        raise InputError(
-            f"custom: {m}**{s} snapshots are too many to enumerate; declare sensitivity= (s_1, or k -> s_k)"
-        )
-    grid = query.evaluate(np.array(list(itertools.product(range(m), repeat=s))), values).reshape((m,) * s + (-1,))
+    grid = answers.reshape((m,) * s + (-1,))
     largest = 0.0
     for chosen in itertools.combinations(range(s) if members is None else members, k):
         moved = np.moveaxis(grid, chosen, range(k)).reshape(m**k, -1, grid.shape[-1])
         for a in range(m**k):
             largest = max(largest, float(np.abs(moved - moved[a]).sum(axis=-1).max()))
+    return largest
+
+
+def _enumerated_sensitivity(query: Query, k: int, values: Floats, members: Sequence[int] | None) -> float:
+    s, m = values.shape
+    if not few_snapshots(s, m):
+        raise InputError(
+            f"custom: {m}**{s} snapshots are too many to enumerate; declare sensitivity= (s_1, or k -> s_k)"
+        )
+    largest = enumerated_change(query.evaluate(all_snapshots(s, m), values), k, values, members)
     if largest == 0 and members is None:
         raise InputError("custom: the function is constant; there is nothing to protect or to publish")
     return largest

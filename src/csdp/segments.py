@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain
 from csdp.errors import InputError
-from csdp.queries import Count, Fold, Histogram, Sum, checked_snapshots
+from csdp.queries import BlockQuery, Fold, FoldQuery, checked_snapshots
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -44,31 +44,48 @@ def group_labels(groups: Groups) -> Ints:
 
 @dataclass(frozen=True)
 class PerGroup:
-    """A sum, count or histogram of every group of sequences, all in one release; s_k as for the query over all.
+    """A sum, count, histogram or another undivided sum of every group of sequences, all in one release.
 
+    s_k is that of the query over all: every record is in one group.
+
+    >>> from csdp import Sum
     >>> PerGroup(Sum(), ((0, 1), (2,))).evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
     [1.0, 1.0]
     """
 
-    query: Sum | Count | Histogram
+    query: FoldQuery
     groups: Groups
     fold: ClassVar[Fold] = "sum"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.query, Sum | Count | Histogram):
-            given = getattr(self.query, "name", type(self.query).__name__)
-            raise InputError(
-                f"per group: {given} given; sum, count or histogram (a mean is the sum, divided afterwards)"
-            )
+        if not isinstance(self.query, FoldQuery) or self.query.fold != "sum" or isinstance(self.query, BlockQuery):
+            self._refuse()
         object.__setattr__(self, "groups", tuple(tuple(int(i) for i in group) for group in self.groups))
         listed = sorted(i for group in self.groups for i in group)
         if not listed or listed != list(range(len(listed))) or not all(self.groups):
             raise InputError("per group: every sequence must be in exactly one group, and no group may be empty")
+        self._check_undivided(np.zeros((len(listed), 1)))
+
+    def _check_undivided(self, values: Floats) -> None:
+        if values.shape[0] > 1 and self.query.divisor(values) != 1.0:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        given = getattr(self.query, "name", type(self.query).__name__)
+        raise InputError(
+            f"per group: {given} given; sum, count or histogram (a mean is the sum, divided afterwards), or another "
+            "sum of one part per sequence without a divisor"
+        )
 
     @property
     def name(self) -> str:
         """Short name, with the number of groups."""
         return f"{self.query.name} of {len(self.groups)} groups"
+
+    @property
+    def text(self) -> str:
+        """The query of every group as `parse_query` reads it; the groups are told beside it."""
+        return str(getattr(self.query, "text", self.query.name))
 
     @cached_property
     def labels(self) -> Ints:
@@ -91,6 +108,18 @@ class PerGroup:
         out = np.zeros((rows, m, groups.size, d))
         out[np.arange(rows), :, place] = inner
         return out.reshape(rows, m, groups.size * d)
+
+    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+        """The part of the query, in the block of the sequence's group."""
+        self._check(values)
+        self._check_undivided(values)
+        inner = self.query.parts(values)
+        if len(self.groups) * inner.shape[-1] > MAX_OUTPUTS:
+            raise InputError(
+                f"per group: {len(self.groups) * inner.shape[-1]:,} outputs of {len(values):,} sequences; "
+                "use larger groups"
+            )
+        return inner, self.labels
 
     def divisor(self, values: Floats) -> float:
         """Nothing is divided."""
@@ -215,4 +244,4 @@ def _alone(
     for (i, _), weight in coupling.items():
         sums[i] += weight
     coupling = {edge: weight / sums[edge[0]] for edge, weight in coupling.items()}
-    return CoupledChain(coupling, transitions, values=chain.value_table[list(group)])
+    return CoupledChain(coupling, transitions).with_values_of(chain, group)

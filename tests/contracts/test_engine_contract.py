@@ -331,5 +331,5 @@ def test_sums_beyond_exact_floats_are_refused():
 def test_another_chain_is_refused(opened, tmp_path):
     table = opened(write(tmp_path / "long.parquet", rows(states(gaps=False), ALIKE)))
     plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), 1, 1.0)
-    with pytest.raises(InputError, match="sequences given; the chain has 1"):
+    with pytest.raises(InputError, match=r"7 sequences n0, .* given; the chain has 1: x1"):
         EngineSource(table, plan)

@@ -9,7 +9,7 @@ import pytest
 
 import csdp
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fit import private
+from csdp.fit import methods, private
 from csdp.fit.counting import Graph, everyone, given, pair_counts
 from csdp.fit.data import read
 from csdp.fit.joint import joint_counts
@@ -97,6 +97,7 @@ def test_nothing_but_the_noised_counts_is_looked_at(monkeypatch, settings):
         return np.random.default_rng(0).integers(0, 50, counts.shape).astype(np.float64)
 
     monkeypatch.setattr(private, "noised", fixed)
+    monkeypatch.setattr(methods.secrets, "token_hex", lambda size: "the same draw")
     one, other = (random_chain(seed, 4, 2).simulate(400, seed=seed).astype(int) for seed in (1, 2))
     other[:] = 1 - other  # and one that never changes
     same = np.zeros_like(one)

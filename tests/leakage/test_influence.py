@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import csdp
+from csdp.computation import verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage.influence import Influence, costs_by_age, influence_of_release, spectral_factor
 from oracle import joint_kernel, stationary
@@ -78,10 +79,9 @@ def history_truth(backward, seen, s, m, *, f, rate, ages, releases):
 
 def continual(chain, query, *, ages, epsilon_c, releases):
     """The influence recursion with a release at every tick, at the present of the newest."""
-    rule, table = Influence(chain), chain.value_table
+    rule, asked = Influence(chain), verify_query(query, chain)
     ages = np.broadcast_to(ages, chain.sequences).tolist()
-    scale = query.sensitivity(1, table)
-    costs = costs_by_age(query, table, range(chain.sequences), ages=ages, epsilon_c=epsilon_c, scale=scale)
+    costs = costs_by_age(asked, range(chain.sequences), ages=ages, epsilon_c=epsilon_c)
     state = np.zeros((chain.sequences, chain.states, chain.states))
     for depth in range(releases - 1 + max(ages), -1, -1):  # slices, oldest first
         for n in range(releases):

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 import csdp
 from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step
+from csdp.computation import verify_query
 from csdp.errors import TooLargeError
 from csdp.leakage import lineage
 
@@ -155,7 +156,9 @@ def test_values_other_than_0_and_1_and_no_self_coupling(monkeypatch):
 
 
 def test_lumping_is_used_when_it_should_be_and_only_then():
-    applies = part.lumped_applies
+    def applies(chain, query, ages, adversary):
+        return part.lumped_applies(chain, verify_query(query, chain), ages, adversary)
+
     chain = equal(12)
     assert applies(chain, csdp.Mean(), (2,) * 12, "informed")
     assert not applies(chain, csdp.Mean(), (2,) * 12, "any")
@@ -276,7 +279,7 @@ def test_many_like_components_are_computed_once():
             r"Ask for bound='lineage', a query with fewer values, or segment the chain",
         ),
         (
-            lambda: csdp.leakage(ring(8, 0.8, THREE), csdp.Custom(np.sum, 1.0), ages=1, epsilon_c=1.0, bound="exact"),
+            lambda: csdp.leakage(ring(8, 0.8, THREE), csdp.Custom(np.sum, 2.0), ages=1, epsilon_c=1.0, bound="exact"),
             r"Use bound='lineage', or a built-in query",
         ),
         (lambda: csdp.JointChain([[1.0]], states=2, sequences=13), r"Use CoupledChain for more sequences"),

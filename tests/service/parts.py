@@ -28,7 +28,7 @@ STEP = 10
 _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def write_spec(folder, *, dataset=WARD, count=2, ledger="ledger.db", age=1, clock="", more="", limits=""):
+def write_spec(folder, *, dataset=WARD, count=2, ledger="ledger.db", age=1, clock="", times="data", more="", limits=""):
     """A specification and its chain; the file's path."""
     save_model(pairs(count), folder / f"chain-{count}.json")
     path = folder / f"{dataset}.toml"
@@ -50,6 +50,7 @@ stale_limit = 1
 
 [clock]
 step = {STEP}
+times = "{times}"
 {clock}
 
 [source]

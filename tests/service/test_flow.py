@@ -89,7 +89,7 @@ def test_ages_of_information_grow_where_readings_are_missing(served):
 
 
 def test_leakage_fades_while_nothing_is_published(tmp_path):
-    with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, clock="lateness = 0")])) as served:
+    with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, clock="jump = 100")])) as served:
         writer, reader = served.client("writer"), served.client("reader")
         hand_in(writer, range(6))
         before = reader.get(f"{URL}/status").json()
@@ -119,7 +119,8 @@ def test_many_messages_in_one_body(served):
 
 
 def test_times_ahead_of_the_present_are_told(tmp_path):
-    with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, clock='ahead = "1h"')])) as served:
+    spec = write_spec(tmp_path, times="wall", clock='lateness = "1h"\nahead = "10min"')
+    with serving(settings_of(tmp_path, specs=[spec])) as served:
         writer = served.client("writer")
         ahead = writer.post(f"{URL}/snapshots", json={"time": time.time() + 7200, "values": [0, 1]})
         assert ahead.json() == {"accepted": 0, "late": 0, "ahead": 1, "unreadable": 0}
@@ -127,7 +128,7 @@ def test_times_ahead_of_the_present_are_told(tmp_path):
 
 def test_the_wall_clock_closes_ticks_while_everybody_is_silent(tmp_path):
     clock = 'advance = "wall"\nlateness = 0'
-    with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, clock=clock, age=0)])) as served:
+    with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, times="wall", clock=clock, age=0)])) as served:
         now = time.time()
         answer = served.client("writer").post(f"{URL}/snapshots", json={"time": now - STEP, "values": [0, 1]})
         assert answer.json()["accepted"] + answer.json()["late"] == 1

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 import numpy as np
 
 from csdp import CoupledChain, Mean, Plan, Publisher
+from csdp.clock import WallClock
 from csdp.ledger import Ledger
 from csdp.stream import Clock, Runner
 
 NAMES = ("hall", "kitchen")
 DATASET = "house"
+#: A moment of a wall clock; a multiple of ten.
+NOW = 1_700_000_000
 
 
 def plan(ages=1, *, stale_limit=0, epsilon_c=0.5, query=None):
@@ -24,6 +27,21 @@ def pairs(count):
     """A chain of many sequences that influence each other two by two."""
     edges = {(i, i): 0.75 for i in range(count)} | {(i, i ^ 1): 0.25 for i in range(count)}
     return CoupledChain(edges, [[0.7, 0.3], [0.3, 0.7]], names=[f"s{i}" for i in range(count)])
+
+
+class Wall:
+    """A wall clock that a test moves: `pass_by` lets time pass, `set_to` is somebody who sets the clock."""
+
+    def __init__(self, now):
+        self.shown, self._elapsed = now, 0.0
+        self.clock = WallClock(time=lambda: self.shown, elapsed=lambda: self._elapsed)
+
+    def pass_by(self, seconds):
+        self.shown += seconds
+        self._elapsed += seconds
+
+    def set_to(self, now):
+        self.shown = now
 
 
 class Memory:
@@ -55,9 +73,9 @@ class Memory:
 
 
 @contextmanager
-def running(folder, *, clock=None, given=None, budget=None, **settings):
+def running(folder, *, clock=None, given=None, budget=None, wall=None, **settings):
     """A runner on the ledger of a folder; a second one goes on where the first stopped."""
-    clock = clock or Clock(step=10, lateness=5)
+    clock = clock or Clock(step=10, lateness=5, times="data")
     with Ledger.open(folder / "ledger.db") as ledger:
         publisher = Publisher(
             given or plan(),
@@ -67,6 +85,8 @@ def running(folder, *, clock=None, given=None, budget=None, **settings):
             on_refusal="skip",
             time_step=clock.step,
             time_origin=clock.origin,
+            times=clock.times,
+            wall=wall,
         )
         yield Runner(publisher, ledger=ledger, clock=clock, **settings)
 
@@ -91,6 +111,7 @@ class SeenBy:
     """Stands in the place of a discretiser, and remembers the snapshots that were closed."""
 
     categories = None
+    elementwise = True  # not asked a second time
 
     def __init__(self):
         self.snapshots = []

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdp.clock import parsed_duration, parsed_time
+from csdp.clock import WallClock, parsed_duration, parsed_time
 from csdp.errors import InputError
 from csdp.stream import Clock, Mark
+
+from stream.parts import NOW, Wall  # isort: skip
 
 whole_times = st.integers(-(10**12), 10**12)
 any_times = whole_times | st.floats(-1e12, 1e12, allow_nan=False)
@@ -21,6 +23,7 @@ clocks = st.builds(
     step=st.integers(1, 10**6),
     origin=st.integers(-(10**6), 10**6),
     lateness=st.integers(0, 10**6) | st.floats(0, 1e6),
+    times=st.just("data"),
 )
 near = st.lists(st.integers(-200, 200), min_size=1, max_size=60)
 
@@ -43,14 +46,19 @@ def test_a_tick_holds_its_times(clock, time):
     assert clock.ticks([time]).tolist() == [tick]
 
 
-@given(st.builds(Clock, step=st.integers(1, 20), lateness=st.integers(0, 60)), near)
+@given(st.builds(Clock, step=st.integers(1, 20), lateness=st.integers(0, 60), times=st.just("data")), near)
 def test_every_tick_closes_once_and_in_order(clock, times):
     _, closed, mark = fold(clock, times)
     first = clock.observe(None, times[0]).mark.closed
     assert closed == list(range(first + 1, mark.closed + 1))
 
 
-@given(st.builds(Clock, step=st.integers(1, 20), origin=st.integers(-9, 9), lateness=st.integers(0, 60)), near)
+@given(
+    st.builds(
+        Clock, step=st.integers(1, 20), origin=st.integers(-9, 9), lateness=st.integers(0, 60), times=st.just("data")
+    ),
+    near,
+)
 def test_against_the_definition(clock, times):
     """A reading counts exactly while the end of its tick lies after the newest time so far less the lateness."""
     verdicts, _, _ = fold(clock, times)
@@ -62,7 +70,7 @@ def test_against_the_definition(clock, times):
 
 @given(st.integers(1, 20), st.integers(0, 60), near, st.randoms(use_true_random=False))
 def test_within_the_lateness_order_does_not_matter(step, lateness, times, random):
-    clock = Clock(step=step, lateness=lateness)
+    clock = Clock(step=step, lateness=lateness, times="data")
     ordered = sorted(times)
     shuffled = sorted(times, key=lambda time: time + random.uniform(0, lateness))
     assert set(fold(clock, shuffled)[0]) == {"open"}
@@ -91,24 +99,119 @@ def test_observe_is_pure_and_repeating_it_changes_nothing(clock, time, later):
 
 
 def test_time_may_pass_without_a_reading():
-    clock = Clock(step=10, lateness=5)
+    clock = Clock(step=10, lateness=5, times="data")
     mark = clock.observe(None, 8).mark
     assert list(clock.advance(mark, 14).closed) == []
     assert list(clock.advance(mark, 15).closed) == [0]
     assert list(clock.advance(mark, 38).closed) == [0, 1, 2]
 
 
-def test_too_far_ahead_moves_nothing():
-    clock = Clock(step=10, ahead=60)
-    mark = Mark(newest=100, closed=9)
-    moved = clock.observe(mark, 10**6, now=120.0)
-    assert (moved.verdict, moved.mark, len(moved.closed)) == ("ahead", mark, 0)
-    assert clock.observe(mark, 180, now=120.0).verdict == "open"
-    assert clock.observe(mark, 10**6).verdict == "open"  # nobody said what the present is
+class TestWall:
+    """Times of the wall clock: what the certificate of an age rests on."""
+
+    @given(
+        st.integers(1, 100),
+        st.integers(-300, NOW + 1000),
+        st.integers(0, 120) | st.floats(0, 120),
+        st.floats(0, 1),
+        st.lists(st.tuples(st.integers(0, 30) | st.floats(0, 30), st.integers(-300, 10**9)), max_size=40),
+    )
+    def test_no_tick_closes_before_the_wall_clock_has_passed_its_end(self, step, origin, lateness, share, story):
+        clock = Clock(step=step, origin=origin, lateness=lateness, ahead=share * lateness)
+        mark, now = None, float(NOW)
+        for passed, beyond in story:
+            now += passed
+            moved = clock.observe(mark, NOW + beyond, limit=clock.limit(now))
+            assert (moved.verdict == "ahead") == (beyond + NOW > now + clock.ahead)
+            mark = moved.mark
+            if mark is not None:
+                assert clock.start(mark.closed + 1) <= now
+                assert mark.closed <= clock.over(now)
+
+    def test_too_far_ahead_moves_nothing(self):
+        clock = Clock(step=10, lateness=60, ahead=60)
+        mark = Mark(newest=NOW, closed=clock.tick(NOW - 60) - 1)
+        limit = clock.limit(NOW + 120.0)
+        for time in (NOW + 181, NOW + 10**6, 10**12, 2**53):
+            moved = clock.observe(mark, time, limit=limit)
+            assert (moved.verdict, moved.mark, len(moved.closed)) == ("ahead", mark, 0)
+        assert clock.observe(mark, NOW + 180, limit=limit).verdict == "open"
+
+    def test_somebody_must_say_what_the_present_is(self):
+        with pytest.raises(InputError, match="no limit given"):
+            Clock(step=10).observe(None, NOW)
+        with pytest.raises(InputError, match="no limit given"):
+            Clock(step=10).judged(None, [NOW])
+
+    def test_counted_ticks_are_not_taken_for_timestamps(self):
+        clock = Clock(step=60, lateness=10)
+        for time in (0, 370, -5, 946_684_799):
+            assert clock.observe(None, time, limit=clock.limit(NOW)) == clock.observe(None, 0, limit=clock.limit(NOW))
+            assert clock.observe(None, time, limit=clock.limit(NOW)).verdict == "undated"
+        assert clock.judged(None, [0, NOW], limit=clock.limit(NOW))[1].tolist() == ["undated", "open"]
+
+    def test_by_default_a_time_may_be_as_far_ahead_as_readings_may_be_late(self):
+        assert Clock(step=10, lateness=7).limit(NOW) == NOW + 7
+        assert Clock(step=10, lateness=7, ahead=0.5).limit(NOW) == NOW + 0.5
+
+    def test_the_clock_put_back_keeps_what_was_charged(self):
+        clock = Clock(step=10, lateness=5)
+        assert clock.put_back(NOW, None) == Mark(NOW, clock.tick(NOW - 5) - 1)
+        assert clock.put_back(NOW, 10**9) == Mark(NOW, 10**9)
+
+
+class TestWallClock:
+    def test_a_jump_forward_is_not_believed_until_it_is_back(self, caplog):
+        wall = Wall(NOW)
+        wall.pass_by(60)
+        wall.set_to(NOW + 365 * 86400)
+        wall_clock = wall.clock
+        assert wall_clock.now() == NOW + 60
+        wall.pass_by(30)
+        assert wall_clock.now() == NOW + 90
+        assert "not believed" in wall_clock.trouble
+        wall.set_to(NOW + 91)
+        assert (wall_clock.now(), wall_clock.trouble) == (NOW + 91, "")
+        assert caplog.text.count("WARNING") == 2
+
+    def test_a_step_back_is_believed_and_so_is_the_way_forward_again(self):
+        wall = Wall(NOW)
+        wall.set_to(NOW - 3600)
+        assert wall.clock.now() == NOW - 3600
+        assert "set back" in wall.clock.trouble
+        wall.pass_by(10)
+        assert wall.clock.now() == NOW - 3590
+        wall.set_to(NOW + 10)
+        assert (wall.clock.now(), wall.clock.trouble) == (NOW + 10, "")
+
+    @given(st.lists(st.tuples(st.floats(0, 100), st.floats(-4.9, 4.9)), max_size=30))
+    def test_small_corrections_are_followed(self, story):
+        wall = Wall(NOW)
+        for passed, step in story:
+            wall.pass_by(passed)
+            wall.set_to(wall.shown + step)
+            assert wall.clock.now() == wall.shown
+
+    @given(st.lists(st.tuples(st.floats(0, 100), st.floats(-(10**9), 10**9)), max_size=30))
+    def test_never_later_than_shown_nor_than_it_can_be(self, story):
+        wall, passed = Wall(NOW), 0.0
+        for number, (seconds, step) in enumerate(story, start=1):
+            wall.pass_by(seconds)
+            wall.set_to(wall.shown + step)
+            passed += seconds
+            assert wall.clock.now() <= wall.shown
+            assert wall.clock.now() <= NOW + passed + 5.0 * number + 1e-6
+
+    def test_the_real_one(self):
+        """Whatever it shows, it goes on, and nobody has set it."""
+        clock = WallClock()
+        first = clock.now()
+        assert clock.now() >= first - 5
+        assert clock.trouble == ""
 
 
 def test_a_million_ticks_close_in_no_time():
-    clock = Clock(step=1)
+    clock = Clock(step=1, times="data")
     moved = clock.observe(clock.observe(None, 0).mark, 10**12)
     assert len(moved.closed) == 10**12
 
@@ -127,6 +230,12 @@ def test_a_million_ticks_close_in_no_time():
         {"lateness": math.inf},
         {"lateness": "1"},
         {"ahead": -1},
+        {"ahead": 300, "lateness": 10},
+        {"ahead": 1, "times": "data", "lateness": 10},
+        {"jump": 5},
+        {"jump": 0, "times": "data"},
+        {"jump": 1.5, "times": "data"},
+        {"times": "logical"},
     ],
 )
 def test_bad_settings(bad):

@@ -116,6 +116,7 @@ budget = 1.0
 [clock]
 step = 10
 lateness = 5
+times = "data"
 
 [source]
 kind = "mqtt"

@@ -15,9 +15,12 @@ from paho.mqtt.enums import CallbackAPIVersion
 import mosquitto
 from csdp.errors import InputError
 from csdp.stream import Reading, run
+from csdp.stream.building import opened
 from csdp.stream.mqtt import Broker, BrokerError, MqttSink, MqttSource, checked_topic
+from csdp.stream.spec import read_spec
 
-from stream.parts import NAMES, Memory, published, running  # isort: skip
+from stream import hostile  # isort: skip
+from stream.parts import NAMES, Memory, SeenBy, published, running  # isort: skip
 
 
 @pytest.fixture
@@ -293,3 +296,74 @@ def test_topics_with_slashes_are_names():
     assert source._sequence("ward/7/bed/3") == "bed/3"
     assert source._sequence("ward/7") is None
     assert Reading("bed/3", 1, 2) == Reading("bed/3", 1, 2)
+
+
+class TestHostile:
+    """Against a real broker: devices that lie about the time, or about each other."""
+
+    @contextmanager
+    def stream(self, folder, port, **settings):
+        source = f"kind = 'mqtt'\nport = {port}\ntopic = 'home'\nclient_id = 'csdp-house'"
+        path = hostile.spec(folder, source=source, **settings)
+        with opened(read_spec(path)) as found:
+            thread = threading.Thread(target=run, args=(found.runner, found.source))
+            thread.start()
+            try:
+                until(lambda: found.source.state() == "")
+                yield found.runner
+            finally:
+                found.runner.stop.set()
+                thread.join(15)
+                assert not thread.is_alive()
+
+    def send_all(self, sender, messages):
+        for message in messages:
+            for one in hostile.single(message):
+                send(sender, f"home/{one['sequence']}", {"time": one["time"], "value": one["value"]})
+
+    def settled(self, runner, count):
+        """All messages have arrived, and what they close is published."""
+        until(lambda: sum(runner.status().fates.values()) == count)
+        runner.settle()
+
+    def test_one_reading_from_the_future_publishes_nothing(self, server, tmp_path):
+        with self.stream(tmp_path, server.port) as runner, client(server.port) as sender:
+            self.send_all(sender, hostile.honest(range(12, -1, -1)))
+            self.send_all(sender, [{"time": time.time() + 370, "sequence": "s0", "value": 1}])
+            self.settled(runner, 27)
+            assert runner.status().fates == {"accepted": 26, "ahead": 1}
+            assert len(hostile.published(tmp_path)) in {6, 7}
+
+    @pytest.mark.parametrize("poison", hostile.POISON.values(), ids=hostile.POISON)
+    def test_a_poisoned_clock_goes_on_also_after_a_restart(self, server, tmp_path, poison):
+        with client(server.port) as sender:
+            for oldest, newest in ((15, 7), (7, 0)):
+                with self.stream(tmp_path, server.port, age=1) as runner:
+                    messages = hostile.honest(range(oldest, newest, -1))
+                    bad = [one for message in poison for one in hostile.single(message)]
+                    self.send_all(sender, messages[:3])
+                    self.send_all(sender, bad)
+                    self.send_all(sender, messages[3:])
+                    self.settled(runner, 2 * len(messages) + len(bad))
+                    assert runner.status().fates == {"accepted": 2 * len(messages), "ahead": len(bad)}
+        assert len(hostile.published(tmp_path)) >= 10
+
+    def test_the_topic_of_one_sequence_takes_no_snapshots_and_no_other_names(self, server, tmp_path):
+        seen = SeenBy()
+        with live(tmp_path, server.port, states=seen) as (runner, sink), client(server.port) as sender:
+            send_ticks(sender, range(3))
+            for tick in range(3):
+                send(sender, "home/hall", {"time": 10 * tick + 8, "values": {"hall": 1, "kitchen": 0.75}})
+                send(sender, "home/hall", {"time": 10 * tick + 8, "values": [1, 0.75]})
+                send(sender, "home/hall", {"time": 10 * tick + 8, "value": 1, "values": [1, 0.75]})
+                send(sender, "home/hall", {"time": 10 * tick + 8, "sequence": "kitchen", "value": 0.75})
+                send(sender, "home/hall", b'{"time": 8, "sequence": "hall", "sequence": "kitchen", "value": 0.75}')
+                send(sender, "home/hall/kitchen", {"time": 10 * tick + 8, "value": 0.75})
+                send(sender, "home/", {"time": 10 * tick + 8, "value": 0.75})
+            send(sender, "home", {"time": 28, "values": {"hall": 0.25}})  # the topic of snapshots
+            send_ticks(sender, range(3, 6))
+            until(lambda: sink.ticks == [1, 2, 3, 4])
+            assert runner.status().fates == {"accepted": 13, "bad": 15, "unknown": 6}
+        kitchen = [snapshot[1] for snapshot in seen.snapshots]
+        assert 0.75 not in kitchen
+        assert seen.snapshots[2][0] == 0.25

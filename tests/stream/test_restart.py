@@ -17,15 +17,19 @@ from stream.parts import DATASET, Memory, SeenBy, feed, plan, published, running
 
 def test_ticks_that_are_counted_differently_are_refused(tmp_path):
     """Another grid would misjudge how much time has passed since the last release."""
-    with running(tmp_path, clock=Clock(step=10, origin=3)) as runner:
+    with running(tmp_path, clock=Clock(step=10, origin=3, times="data")) as runner:
         feed(runner, range(3))
-    for other in (Clock(step=10), Clock(step=10, origin=-97), Clock(step=5, origin=3)):
+    for other in (
+        Clock(step=10, times="data"),
+        Clock(step=10, origin=-97, times="data"),
+        Clock(step=5, origin=3, times="data"),
+    ):
         with pytest.raises(LedgerConflictError, match="other terms"), running(tmp_path, clock=other):
             pass
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         publisher = Publisher(plan(), dataset="other", ledger=ledger, on_refusal="skip")
         with pytest.raises(InputError, match="time_step and time_origin of the clock"):
-            Runner(publisher, ledger=ledger, clock=Clock(step=10))
+            Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"))
 
 
 def test_a_second_run_publishes_nothing_twice(tmp_path):

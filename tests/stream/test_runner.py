@@ -15,7 +15,7 @@ from csdp.panel import to_states
 from csdp.publisher import Skipped
 from csdp.stream import Bad, Clock, Nearest, Snapshot, messages
 
-from stream.parts import DATASET, NAMES, Memory, SeenBy, feed, plan, published, running  # isort: skip
+from stream.parts import DATASET, NAMES, NOW, Memory, SeenBy, Wall, feed, plan, published, running  # isort: skip
 
 
 class TestTime:
@@ -59,10 +59,14 @@ class TestTime:
         assert np.isnan(orders[0][:, 1]).all()
 
     def test_far_ahead(self, tmp_path):
-        with running(tmp_path, clock=Clock(step=10, ahead=100), present=lambda: 50.0) as runner:
-            assert runner.ingest("hall", time=20, value=1) == "accepted"
-            assert runner.ingest("hall", time=10**9, value=1) == "ahead"
-            assert runner.ingest("hall", time=30, value=1) == "accepted"
+        wall, now = Wall(NOW), NOW
+        with running(tmp_path, clock=Clock(step=10, lateness=5), wall=wall.clock) as runner:
+            assert runner.ingest("hall", time=now - 20, value=1) == "accepted"
+            assert runner.ingest("hall", time=now + 6, value=1) == "ahead"
+            assert runner.ingest("hall", time=2**53, value=1) == "ahead"
+            assert runner.ingest("hall", time=now + 5, value=1) == "accepted"
+            assert runner.ingest("hall", time=370, value=1) == "undated"  # a number of ticks, no timestamp
+            assert runner.status().fates == {"accepted": 2, "ahead": 2, "undated": 1}
 
     def test_silence(self, tmp_path):
         """Time may pass without readings; the last ones are still published once they are old enough."""
@@ -75,7 +79,7 @@ class TestTime:
             assert runner.status().skipped == 1 + 95  # the first has no past; the rest comes long after
 
     def test_a_gap_of_a_billion_ticks_takes_no_time(self, tmp_path):
-        with running(tmp_path) as runner:
+        with running(tmp_path, clock=Clock(step=10, lateness=5, times="data", jump=10**10)) as runner:
             feed(runner, range(3))
             feed(runner, range(10**9, 10**9 + 4))
             assert {1, 10**9 + 1, 10**9 + 2} <= set(published(tmp_path))

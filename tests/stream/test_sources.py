@@ -21,7 +21,7 @@ from csdp.stream import Bad, Clock, FileSource, Reading, Runner, Snapshot, Strea
 from csdp.stream.messages import MAX_BYTES, decoded
 from csdp.stream.sources import Lines
 
-from stream.parts import DATASET, NAMES, Memory, plan, published, running  # isort: skip
+from stream.parts import DATASET, NAMES, NOW, Memory, Wall, plan, published, running  # isort: skip
 
 
 def line(time, sequence="hall", value=1):
@@ -247,26 +247,26 @@ class TestRun:
             assert runner.status().fates == {"accepted": 1}
 
     def test_the_wall_clock_closes_ticks(self, tmp_path):
-        sink = Memory()
-        now = [0.0]
+        sink, wall = Memory(), Wall(NOW)
         out, into = os.pipe()
-        with os.fdopen(out, "rb") as stream, running(tmp_path, sink=sink, clock=Clock(step=10)) as runner:
-            os.write(into, lines(range(2)))
+        settings = {"sink": sink, "clock": Clock(step=10), "wall": wall.clock}
+        with os.fdopen(out, "rb") as stream, running(tmp_path, **settings) as runner:
+            os.write(into, b"".join(line(NOW - age, name) for age in (15, 5) for name in NAMES))
 
             def told(status, _state):
-                now[0] += 1
+                wall.pass_by(5)
                 if status.published >= 2:
                     runner.stop.set()
 
-            run(runner, StreamSource(stream), by_wall_clock=True, present=lambda: now[0] * 5, on_status=told)
+            run(runner, StreamSource(stream), by_wall_clock=True, on_status=told)
             os.close(into)
-        assert sink.ticks == [1, 2]
+        assert sink.ticks == [NOW // 10 - 1, NOW // 10]
 
     def test_a_busy_ledger_is_waited_for(self, tmp_path):
         sink, words = Memory(), set()
         with Ledger.open(tmp_path / "ledger.db", timeout=0.1) as ledger:
-            publisher = Publisher(plan(), dataset=DATASET, ledger=ledger, on_refusal="skip", time_step=10)
-            runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, lateness=5), sink=sink)
+            publisher = Publisher(plan(), dataset=DATASET, ledger=ledger, on_refusal="skip", time_step=10, times="data")
+            runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, lateness=5, times="data"), sink=sink)
             holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)
             holder.execute("BEGIN IMMEDIATE")
             threading.Timer(0.8, lambda: (holder.execute("ROLLBACK"), holder.close())).start()

@@ -122,6 +122,10 @@ def test_a_server_as_ledger_and_a_target(spec):
         ("lateness = 300", "origin = 1.5", 13, "clock.origin: 1.5 given"),
         ("lateness = 300", "origin = '1970-01-01T00:00:00.5'", 13, "a timestamp of a whole second"),
         ("lateness = 300", "advance = 'never'", 13, "one of 'readings', 'wall'"),
+        ("lateness = 300", "lateness = 300\nahead = '6min'", 14, "360 given, lateness 300; ahead is at most"),
+        ("lateness = 300", "times = 'logical'", 13, "one of 'wall', 'data'"),
+        ("lateness = 300", "times = 'data'\njump = 0", 14, "clock.jump: 0 given; a whole number from 1"),
+        ("lateness = 300", "times = 'data'\nahead = 0", 14, "with times='data' nothing says"),
         ("[clock]", "[limits]\nbudget = -1\n[clock]", 12, "limits.budget: -1 given; a positive number"),
         ("[clock]", "limits = 5\n[clock]", 11, "plan.limits: unknown key"),
         ('kind = "stdin"', 'kind = "kafka"', 16, "source.kind: 'kafka' given; one of 'stdin', 'file', 'mqtt'"),
@@ -275,8 +279,12 @@ class TestBuilding:
         Discretiser.declared(["hall", "kitchen"], edges=[10, 20], bounds=(0, 40)).save(tmp_path / "d.json")
         with pytest.raises(InputError, match="3 states; the chain has 2"):
             sequences(spec(change), planned(spec(change)))
-        Discretiser.declared(["kitchen", "hall"], edges=[10], bounds=(0, 40)).save(tmp_path / "d.json")
-        with pytest.raises(InputError, match="in another order"):
+        # Another order is put in order, by name; other sequences are refused.
+        Discretiser.declared(["kitchen", "hall"], edges=[[10], [30]], bounds=(0, 40)).save(tmp_path / "d.json")
+        _, states = sequences(spec(change), planned(spec(change)))
+        assert states.states_of(np.array([20.0, 20.0])).tolist() == [0, 1]
+        Discretiser.declared(["kitchen", "attic"], edges=[10], bounds=(0, 40)).save(tmp_path / "d.json")
+        with pytest.raises(InputError, match="discretiser: sequences kitchen, attic given"):
             sequences(spec(change), planned(spec(change)))
 
     def test_names_of_the_sequences(self, spec, chain):
@@ -284,9 +292,11 @@ class TestBuilding:
         names, states = sequences(found, planned(found))
         assert names == ("room-1", "room-2")
         assert isinstance(states, Nearest)
+        found = spec(('["hall", "kitchen"]', '["kitchen", "hall"]'))
+        assert sequences(found, planned(found))[0] == ("kitchen", "hall")  # the order of snapshots that are lists
         for wrong, words in (
-            ('["kitchen", "hall"]', r"stream\.toml:4: sequences: in another order"),
-            ('["hall"]', "1 given; the chain has 2"),
+            ('["kitchen", "attic"]', r"stream\.toml:4: .*kitchen, attic given; the chain has hall, kitchen"),
+            ('["hall"]', "1 sequences hall given; the chain has 2"),
         ):
             found = spec(('["hall", "kitchen"]', wrong))
             with pytest.raises(InputError, match=words):

@@ -23,8 +23,8 @@ class TestTrouble:
     def test_a_busy_ledger_loses_nothing(self, tmp_path):
         sink = Memory()
         with Ledger.open(tmp_path / "ledger.db", timeout=0.2) as ledger:
-            publisher = Publisher(plan(), dataset=DATASET, ledger=ledger, on_refusal="skip", time_step=10)
-            runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, lateness=5), sink=sink)
+            publisher = Publisher(plan(), dataset=DATASET, ledger=ledger, on_refusal="skip", time_step=10, times="data")
+            runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, lateness=5, times="data"), sink=sink)
             feed(runner, range(3))
             holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
             holder.execute("BEGIN IMMEDIATE")
@@ -71,7 +71,7 @@ class TestTrouble:
 
     def test_many_threads(self, tmp_path):
         sink = Memory()
-        clock = Clock(step=10, lateness=1000)
+        clock = Clock(step=10, lateness=1000, times="data")
         with running(tmp_path, sink=sink, clock=clock) as runner:
 
             def work(name):
@@ -104,14 +104,16 @@ class TestDrift:
     def test_alarms_reach_the_operator_only(self, tmp_path):
         """A real check: readings that alternate are not what the chain says; told once, and in no output."""
         check, alarms = DriftCheck(plan().model, rows_between_false_alarms=1000, public=True), []
-        with running(tmp_path, sink=FileSink(tmp_path / "out"), drift=check, on_drift=alarms.append) as runner:
+        clock = Clock(step=10, lateness=5, times="data", jump=1000)
+        sink = FileSink(tmp_path / "out")
+        with running(tmp_path, clock=clock, sink=sink, drift=check, on_drift=alarms.append) as runner:
             feed(runner, range(60))
             feed(runner, range(500, 503))
         assert check.rows == 60 + 1 + 1 + 2  # read, missing, the rest of the gap as one, and read again
         assert [alarm.alarm for alarm in alarms] == [True]
         quiet = tmp_path / "quiet"
         quiet.mkdir()
-        with running(quiet, sink=FileSink(quiet / "out")) as runner:
+        with running(quiet, clock=clock, sink=FileSink(quiet / "out")) as runner:
             feed(runner, range(60))
             feed(runner, range(500, 503))
         assert list(published(quiet)) == list(published(tmp_path))

@@ -16,7 +16,9 @@ from tables.tables import SPARK, chain  # isort: skip
 
 #: So little noise that what was asked can be read off: a unit of the sum is 100 times as wide as the noise.
 EPSILON = 400.0
-CLOCK = Clock(step=60, lateness=30)
+#: Where tick 0 of these tests begins: times of a live stream are timestamps.
+BEGIN = 1_000_000_000
+CLOCK = Clock(step=60, origin=BEGIN, lateness=30)
 SCHEMA = "time bigint, sequence string, value double"
 
 
@@ -32,7 +34,13 @@ def main(folder: Path, die_at: int) -> None:
     with (
         spark_session("local[2]", more=SPARK) as session,
         Publisher(
-            plan(), dataset="d", ledger=folder / "ledger.db", on_refusal="skip", time_step=CLOCK.step
+            plan(),
+            dataset="d",
+            ledger=folder / "ledger.db",
+            on_refusal="skip",
+            time_step=CLOCK.step,
+            time_origin=BEGIN,
+            times="wall",
         ) as publisher,
     ):
         whole = publisher._reserve

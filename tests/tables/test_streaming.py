@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from csdp import CoupledChain, Ledger, Mean, Panel, Plan, Publisher, fran, leakage, leakage_summary
-from csdp.clock import Clock, Mark
+from csdp.clock import Clock, Mark, WallClock
 from csdp.errors import InputError
 from csdp.publisher import PanelSource
 from csdp.stream import Nearest, Reading, Runner
@@ -25,15 +25,15 @@ from csdp.tables import SparkWorkers, publish_stream
 from csdp.tables.streaming import Placing
 from laws.strategies import law_settings
 
-from tables.driver import CLOCK, SCHEMA, plan, readings  # isort: skip
+from tables.driver import BEGIN, CLOCK, SCHEMA, plan, readings  # isort: skip
 from tables.tables import ALIKE, NAMES, OWN, chain, rows, states, write  # isort: skip
 
 
 def drop(folder, batches):
-    """One file for each micro-batch, in order of their times of change."""
-    (folder / "in").mkdir()
-    for k, batch in enumerate(batches):
-        file = write(folder / "in" / f"{k}.parquet", batch)
+    """One file for each micro-batch, in order of their times of change; times count from where tick 0 begins."""
+    (folder / "in").mkdir(exist_ok=True)
+    for k, batch in enumerate(batches, start=len(list((folder / "in").iterdir()))):
+        file = write(folder / "in" / f"{k}.parquet", [(BEGIN + when, name, value) for when, name, value in batch])
         os.utime(file, (1_000_000 + k, 1_000_000 + k))
 
 
@@ -54,24 +54,26 @@ def published(folder):
     return {one.tick: asked(one.output["values"]) for one in found}, summary
 
 
-def gate(folder, given, clock):
+def gate(folder, given, clock, wall=None):
     return Publisher(
         given, dataset="d", ledger=folder / "ledger.db", on_refusal="skip", time_step=clock.step,
-        time_origin=clock.origin,
+        time_origin=clock.origin, times="wall", wall=wall,
     )  # fmt: skip
 
 
-def by_runner(folder, given, clock, batches):
+def by_runner(folder, given, clock, batches, wall):
     """The same micro-batches through the stream runner, each in order of time."""
     folder.mkdir()
     fates = []
     with Ledger.open(folder / "ledger.db") as book:
-        publisher = Publisher(given, dataset="d", ledger=book, on_refusal="skip", time_step=60)
-        runner = Runner(publisher, ledger=book, clock=clock, present=lambda: 10**6)
+        publisher = Publisher(
+            given, dataset="d", ledger=book, on_refusal="skip", time_step=60, time_origin=BEGIN, times="wall", wall=wall
+        )
+        runner = Runner(publisher, ledger=book, clock=clock)
         for batch in batches:
             met = Counter()
             for when, name, value in sorted(batch, key=lambda row: row[0]):
-                fate = runner.accept(Reading(name, when, value))
+                fate = runner.accept(Reading(name, BEGIN + when, value))
                 met["accepted" if fate == "duplicate" else fate] += 1
             runner.settle()
             fates.append(dict(met))
@@ -100,7 +102,7 @@ def test_the_same_as_the_stream_runner_and_a_batch_that_is_run_again_charges_not
         [*third, (1380 + 25, "n0", 77.0), (1380 + 26, "n2", -4.4)],  # not declared: the nearest
         [(far + 60 * t, name, 0.5) for t in range(6) for name in NAMES],
     ]
-    clock = Clock(step=60, lateness=30, ahead=far)
+    clock, wall = CLOCK, WallClock(time=lambda: BEGIN + far + 600, elapsed=lambda: 0.0)
     wanted = plan(stale_limit=1)
     drop(tmp_path, batches)
     told = []
@@ -114,20 +116,20 @@ def test_the_same_as_the_stream_runner_and_a_batch_that_is_run_again_charges_not
         if len(told) == 2:
             raise RuntimeError("after the outputs, before Spark knows")
 
-    with gate(tmp_path, wanted, clock) as publisher:
+    with gate(tmp_path, wanted, clock, wall) as publisher:
         settings = {"clock": clock, "checkpoint": tmp_path / "checkpoint", "available_now": True}
-        query = publish_stream(stream(), publisher, on_batch=watch, present=lambda: 10**6, **settings)
+        query = publish_stream(stream(), publisher, on_batch=watch, **settings)
         with pytest.raises(Exception, match="before Spark knows"):
             query.awaitTermination()
         before, _ = published(tmp_path)
         # Another plan must not go on from what this one kept.
         other = Plan(chain(), Mean(), 2, 1.0, bound="group")
         (tmp_path / "other").mkdir()
-        with gate(tmp_path / "other", other, clock) as wrong:
+        with gate(tmp_path / "other", other, clock, wall) as wrong:
             query = publish_stream(stream(), wrong, **settings)
             with pytest.raises(Exception, match="nothing is kept after batch 0"):
                 query.awaitTermination()
-        query = publish_stream(stream(), publisher, on_batch=watch, present=lambda: 10**6, **settings)
+        query = publish_stream(stream(), publisher, on_batch=watch, **settings)
         query.awaitTermination()
     assert [taken.number for taken in told] == [0, 1, 1, 2, 3]
     again, replayed = told[1:3]
@@ -136,7 +138,7 @@ def test_the_same_as_the_stream_runner_and_a_batch_that_is_run_again_charges_not
     answers, summary = published(tmp_path)
     assert before.items() <= answers.items()
     assert summary.reserved == summary.committed
-    expected, fates = by_runner(tmp_path / "runner", wanted, clock, batches)
+    expected, fates = by_runner(tmp_path / "runner", wanted, clock, batches, wall)
     assert answers == expected
     assert [taken.fates for taken in told[:2] + told[3:]] == fates
     assert max(answers) == far // 60 + 3
@@ -153,20 +155,21 @@ def test_placing_is_what_the_stream_does_reading_by_reading(own):
     gap = np.zeros(200, dtype=bool)
     gap[0] = True
     when = random.integers(0, 500, 200) + 0.25
+    when += BEGIN
     when[3:6] = np.nan, np.inf, 2.0**54
     idx = random.integers(0, 7, 200)
     idx[6] = -1
-    clock, mark = Clock(step=60, lateness=30), Mark(200, 1)
+    clock, mark = CLOCK, Mark(BEGIN + 200, 1)
     order = np.argsort(table, axis=1)[: len(OWN) if own else 1]
     levels = np.take_along_axis(table[: len(order)], order, axis=1)
     batch = pa.RecordBatch.from_arrays([idx, when, value, gap], names=["idx", "time", "value", "gap"])
-    [placed] = Placing(clock, mark, None, levels, order)(iter([batch]))
+    [placed] = Placing(clock, mark, BEGIN + 10**6, levels, order)(iter([batch]))
     found = placed.to_pydict()
-    assert found["fate"][0] == ("missing" if when[0] >= 120 else "late")
+    assert found["fate"][0] == ("missing" if when[0] >= BEGIN + 120 else "late")
     assert {found["fate"][k] for k in (1, 2)} <= {"bad value", "late"}
     assert [found["fate"][k] for k in (3, 4, 5, 6)] == ["bad", "bad", "bad", "unknown"]
     for k in range(7, 200):
-        late = clock.observe(mark, when[k]).verdict == "late"
+        late = clock.observe(mark, when[k], limit=BEGIN + 10**6).verdict == "late"
         assert found["fate"][k] == ("late" if late else "accepted")
         if not late:
             snapshot = np.full(7, np.nan)
@@ -181,7 +184,8 @@ def test_killed_between_charge_and_output_and_restarted_from_its_checkpoint(tmp_
     found = states(gaps=False)[:15]
     given = rows(found, ALIKE)
     drop(tmp_path, [[r for r in given if low <= r[0] < low + 300] for low in range(0, 900, 300)])
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    places = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
 
     def drive(die_at):
         command = [sys.executable, "-m", "tables.driver", str(tmp_path), str(die_at)]
@@ -219,6 +223,7 @@ def test_bad_input(spark, tmp_path):
 
         refused("no stream given", spark.createDataFrame([(1, "n0", 1.0)], SCHEMA))
         refused("step 30 and origin 0 given", clock=Clock(step=30))
+        refused("times 'data' given, but the publisher has 'wall'", clock=Clock(step=60, origin=BEGIN, times="data"))
         refused("names: 2 given; the chain has 7", names=["a", "b"])
         refused("keep one of them", every="1 second", available_now=True)
         refused("no column 'time'", stream.withColumnRenamed("time", "when"))
@@ -228,27 +233,71 @@ def test_bad_input(spark, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
+class TestHostileTimes:
+    """Rows from the future in a micro-batch, and wall clocks that were wrong."""
+
+    def publish(self, spark, folder, wall, *, stale_limit=30):
+        told = []
+        with gate(folder, plan(stale_limit=stale_limit), CLOCK, wall) as publisher:
+            settings = {"clock": CLOCK, "checkpoint": folder / "checkpoint", "available_now": True}
+            publish_stream(readings(spark, folder), publisher, on_batch=told.append, **settings).awaitTermination()
+        return told
+
+    def snapshots(self, ticks, *, names=NAMES):
+        return [(60 * tick, name, 0.5) for tick in ticks for name in names]
+
+    def test_no_row_has_the_present_published_as_if_it_were_old(self, spark, tmp_path):
+        now = 60 * 20
+        wall = WallClock(time=lambda: BEGIN + now, elapsed=lambda: 0.0)
+        poison = [(now + 370, "n0", 0.5), (2**53 - BEGIN, "n1", 0.5), (now + 31, "n2", 0.5)]
+        snapshots = [(10**12 + 60 * k, name, 0.5) for k in range(3) for name in NAMES]
+        drop(tmp_path, [self.snapshots(range(12)), poison + snapshots, self.snapshots(range(12, 21)), poison])
+        told = self.publish(spark, tmp_path, wall)
+        assert [taken.fates.get("ahead", 0) for taken in told] == [0, 3 + 21, 0, 3]
+        assert [taken.fates.get("late", 0) for taken in told] == [0] * 4
+        answers, summary = published(tmp_path)
+        assert sorted(answers) == list(range(2, 19))  # 20 is the present, less the lateness
+        assert summary.newest_tick == 18
+
+    def test_a_wall_clock_that_was_wrong_is_put_back_by_most_sequences(self, spark, tmp_path):
+        """A device that was a year ahead, like the server, has moved the mark; then the server is right again."""
+        year, shown = 365 * 86400, [0]
+        drop(tmp_path, [self.snapshots(range(6)), [(year + 60 * k, "n0", 0.5) for k in range(4)]])
+        shown[0] = BEGIN + year + 300
+        wrong = self.publish(spark, tmp_path, WallClock(time=lambda: shown[0], elapsed=lambda: 0.0), stale_limit=0)
+        assert wrong[-1].mark.newest == BEGIN + year + 180
+        shown[0] = BEGIN + 60 * 12
+        drop(tmp_path, [self.snapshots(range(6, 9), names=NAMES[:3]), self.snapshots(range(6, 13))])
+        right = self.publish(spark, tmp_path, WallClock(time=lambda: shown[0], elapsed=lambda: 0.0), stale_limit=0)
+        # Ticks 6 and 7 were charged while the clock was wrong, with the readings of 4 and 5: they stay closed.
+        assert [taken.fates for taken in right] == [{"late": 9}, {"accepted": 35, "late": 14}]
+        assert right[-1].mark.newest == shown[0]
+        answers, summary = published(tmp_path)
+        assert sorted(answers) == [*range(2, 8), 10]
+        assert summary.newest_tick == 10
+
+
 times = st.lists(st.integers(-300, 300) | st.floats(-300, 300), min_size=1, max_size=30)
 
 
 @law_settings(200)
 @given(times, times, st.integers(1, 50), st.integers(-20, 20), st.integers(0, 120), st.none() | st.integers(0, 100))
-def test_a_batch_is_judged_as_its_times_in_order(earlier, given_times, step, origin, lateness, ahead):
+def test_a_batch_is_judged_as_its_times_in_order(earlier, given_times, step, origin, lateness, limit):
     """`judged` is `observe`, reading by reading in ascending order; the mark is that of the least and the greatest."""
-    clock = Clock(step=step, origin=origin, lateness=lateness, ahead=ahead)
+    clock = Clock(step=step, origin=origin, lateness=lateness, times="data")
     before: Mark | None = None
     for when in earlier:
-        before = clock.observe(before, when, now=100).mark
-    ticks, verdicts = clock.judged(before, given_times, now=100)
+        before = clock.observe(before, when, limit=limit).mark
+    ticks, verdicts = clock.judged(before, given_times, limit=limit)
     mark = before
     for k in np.argsort(given_times, kind="stable"):
-        moved = clock.observe(mark, given_times[k], now=100)
+        moved = clock.observe(mark, given_times[k], limit=limit)
         assert (moved.verdict, clock.tick(given_times[k])) == (verdicts[k], ticks[k])
         mark = moved.mark
     ends = before
     counted = [t for t, verdict in zip(given_times, verdicts, strict=True) if verdict != "ahead"]
     for when in [min(counted), max(counted)] if counted else []:
-        ends = clock.observe(ends, when, now=100).mark
+        ends = clock.observe(ends, when, limit=limit).mark
     assert ends == mark
 
 

@@ -7,7 +7,6 @@ or one number (scalar). A release adds its cost; a step in time shrinks it.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,9 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.state import State, movement, raised, read
+from csdp.accountant.carry import worst_component
+from csdp.accountant.state import State, movement, raised, read, unpack
 from csdp.accountant.unit import PEAK_STEPS
 from csdp.accountant.units import AnyUnit, units_of
+from csdp.accountant.vector import InfluenceUnit
 from csdp.chain import Family
 from csdp.errors import CsdpError, InputError
 from csdp.leakage import Leakage, leakage, round_up
@@ -54,8 +55,8 @@ class Accountant:
     """
 
     def __init__(self, plan: Plan, *, also: Sequence[Plan] = (), state: str = "auto") -> None:
-        if state not in {"auto", "metric", "scalar", "segmented"}:
-            raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar' or 'segmented'")
+        if state not in {"auto", "metric", "scalar", "segmented", "vector"}:
+            raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar', 'vector' or 'segmented'")
         for other in also:
             if other.chain != plan.chain or other.adversary != plan.adversary:
                 raise InputError("accountant: plans released together must share the chain and the adversary")
@@ -72,8 +73,17 @@ class Accountant:
     @cached_property
     def units(self) -> tuple[AnyUnit, ...]:
         """The distinct components of the models."""
+        return tuple(unit for _, unit in self._units_by_model)
+
+    @cached_property
+    def _models(self) -> tuple[str, ...]:
+        """The digest of the model of every unit."""
+        return tuple(digest for digest, _ in self._units_by_model)
+
+    @cached_property
+    def _units_by_model(self) -> list[tuple[str, AnyUnit]]:
         models = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
-        return tuple(unit for model in models for unit in units_of(model, self.plans, self._kind))
+        return [(model.digest, unit) for model in models for unit in units_of(model, self.plans, self._kind)]
 
     # ---- the rule ------------------------------------------------------------------------------------------------
 
@@ -145,9 +155,9 @@ class Accountant:
             return None
         if passed not in self._single:
             plan = self.plan
-            ages = [age + passed for age in plan.ages]
+            asked: dict[str, Any] = {"epsilon_c": plan.epsilon_c, "adversary": plan.adversary, "at_any_tick": True}
             try:
-                answer = leakage(plan.chain, plan.query, ages=ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
+                answer = leakage(plan.chain, plan.query, ages=[age + passed for age in plan.ages], **asked)
             except CsdpError:
                 answer = None
             self._single[passed] = answer
@@ -224,6 +234,8 @@ class Accountant:
             "freshness": "any number of releases: all published data is at least this old",
             "lineage": "any number of releases, any law of the past",
             "slice": "any number of releases, any law of the past, whatever others are known",
+            "influence": "all releases so far; what each sequence tells is followed by itself",
+            "group": "all releases so far, however the sequences are tied",
             "segments": "all releases so far, and the whole path of the other groups, charged through the cut",
             "none": "no bound: fresh data is published without end",
         }
@@ -318,6 +330,8 @@ class Accountant:
 
     def long_run(self) -> State | None:
         """A state that one more release at the next tick does not raise; None where none was found."""
+        if all(isinstance(unit, InfluenceUnit) and len(unit.ages) == 1 for unit in self.units):
+            return self._vector_at_rest
         for n in range(1, _LONGEST):
             self.history(n)
             if self._settled:
@@ -325,6 +339,13 @@ class Accountant:
             if all(unit.kind == "cap" for unit in self.units):
                 break
         return None
+
+    @cached_property
+    def _vector_at_rest(self) -> State | None:
+        """The same for components that are followed sequence by sequence, read at one age: found directly."""
+        slices = [unit.rest() for unit in self.units if isinstance(unit, InfluenceUnit)]
+        found = tuple(each for each in slices if each is not None)
+        return State(0, tuple(unit.ages[0] for unit in self.units), found) if len(found) == len(slices) else None
 
     def ceiling(self, releases: int | None = None) -> float:
         """The largest leakage of the present at any moment, of n releases at consecutive ticks or of no end of them.
@@ -362,6 +383,12 @@ class Accountant:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
         return round_up(max(unit.alpha for unit in self.units) * releases)
 
+    @cached_property
+    def largest_component(self) -> int:
+        """Sequences that the model, or some member of a family, ties together."""
+        members = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
+        return max(len(part) for member in members for part in member.components())
+
     def history_cost(self) -> float:
         """What one release adds, at most, to the log ratio of the history under any model whatever."""
         return self._history_cost
@@ -375,24 +402,47 @@ class Accountant:
 
     def newest_depth(self, state: State) -> int:
         """How many steps before the state's tick the newest reading lies that any release touched."""
-        return min(unit.ages[0] for unit in self.units) if state.pending else min(state.behind)
+        return min(here for _, here in self._newest(state))
 
     def largest(self, state: State) -> float:
-        """The worst log ratio of the history given any two values of the newest slice it touches."""
-        worst = 0.0
-        for unit, given, depth in zip(self.units, state.slices, state.behind, strict=True):
-            moved, _ = read(unit, given, depth, state.pending, 0, unit.ages[-1])
-            worst = max(worst, float(moved.max()))
-        return worst
+        """The worst log ratio of the history between any two snapshots of a component at the newest slice touched."""
+        return max(worst_component(before) for before in self._before(state).values())
+
+    def _newest(self, state: State) -> list[tuple[Floats, int]]:
+        """The state of every unit at the newest slice that it touches, and how far back that lies."""
+        given = zip(self.units, state.slices, state.behind, strict=True)
+        return [read(unit, told, depth, state.pending, 0, unit.ages[-1]) for unit, told, depth in given]
+
+    def _before(self, state: State) -> dict[str, list[tuple[AnyUnit, Floats]]]:
+        """The units of every model with their states at the newest slice that any touches, by the model's digest."""
+        found: dict[str, list[tuple[AnyUnit, Floats]]] = {}
+        depth = self.newest_depth(state)
+        for model, unit, (told, here) in zip(self._models, self.units, self._newest(state), strict=True):
+            found.setdefault(model, []).append((unit, unit.forward_in_time(told, here - depth)))
+        return found
 
     def resume(self, cost: float, tick: int, depth: int) -> State:
-        """A state for a history of which only its worst log ratio is known, `depth` before `tick`.
+        """A state for a history of which only its worst log ratio under any model is known, `depth` before `tick`.
 
-        Used when the plan or the chain of a live dataset changes: the old history counts whole between any two
-        snapshots, at the newest slice it touched, and shrinks under the new chain from there.
+        The old history counts whole between any two snapshots, at the newest slice it touched, and shrinks under this
+        chain from there.
         """
-        slices = tuple(zero + cost * (1.0 - np.eye(len(zero)) * (len(zero) > 1)) for zero in self._zeros)
-        return State(tick, tuple(depth for _ in self.units), slices)
+        return State(tick, tuple(depth for _ in self.units), tuple(unit.carry((), cost) for unit in self.units))
+
+    def take_over(self, old: Accountant, state: State, *, tick: int, cost: float) -> State:
+        """The state after `tick` for a history under another plan of the same dataset.
+
+        `cost`: the worst log ratio of that history under any model whatever. Under the same chain the old states count
+        where they are smaller. Placed at the newest slice that any release touched, which no state is raised by: it
+        only falls from the slice of a unit to a newer one.
+        """
+        depth = old.newest_depth(state) + tick - state.tick
+        if self.plan.chain != old.plan.chain:
+            return self.resume(cost, tick, depth)
+        # By digest: a family is the same in whatever order its members are given.
+        before = old._before(state)
+        slices = (unit.carry(before[model], cost) for model, unit in zip(self._models, self.units, strict=True))
+        return State(tick, tuple(depth for _ in self.units), tuple(slices))
 
     @property
     def _zeros(self) -> tuple[Floats, ...]:
@@ -404,10 +454,7 @@ class Accountant:
             count = int(content["consecutive"])
             found = self.history(count) if count else self.start()
             return replace(found, tick=int(content["tick"]), consecutive=count)
-        slices = tuple(
-            np.frombuffer(base64.b64decode(text), dtype="<f8").reshape(size, size).copy()
-            for text, size in zip(content["slices"], content["sizes"], strict=True)
-        )
+        slices = tuple(unpack(text, size) for text, size in zip(content["slices"], content["sizes"], strict=True))
         expected = [unit.nothing().shape for unit in self.units]
         if [s.shape for s in slices] != expected:
             raise InputError("accountant: the recorded state belongs to another chain or plan")

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from csdp.accountant.carry import Before, added
 from csdp.accountant.kernels import Backward, resting
 from csdp.accountant.unit import SCALAR_STATES, Kind, Unit
 from csdp.aging import Adversary
@@ -32,9 +33,18 @@ class SegmentUnit:
     `whole` is the component that it was cut from: what bounds that as a whole bounds each group.
     """
 
-    def __init__(self, cut: Cut, whole: Unit, *, ages: Sequence[int], alpha: float, adversary: Adversary) -> None:
+    def __init__(
+        self,
+        cut: Cut,
+        whole: Unit,
+        *,
+        members: Sequence[int],
+        ages: Sequence[int],
+        alpha: float,
+        adversary: Adversary,
+    ) -> None:
         self.model: Model = cut.chain
-        self.members = cut.members
+        self.members = frozenset(members)  # of the whole model, where the cut numbers those of the component
         self.ages = tuple(sorted(set(ages)))
         self.adversary = adversary
         self.alpha = whole.alpha  # group-level figures are those of the component
@@ -56,6 +66,10 @@ class SegmentUnit:
     @cached_property
     def _quiet(self) -> float:
         """What the path of the others alone tells: the state that a step does not change, from above."""
+        if self._cut.charge == 0 and self._backward is not None:
+            # Nothing crosses the cut, but a group that never forgets its start may keep step with others for ever.
+            forgotten = self._backward.profile_table(self._backward.settled).largest(1.0) < 1.0
+            return 0.0 if forgotten else math.inf
         return resting(self._step, self._cut.charge, ticks=_STEPS)
 
     def _step(self, b: float) -> float:
@@ -68,6 +82,40 @@ class SegmentUnit:
     def nothing(self) -> Floats:
         """The state before any release: the others' path counts as known from the start."""
         return np.array([[self._quiet]])
+
+    @property
+    def component(self) -> Unit:
+        """The component that this was cut from."""
+        return self._whole
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between two snapshots of the component that differ in this group only.
+
+        The state speaks of the history together with the path of the others; given the others at this slice alone, the
+        normalising constant varies by what that path tells by itself.
+        """
+        return float(state.max()) + self._quiet
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan; `before` empty: under another chain.
+
+        It must hold together with the whole path of the others. A state of this very group does. Where groups of the
+        plan before make up this one, they are changed one after the other. Else (a component that was not cut, a group
+        that lies across) only `cost` is sure, which holds however much of the rest is known.
+        """
+        any_model = self._quiet + cost
+        inside = {
+            unit.members: (unit, state)
+            for unit, state in before
+            if isinstance(unit, SegmentUnit) and unit.members <= self.members
+        }
+        if self.members in inside:
+            told = float(inside[self.members][1].max())
+        elif frozenset().union(*inside) == self.members:
+            told = self._quiet + added([unit.between(state) for unit, state in inside.values()])
+        else:
+            told = any_model
+        return np.array([[min(any_model, told)]])
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release costs, at the newest slice that it reads, whatever else it reads."""

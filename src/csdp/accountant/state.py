@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +16,9 @@ from csdp.accountant.units import AnyUnit
 
 Floats = npt.NDArray[np.float64]
 
+#: Numbers of a state above which it is compressed, and how such a text begins.
+PACKED_SIZE = 4096
+COMPRESSED = "z:"
 #: A release whose reading is not finished: how many ticks ago, whether stale, its noise level as a share of the plan's.
 Pending = tuple[int, bool, float]
 
@@ -37,11 +42,13 @@ class State:
         """Plain data for a ledger: a count where that says all, else the numbers."""
         if self.consecutive is not None:
             return {"tick": self.tick, "consecutive": self.consecutive}
-        packed = [base64.b64encode(np.ascontiguousarray(s, dtype="<f8").tobytes()).decode() for s in self.slices]
+        packed = [_pack(s) for s in self.slices]
         return {
             "tick": self.tick,
             "behind": list(self.behind),
-            "sizes": [int(s.shape[0]) for s in self.slices],
+            "sizes": [
+                int(s.shape[0]) if s.ndim == 2 and s.shape[0] == s.shape[1] else list(s.shape) for s in self.slices
+            ],
             "slices": packed,
             "pending": [list(entry) for entry in self.pending],
         }
@@ -68,9 +75,29 @@ def read(
     return given, behind
 
 
+def _pack(state: Floats) -> str:
+    """The numbers of a state as text; compressed where there are many."""
+    raw = np.ascontiguousarray(state, dtype="<f8").tobytes()
+    if state.size <= PACKED_SIZE:
+        return base64.b64encode(raw).decode()
+    return COMPRESSED + base64.b64encode(zlib.compress(raw, 1)).decode()
+
+
+def unpack(text: str, size: int | Sequence[int]) -> Floats:
+    """A state from its text; `size` as `State.to_dict` wrote it."""
+    shape = (size, size) if isinstance(size, int) else tuple(size)
+    limit = 8 * math.prod(shape)
+    if text.startswith(COMPRESSED):
+        raw = zlib.decompressobj().decompress(base64.b64decode(text.removeprefix(COMPRESSED)), limit)
+    else:
+        raw = base64.b64decode(text)
+    return np.frombuffer(raw, dtype="<f8").reshape(shape).copy()
+
+
 def raised(state: Floats, excess: float) -> Floats:
     """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
-    apart = 1.0 - np.eye(state.shape[0]) if state.shape[0] > 1 else np.ones((1, 1))
+    square = state.shape[-1] > 1 and state.shape[-1] == state.shape[-2]
+    apart = 1.0 - np.eye(state.shape[-1]) if square else np.ones((1, 1))
     return np.asarray(state + excess * float(state.max()) * apart)
 
 

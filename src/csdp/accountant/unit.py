@@ -11,18 +11,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from csdp.accountant.caps import Caps
+from csdp.accountant.carry import Before, worst_component
 from csdp.accountant.kernels import Backward, answer_distances
 from csdp.accountant.metric import FlowSolver, step_back
 from csdp.aging import Adversary
-from csdp.chain import Model, is_backward, is_forward
+from csdp.chain import Model
 from csdp.errors import TooLargeError
-from csdp.leakage.bounds import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
-from csdp.leakage.influence import Influence
-from csdp.leakage.lineage import lineage
-from csdp.leakage.slice import slice_bound
+from csdp.leakage.bounds import contraction_coefficient, with_full_past
 
 Floats = npt.NDArray[np.float64]
-Kind = Literal["metric", "scalar", "contraction", "cap"]
+Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
 
 #: Joint states of a component up to which the metric state is kept.
 METRIC_STATES = 32
@@ -30,8 +29,6 @@ METRIC_STATES = 32
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
 METRIC_SPREAD = 8
-#: Steps over which the slice cap is followed; it does not grow after that.
-SLICE_STEPS = 64
 #: Quiet ticks after a release at which the leakage of a metric state is looked at one by one.
 PEAK_STEPS = 24
 
@@ -65,8 +62,7 @@ class Unit:
         self.alpha = sum(cost.alpha for cost in costs)
         self._costs = tuple(costs)
         self.kind: Kind = self._choose(kind)
-        self._present: dict[int, AgedPairs] = {}
-        self._caps: dict[int, tuple[float, str]] = {}
+        self._caps = Caps(model, adversary)
         self._told: tuple[Floats, int, tuple[float, str]] | None = None
 
     def _choose(self, kind: str) -> Kind:
@@ -102,6 +98,24 @@ class Unit:
         """The state before any release."""
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
+
+    @property
+    def component(self) -> Unit:
+        """The component that this is."""
+        return self
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between two snapshots, all other components' paths known."""
+        return float(state.max())
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan; `before` empty: under another chain.
+
+        `cost`: its worst log ratio under any model whatever. The old states count between any two snapshots.
+        """
+        level = min(cost, worst_component(before)) if before else cost
+        nothing = self.nothing()
+        return np.asarray(nothing + level * (1.0 - np.eye(len(nothing)) * (len(nothing) > 1)))
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.
@@ -175,17 +189,18 @@ class Unit:
             return 0.0, self.kind
         cap, why = self.cap(steps)
         if self.kind == "cap":
-            return cap, why
+            # The state has added up what all releases cost, however the sequences are tied.
+            return (largest, "group") if largest < cap else (cap, why)
         if steps == 0:
             value = self._neighbour_distance(state) if self.kind == "metric" else largest
         elif self.kind == "contraction":
             # Releases go on: the present may be anything that follows some past, not only the first one.
             value = contraction_coefficient(with_full_past(self.model), steps, self.adversary) * largest
         else:
-            value = self._pairs(steps).profile(largest) * (1 + 1e-12)
+            value = self._caps.pairs(steps).profile(largest) * (1 + 1e-12)
             if self.kind == "metric":
                 solver = FlowSolver(state)
-                rows = self.backward.present_rows(self._pairs(steps))
+                rows = self.backward.present_rows(self._caps.pairs(steps))
                 value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
         return (value, self.kind) if value <= cap else (cap, why)
 
@@ -209,7 +224,7 @@ class Unit:
         """What the largest entry of a state tells; never grows with `steps`."""
         if self.kind in {"cap", "contraction"} or steps == 0 or state.max() <= 0:
             return self.leakage(state, steps)[0]
-        return min(self._pairs(steps).profile(float(state.max())) * (1 + 1e-12), self.cap(steps)[0])
+        return min(self._caps.pairs(steps).profile(float(state.max())) * (1 + 1e-12), self.cap(steps)[0])
 
     def _neighbour_distance(self, state: Floats) -> float:
         """At age 0 the state itself is the leakage, between snapshots that differ in one sequence."""
@@ -220,33 +235,9 @@ class Unit:
         differ = (digits[:, None, :] != digits[None, :, :]).sum(axis=2) == 1
         return float(state[differ].max(initial=0.0))
 
-    def _pairs(self, steps: int) -> AgedPairs:
-        if steps not in self._present:
-            if len(self._present) > 2 * PEAK_STEPS:
-                self._present.clear()
-            self._present[steps] = AgedPairs(self.model, ages=[steps] * self.model.sequences, adversary=self.adversary)
-        return self._present[steps]
-
     def cap(self, steps: int) -> tuple[float, str]:
-        """What no number of releases passes when all that was read is `steps` old: freshness, lineage, slice."""
-        if steps not in self._caps:
-            self._caps[steps] = self._cap(steps)
-        return self._caps[steps]
-
-    def _cap(self, steps: int) -> tuple[float, str]:
-        caps: list[tuple[float, str]] = [(math.inf, "none")]
-        if steps == 0:
-            return caps[0]
-        if self.model.initial is None and self.model.size <= PAIR_STATES:
-            caps.append((self._pairs(steps).log_ratio * (1 + 1e-13), "freshness"))
-        if is_backward(self.model) and self.adversary == "informed":
-            caps.append((float(Influence(self.model).cap(min(steps, SLICE_STEPS)).max()), "influence"))
-        if is_forward(self.model):
-            lag = steps if self.adversary == "uninformed" else 1
-            caps.append((float(lineage(self.model, lag).ranges.max()), "lineage"))
-            if len(caps) < 3 and steps > 1:  # no freshness: slice decays with age for every adversary, and never grows
-                caps.append((float(slice_bound(self.model, min(steps, SLICE_STEPS)).ranges.max()), "slice"))
-        return min(caps)
+        """What no number of releases passes when all that was read is `steps` old."""
+        return self._caps.at(steps)
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases, before and after, tell of one record (temporal privacy leakage, Cao et al. 2017).

@@ -8,14 +8,17 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from csdp.accountant.carry import Before
 from csdp.accountant.segmented import SegmentUnit
-from csdp.accountant.unit import SCALAR_STATES, Cost, Kind, Unit
-from csdp.chain import CoupledChain, Model, is_forward
+from csdp.accountant.unit import METRIC_STATES, SCALAR_STATES, Cost, Kind, Unit
+from csdp.accountant.vector import InfluenceUnit, SliceUnit
+from csdp.chain import CoupledChain, Model, is_backward, is_forward
+from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.leakage import Part, Setting
+from csdp.leakage.influence import costs_by_age
 from csdp.plan import Plan
-from csdp.queries import FoldQuery
-from csdp.segments import PerGroup, cuts
+from csdp.segments import cuts
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,6 +33,16 @@ class AnyUnit(Protocol):
 
     def nothing(self) -> Floats:
         """The state before any release."""
+
+    @property
+    def component(self) -> object:
+        """The component that the unit is, or that it was cut from."""
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between two snapshots that differ in this unit only."""
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan, whose units and states are given."""
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages."""
@@ -68,6 +81,10 @@ def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[AnyUnit]:
         ages = [plan.ages[i] for plan in plans for i in members]
         costs = [_cost(part) for part in parts]
         cut = kind == "segmented" or (kind == "auto" and parts[0].model.size > SCALAR_STATES)
+        vector = _vector_unit(parts, plans, members, kind)
+        if vector is not None and not (cut and _grouped(plans[0], model)):
+            units.append(vector)
+            continue
         whole_kind = "scalar" if kind == "segmented" else kind
         whole = Unit(parts[0].model, ages=ages, costs=costs, adversary=plans[0].adversary, kind=whole_kind)
         if cut and len(plans) == 1 and _grouped(plans[0], model):
@@ -77,13 +94,34 @@ def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[AnyUnit]:
     return units
 
 
+def _vector_unit(
+    parts: Sequence[Part], plans: Sequence[Plan], members: Sequence[int], kind: str
+) -> InfluenceUnit | SliceUnit | None:
+    """A unit that follows every sequence by itself, where that is asked for or a state for all pairs does not fit."""
+    model = parts[0].model
+    fits = model.initial is None and plans[0].adversary == "informed"
+    backward = is_backward(model) and model.size > METRIC_STATES
+    forward = is_forward(model) and model.size > SCALAR_STATES
+    if kind == "vector" and not (fits and (is_backward(model) or is_forward(model))):
+        raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
+    if not fits or not (kind == "vector" or (kind == "auto" and (backward or forward))):
+        return None
+    costs: dict[int, Floats] = {}
+    for part, plan in zip(parts, plans, strict=True):
+        ages = [plan.ages[i] for i in members]
+        for age, told in costs_by_age(part.setting.query, members, ages=ages, epsilon_c=plan.epsilon_c).items():
+            costs[age] = costs[age] + told if age in costs else told
+    unit = InfluenceUnit if is_backward(model) else SliceUnit
+    return unit(model, members, costs, alpha=sum(part.alpha for part in parts))
+
+
 def _grouped(plan: Plan, model: Model) -> bool:
-    return isinstance(plan.query, PerGroup) and is_forward(model) and model.initial is None
+    return plan.query.groups is not None and is_forward(model) and model.initial is None
 
 
 def _groups(whole: Unit, part: Part, plan: Plan, members: Sequence[int]) -> list[SegmentUnit]:
     """The groups of one component; a group that is too large for a state is bounded as the component is."""
-    assert isinstance(plan.query, PerGroup)
+    assert plan.query.groups is not None
     assert isinstance(part.model, CoupledChain)
     place = {member: i for i, member in enumerate(members)}
     groups = tuple(
@@ -95,7 +133,8 @@ def _groups(whole: Unit, part: Part, plan: Plan, members: Sequence[int]) -> list
         inside = [members[i] for i in cut.members]
         ages: list[Any] = [plan.ages[i] for i in inside]
         cost = plan.query.sensitivity(len(inside), table, members=inside) / plan.sensitivity * plan.epsilon_c
-        units.append(SegmentUnit(cut, whole, ages=ages, alpha=cost * (1 + 1e-14), adversary=plan.adversary))
+        alpha = cost * (1 + 1e-14)
+        units.append(SegmentUnit(cut, whole, members=inside, ages=ages, alpha=alpha, adversary=plan.adversary))
     return units
 
 
@@ -108,7 +147,7 @@ def _cost(part: Part) -> Cost:
     if part.model.size > 1024:
         return Cost(part.alpha, {}, 0.0)
     states = np.array(np.unravel_index(np.arange(part.model.size), (m,) * s)).T
-    if not isinstance(query, FoldQuery):
+    if not isinstance(query, FoldComputation):
         if len(set(ages)) > 1:
             return Cost(part.alpha, {}, 0.0)
         return Cost(part.alpha, {ages[0]: tuple(part.custom_answers())}, setting.epsilon_c / setting.scale)

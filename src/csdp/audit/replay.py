@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csdp.accountant import Accountant, State
-from csdp.chain import Family, Model
-from csdp.errors import InputError, LedgerError
+from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
+from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.leakage import round_up, shown
 from csdp.ledger import Entry, Ledger, Terms
 from csdp.plan import ALGORITHM, Plan
@@ -170,6 +170,8 @@ class _Run:
         #: plain epsilon of a record under earlier plans, and the newest slice that those read
         self._earlier: tuple[float, int] | None = None
         self._overlap = False
+        #: every private fit behind the plans so far
+        self._fits: dict[str, float] = {}
         self._charged: dict[int, float] = {}
 
     def take(self, entry: Entry, published: dict[str, Any] | None) -> None:
@@ -192,6 +194,7 @@ class _Run:
         payload = entry.data()
         terms = self._terms[payload["number"]]
         self._limits = dict(terms.limits)
+        self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))
         plan = self._plan(entry, terms)
         before, state = self._accountant, self._state
         self._accountant = None if plan is None else Accountant(plan)
@@ -211,8 +214,11 @@ class _Run:
         if plan is None:
             try:
                 plan = Plan.from_json(terms.plan_json)
+            except AlteredPlanError:
+                self._find(entry, "the chain of the recorded plan does not have the recorded digest")
+                return None
             except InputError:
-                words = "its plan cannot be read back from the ledger (a custom query?); give it with plans=[...]"
+                words = "its plan cannot be read back from the ledger (a query of one's own?); give it with plans=[...]"
                 self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
                 return None
         if plan.digest != terms.plan_digest:
@@ -227,12 +233,9 @@ class _Run:
         self._state = self._accountant.start(from_tick - 1)
         if state is None or not self._cost > 0:
             return
-        same = plan.chain == before.plan.chain
-        cost = min(self._cost, before.largest(state)) if same else self._cost
-        depth = before.newest_depth(state) + from_tick - 1 - state.tick
-        self._state = self._accountant.resume(cost, from_tick - 1, depth)
+        self._state = self._accountant.take_over(before, state, tick=from_tick - 1, cost=self._cost)
         newest = state.tick - before.plan.min_age
-        event = self._event(before)
+        event = self._released_event(before)
         if self._earlier is not None:
             newest = max(newest, self._earlier[1]) if self._releases else self._earlier[1]
         self._earlier = (event, newest)
@@ -303,6 +306,10 @@ class _Run:
         return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level)
 
     def _event(self, accountant: Accountant) -> float:
+        released = self._released_event(accountant)
+        return round_up(released + fits_epsilon(self._fits)) if self._fits else released
+
+    def _released_event(self, accountant: Accountant) -> float:
         own = accountant.event_level(self._stale) if self._releases else 0.0
         if self._earlier is None:
             return own

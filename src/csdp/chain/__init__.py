@@ -5,6 +5,7 @@ from csdp.chain.family import Family, certified_model
 from csdp.chain.fitted import FitRecord
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
+from csdp.chain.private import fits_epsilon, join_fits, private_fits, recorded_fits
 
 __all__ = [
     "CoupledChain",
@@ -13,6 +14,10 @@ __all__ = [
     "JointChain",
     "Model",
     "certified_model",
+    "fits_epsilon",
     "is_backward",
     "is_forward",
+    "join_fits",
+    "private_fits",
+    "recorded_fits",
 ]

@@ -201,18 +201,16 @@ class CoupledChain(Model):
 
         ends = place[self.edge_targets[kept]], place[self._sources[kept]]
         coupling = csr_array((self._weights[kept], ends), shape=(inside.size, inside.size))
-        values = self.values if self.values.ndim == 1 else self.values[inside]
         names = None if self._names is None else [self._names[i] for i in inside]
+        chosen = inside.tolist()
         part = CoupledChain(
             coupling,
             self._table[self._which[kept]],
             names=names,
-            initial=self._initial_of(inside.tolist()),
+            initial=self._initial_of(chosen),
             direction=self.direction,
         )
-        # A subset of the values may lie on a coarser lattice; the noise is that of the whole chain.
-        part._set(values=checks.frozen(np.array(values)), unit=self.unit)
-        return part
+        return part.with_values_of(self, chosen)
 
     def _initial_of(self, inside: list[int]) -> Floats | None:
         """The initial law of some sequences."""

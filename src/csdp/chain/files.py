@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from csdp.chain.coupled import CoupledChain
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 from csdp.errors import InputError
+from csdp.json_text import parse_json
 
 _KINDS: dict[str, type[CoupledChain] | type[JointChain]] = {
     **dict.fromkeys(CoupledChain.schemas(), CoupledChain),
@@ -26,11 +26,7 @@ def read_model(text: str) -> Model:
     >>> read_model('{"coupling": [[1]], "transitions": [[0.7, 0.3], [0.3, 0.7]]}')
     CoupledChain(1 sequence, 2 states, 1 coupling, digest bea84859)
     """
-    try:
-        content = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"chain: not JSON ({error})") from None
-    return model_from_dict(content)
+    return model_from_dict(parse_json("chain", text))
 
 
 def model_from_dict(content: Any) -> Model:

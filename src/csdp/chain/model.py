@@ -16,6 +16,7 @@ from csdp.chain import checks
 from csdp.chain.stationary import stationary_law
 from csdp.chain.steps import MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
+from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
     from csdp.chain.family import Family
@@ -147,6 +148,22 @@ class Model(ABC):
     def without_family(self) -> Self:
         """The point estimate alone, with the record and the cost of its fit."""
         return self if self.family is None else self.carrying(fitted=self.fitted, fit_cost=self.fit_cost)
+
+    def with_initial(self, law: npt.ArrayLike | None) -> Self:
+        """The same kernel, values and names under another law of the oldest snapshot; nothing of a fit is carried."""
+        copy = self.carrying()
+        copy.__dict__.pop("initial_factors", None)
+        checked = checks.check_initial(law, self.sequences, self.states)
+        copy._set(initial=None if checked is None else checks.frozen(checked))
+        return copy
+
+    def with_values_of(self, model: Model, members: Sequence[int]) -> Self:
+        """The same law with the values of some sequences of another model, on its lattice; they may all be equal."""
+        copy = self.carrying()
+        values = model.values if model.values.ndim == 1 else model.values[list(members)]
+        # A subset of the values may lie on a coarser lattice; the noise is that of the whole model.
+        copy._set(values=checks.frozen(np.array(values)), unit=model.unit)
+        return copy
 
     def _sealed(self, seal: hashlib._Hash) -> str:
         """Digest of the law together with what a certificate rests on; the law's own where nothing is carried."""
@@ -341,10 +358,7 @@ class Model(ABC):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Rebuild a model from `to_json`; the schema is checked."""
-        try:
-            content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"chain: not JSON ({error})") from None
+        content = parse_json("chain", text)
         if not isinstance(content, dict) or content.get("schema", cls.schema) not in cls.schemas():
             found = content.get("schema") if isinstance(content, dict) else type(content).__name__
             raise InputError(f"chain: schema {found!r} given; this version reads {cls.schema!r}")
@@ -362,7 +376,13 @@ class Model(ABC):
         return hash(self.digest)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"content": self.to_dict(), "values": self.values, "unit": self.unit}
+        content = self.to_dict()
+        # Part of a model may carry one value only, which a model that is given may not.
+        return {
+            "content": content if self.family is not None else {**content, "values": None},
+            "values": self.values,
+            "unit": self.unit,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(type(self).from_dict(state["content"]).__dict__)

@@ -26,8 +26,8 @@ class Checked:
         clock = self.spec.clock
         return printable(
             f"{self.path}: dataset {self.spec.dataset}, {len(self.names):,} sequences, {self.plan!r}, limits "
-            f"{limits or 'none'}, step {clock.step}, lateness {clock.lateness:g}, from {self.spec.source.kind} to "
-            f"{self.spec.sink.kind}"
+            f"{limits or 'none'}, step {clock.step}, lateness {clock.lateness:g}, times {clock.times}, from "
+            f"{self.spec.source.kind} to {self.spec.sink.kind}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,6 +45,7 @@ class Checked:
             "limits": self.spec.limits,
             "step": self.spec.clock.step,
             "lateness": self.spec.clock.lateness,
+            "times": self.spec.clock.times,
             "source": self.spec.source.kind,
             "sink": self.spec.sink.kind,
         }

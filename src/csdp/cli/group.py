@@ -11,12 +11,14 @@ import typer
 from typer.core import TyperGroup
 
 from csdp.cli.output import printable
-from csdp.errors import BudgetExceeded, CsdpError
+from csdp.errors import BudgetExceeded, CsdpError, TicksHeldError
 
 #: Usage or bad input.
 BAD_INPUT = 2
 #: A release would pass a limit of its dataset.
 REFUSED = 3
+#: Ticks are held by another process, or were lost with it.
+HELD = 5
 _INTERRUPTED = 130
 
 #: Characters that the first sentence of a command's help may have; longer ones are cut.
@@ -78,8 +80,10 @@ class Group(TyperGroup):
             _fail(_usage(error), BAD_INPUT)
         except BudgetExceeded as error:
             _fail(str(error), REFUSED)
+        except TicksHeldError as error:
+            _fail(str(error), HELD)
         except CsdpError as error:
-            _fail(str(error), BAD_INPUT)
+            _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), BAD_INPUT)
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
             hint = f"; {_HINTS[error.errno]}" if error.errno in _HINTS else ""

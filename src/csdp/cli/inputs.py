@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
 from csdp.errors import InputError
+from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
     from csdp.panel import Panel
@@ -113,10 +113,7 @@ def json_or_file(what: str, text: str) -> Any:
         if not Path(text).exists():
             raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket")
         text = _text_of(text, where)
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{where}: not JSON ({error})") from None
+    return parse_json(where, text)
 
 
 def numbers_or_json(what: str, text: str) -> Any:

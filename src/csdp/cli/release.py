@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import typer
 from csdp.cli import inputs, options
 from csdp.cli.declaring import Described, declared_plan
 from csdp.cli.output import console, printable, progress_bar, show_json
-from csdp.errors import BudgetExceeded, InputError
+from csdp.errors import BudgetExceeded, InputError, TicksHeldError
 from csdp.panel import Panel
 
 if TYPE_CHECKING:
@@ -62,10 +64,23 @@ def release(
     ] = "refuse",
     discretiser: options.DiscretiserFile = None,
     step: options.Step = None,
+    simulated_times: Annotated[
+        bool,
+        typer.Option(
+            "--simulated-times",
+            help="Timestamps are not real: publish also what the wall clock has not reached. The certificate says so.",
+        ),
+    ] = False,
     on_refusal: Annotated[
         Literal["raise", "skip"],
         typer.Option(help="Where a limit would be passed: stop (exit code 3), or leave out the tick and go on."),
     ] = "raise",
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long to wait for ticks that another process is publishing just now."
+        ),
+    ] = 30.0,
     engine: options.Engine = "memory",
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark's master, such as local[2] or spark://host:7077.")
@@ -84,9 +99,10 @@ def release(
       csdp release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --budget 0.5 \
 --dataset ward-7 --ledger ledger.db -o released.csv
 
-    Every release is charged in the ledger before data is touched. Running the same command again writes the same
-    values and charges nothing. Exit codes: 0 done; 2 bad input, nothing released; 3 refused by a limit, and what was
-    published before is written.
+    A tick of a timestamp is published once the wall clock has passed its end. Every release is charged in the ledger
+    before data is touched. Running the same command again writes the same values and charges nothing. Exit codes: 0
+    done; 2 bad input, nothing released; 3 refused by a limit, and what was published before is written; 5 another
+    process holds some of the ticks, or was stopped with them.
     """
     from csdp.ledger import Ledger
     from csdp.publisher import Publisher
@@ -98,7 +114,7 @@ def release(
     _check_output(out, beside=(data, chain, plan, ledger, discretiser))
     chosen = declared_plan(plan, Described(chain, query, age, ages, epsilon_c, adversary, stale_limit))
     with _reading(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
-        wide = engine != "memory" and chosen.query.name == "identity" and chosen.model.sequences > WIDE
+        wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
                 f"output: {chosen.model.sequences:,} values at every tick; give a name that ends in .parquet"
@@ -115,16 +131,18 @@ def release(
                 event_limit=event_limit,
                 lifetime_limit=lifetime_limit,
                 time_step=readings.step,
+                times="wall" if _has_timestamps(readings) and not simulated_times else "data",
                 on_refusal=on_refusal,
+                wait=wait,
             ) as publisher,
         ):
-            before = book.summary(dataset).reserved
             released, refusal = _publish(publisher, book, source, readings, wide=wide)
             count = _written(released, publisher, book, readings, out, wide=wide)
             certificate = certify(publisher, book, skipped=released.skipped)
             files.write_json(certificate_path, certificate.to_dict())
-            fresh = book.summary(dataset).reserved - before
-        told = {"published": count, "charged_now": fresh, "ticks": len(readings.ticks)}
+        told = {"published": count, "charged_now": publisher.charged, "ticks": len(readings.ticks)}
+    absent: Counter[str] = Counter(skip.why for skip in released.skipped)
+    told |= {"held": absent["held"], "lost": absent["lost"]}
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
         show_json({**files_written, **told, "certificate": certificate.to_dict()})
@@ -132,6 +150,28 @@ def release(
         _show(certificate, out, certificate_path, told)
     if refusal is not None:
         raise refusal
+    if absent["held"] or (absent["lost"] and not count):
+        raise _held(out, wait, count, absent)
+
+
+def _held(out: Path, wait: float, count: int, absent: Counter[str]) -> TicksHeldError:
+    """What became of ticks that other processes have charged, and what to do."""
+    held, lost = absent["held"], absent["lost"]
+    words = []
+    if held:
+        words.append(
+            f"{held:,} ticks are held by another process that did not record them within {wait:g} s: it is still at "
+            "work, or was stopped; run the command again, or give a longer --wait"
+        )
+    if lost:
+        words.append(f"{lost:,} ticks are lost: a process was stopped after they were charged; nobody publishes them")
+    rest = f"the {count:,} that are published are in {out}" if count else f"none is published, so {out} has no rows"
+    return TicksHeldError("; ".join([*words, rest]), held=held, lost=lost)
+
+
+def _has_timestamps(readings: Panel | Engine) -> bool:
+    """Whether times are timestamps; numbers count whatever they count."""
+    return readings.times.dtype.kind == "M"
 
 
 def _check_output(out: Path, *, beside: Sequence[str | None]) -> None:
@@ -193,13 +233,31 @@ def _publish(
     skipped: tuple[Skipped, ...] = ()
     with progress_bar() as tell:
         progress = None if tell is None else lambda done, total: tell("releasing", done, total)
+        each = (lambda _: None) if wide else None
         try:
-            batch = publisher.publish(source, progress=progress, each=(lambda _: None) if wide else None)
+            batch = publisher.publish(source, progress=progress, each=each, on_wait=_Waiting())
             releases, skipped = batch.releases, batch.skipped
         except BudgetExceeded as error:
             refusal = error
             releases = () if wide else tuple(sorted(_of_these(publisher, book, readings), key=lambda r: r.tick))
     return Series.of(publisher.plan, readings, releases, skipped), refusal
+
+
+class _Waiting:
+    """Says once that we wait for another process, where it takes longer than a moment."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._told = False
+
+    def __call__(self, held: int, seconds: float) -> None:
+        """Told by the publisher before each pause."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if not self._told and now > self._since + 1.0:
+            self._told = True
+            words = f"waiting up to {seconds:.0f} s for {held:,} ticks that another process is publishing (--wait)"
+            typer.echo(f"csdp: {words}", err=True)
 
 
 def _of_these(publisher: Publisher, book: Ledger, readings: Panel | Engine) -> Iterator[Release]:

@@ -40,6 +40,9 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes; more than 1 needs PostgreSQL.")] = 1,
     rate: Annotated[float, typer.Option(min=0.1, help="Requests per second of one key, in the long run.")] = 200.0,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of one request's body.")] = 16 * 2**20,
+    question_seconds: Annotated[
+        float, typer.Option(min=1.0, help="Seconds that one question of a reader (what-if, frontier) may take.")
+    ] = 60.0,
     open_metrics: Annotated[
         bool, typer.Option("--open-metrics", help="Show /metrics to this machine without a key.")
     ] = False,
@@ -68,6 +71,7 @@ def serve(
         max_body=max_body,
         max_line=min(max_body, Settings.max_line),
         max_waiting=max(4 * max_body, Settings.max_waiting),
+        question_seconds=question_seconds,
         open_metrics=open_metrics,
     )
     store = _store(keys)

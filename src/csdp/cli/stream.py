@@ -102,7 +102,12 @@ def summary(status: Status) -> str:
     last = "" if status.last is None else f", last tick {status.last.tick}, epsilon_s {status.last.epsilon_s:.4g}"
     without = f", {status.skipped:,} ticks without output" if status.skipped else ""
     reason = f" ({status.reason})" if status.skipped and status.reason else ""
-    return f"{status.dataset}: {status.published:,} published{last}{without}{reason}; messages: {counts or 'none'}"
+    times = "; ages are what the timestamps say" if status.times == "data" else ""
+    trouble = f"; {status.trouble}" if status.trouble else ""
+    return (
+        f"{status.dataset}: {status.published:,} published{last}{without}{reason}; messages: {counts or 'none'}"
+        f"{times}{trouble}"
+    )
 
 
 def _drifted(_: Alarm) -> None:

@@ -14,6 +14,7 @@ from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
+from csdp.panel.names import check_distinct, match_names, number_names
 
 Floats = npt.NDArray[np.float64]
 States = npt.NDArray[np.int16]
@@ -46,12 +47,25 @@ class Sample:
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the sequences, x1, x2, ... where none are given."""
-        return self.names or tuple(f"x{i + 1}" for i in range(self.sequences))
+        return self.names or number_names(self.sequences)
 
     @cached_property
     def gaps(self) -> bool:
         """Whether readings are missing."""
         return bool((self.states < 0).any())
+
+    def arrange(self, names: tuple[str, ...]) -> Sample:
+        """The same readings with the sequences in the order of a chain's names."""
+        hint = "Give the same sequences, or make the chain with the names of the data"
+        place = match_names(self.labels, names, what="data", hint=hint)
+        if place is None:
+            return self
+        return replace(
+            self,
+            states=np.ascontiguousarray(self.states[:, place]),
+            names=names,
+            values=None if self.values is None else self.values[place],
+        )
 
     def part(self, start: int, stop: int) -> Sample:
         """The readings of some ticks."""
@@ -155,6 +169,8 @@ def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
         raise InputError(
             f"data: {type(data).__name__} given; a Panel, a (ticks, sequences) integer array or a dataframe expected"
         ) from None
+    except nw.exceptions.DuplicateError:
+        raise InputError("data: two columns have the same name; names must be distinct") from None
     columns = []
     for name in frame.columns:
         if str(name).lower() == "time":
@@ -168,6 +184,5 @@ def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     if not columns:
         raise InputError("data: a dataframe without columns given")
     names = tuple(str(name) for name in frame.columns)
-    if len(set(names)) != len(names):
-        raise InputError("data: two columns have the same name; names must be distinct")
+    check_distinct(names, "data: columns")
     return np.stack(columns, axis=1), names

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fit.data import check_chain, read
-from csdp.fit.predict import check_fits
+from csdp.fit.predict import match_chain
 from csdp.fit.progress import Progress, told
 
 Floats = npt.NDArray[np.float64]
@@ -259,8 +259,7 @@ leakage.
         raise InputError(f"false_alarm: {false_alarm!r} given; a chance between 0 and 1")
     if not public:
         _warn_that_it_tells()
-    readings = read(data, states=chain.states)
-    check_fits(chain, readings)
+    readings = match_chain(chain, read(data, states=chain.states))
     ticks = readings.states.shape[0]
     check = DriftCheck(chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, public=True)
     highest, suspects = -math.inf, check.suspects()

@@ -83,12 +83,11 @@ class CoupledChainEstimator:
     def score(self, X: Any, y: None = None) -> float:
         """Mean log-likelihood of a transition of X under the fitted chain."""
         from csdp.fit.data import read
-        from csdp.fit.predict import Prediction, check_fits
+        from csdp.fit.predict import Prediction, match_chain
 
         if not hasattr(self, "chain_"):
             raise InputError("score: nothing is fitted yet; call fit(X) first")
-        readings = read(X, states=self.chain_.states)
-        check_fits(self.chain_, readings)
+        readings = match_chain(self.chain_, read(X, states=self.chain_.states))
         prediction = Prediction(self.chain_, readings)
         parts = [prediction.scores(j) for j in range(self.chain_.sequences)]
         known = sum(int(which.sum()) for _, which in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -232,7 +233,9 @@ def _joint_likelihood(counts: Floats, chain: JointChain) -> float:
 def _cost(epsilon: float | None, moved: int, what: str) -> dict[str, Any] | None:
     if epsilon is None:
         return None
-    return {"epsilon": epsilon, "level": "event", "sensitivity": moved, "noised": what}
+    # The identity: what is made of these noised counts costs no more, another draw of them costs again.
+    identity = secrets.token_hex(16)
+    return {"epsilon": epsilon, "level": "event", "sensitivity": moved, "noised": what, "fit": identity}
 
 
 def _quiet(what: str, done: int, total: int) -> None:

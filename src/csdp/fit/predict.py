@@ -17,18 +17,11 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
-def check_fits(chain: CoupledChain | JointChain, readings: Sample) -> None:
-    """The readings must be of the sequences and states that the chain speaks of."""
-    if readings.sequences != chain.sequences:
-        raise InputError(f"data: {readings.sequences} sequences given; the chain has {chain.sequences}")
+def match_chain(chain: CoupledChain | JointChain, readings: Sample) -> Sample:
+    """The readings in the order of the chain's sequences; they must be those, and of its states."""
     if readings.m > chain.states:
         raise InputError(f"data: {readings.m} states given; the chain has {chain.states}")
-    if readings.names is not None and readings.names != chain.names:
-        place = next(i for i, pair in enumerate(zip(readings.names, chain.names, strict=True)) if pair[0] != pair[1])
-        raise InputError(
-            f"data: sequence {place + 1} is {readings.names[place]!r}, in the chain {chain.names[place]!r}; "
-            "give the same sequences in the same order"
-        )
+    return readings.arrange(chain.names)
 
 
 @dataclass(frozen=True, eq=False)

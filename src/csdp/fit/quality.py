@@ -16,7 +16,7 @@ from csdp.fit.checks import Check, among, homogeneity_p, order_p, together_ps
 from csdp.fit.data import Sample, check_chain, read
 from csdp.fit.front import fit
 from csdp.fit.joint import JOINT_STATES
-from csdp.fit.predict import Prediction, check_fits, own_law, still_law
+from csdp.fit.predict import Prediction, match_chain, own_law, still_law
 from csdp.fit.progress import Progress, told
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def fit_quality(
     if not 0 < level < 1:
         raise InputError(f"level: {level!r} given; a chance between 0 and 1")
     check_chain(chain)
-    readings = read(data, states=chain.states)
-    check_fits(chain, readings)
+    readings = match_chain(chain, read(data, states=chain.states))
     with told(progress) as tell:
         scored, past, future, refitted = _sides(chain, readings, train, held_out, tell)
         rows, gain, error = _scores(scored, past, future, tell)
@@ -156,8 +155,7 @@ def _sides(
 ) -> tuple[CoupledChain | JointChain, Sample, Sample, bool]:
     """The chain that is scored, the readings its rivals are fitted on, those it is scored on, and whether it is new."""
     if train is not None:
-        past = read(train, states=chain.states)
-        check_fits(chain, past)
+        past = match_chain(chain, read(train, states=chain.states))
         return chain, past.oriented(chain.direction), readings.oriented(chain.direction), False
     ticks = readings.states.shape[0]
     cut = round(ticks * (1 - held_out))

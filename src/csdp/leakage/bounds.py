@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, AgedLaw, index_parts, known_subsets, marginal
-from csdp.chain import CoupledChain, JointChain, Model
+from csdp.chain import Model
 from csdp.chain.steps import joint_states
 from csdp.errors import TooLargeError
 
@@ -236,7 +236,4 @@ def with_full_past(model: Model) -> Model:
     """
     if model.direction == "backward" or (model.initial is None and (model.stationary() > 0).all()):
         return model
-    uniform = np.full(model.size, 1.0 / model.size)
-    if isinstance(model, CoupledChain):
-        return CoupledChain.from_dict({**model.to_dict(), "initial": uniform})
-    return JointChain(model.kernel(), states=model.states, sequences=model.sequences, initial=uniform)
+    return model.with_initial(np.full(model.size, 1.0 / model.size))

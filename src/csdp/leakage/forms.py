@@ -17,6 +17,8 @@ from csdp.leakage.local_numbers import UNIT, Floats, LocalNumbers
 
 #: Iterations after which an estimate is taken as it is.
 _LONGEST = 200
+#: Powers of the dependence that are followed one by one where a history is carried; the rest is bounded together.
+_SHIFT_STEPS = 40
 #: Positive total variations below this count as this, so that nothing underflows unseen.
 _LEAST = 1e-250
 #: Dependences kept one by one in the shared form, relative to the largest; the others count by row sums.
@@ -64,6 +66,8 @@ class MatrixForm:
             self._endless[grid] += np.isinf(kappa)
             self._number[grid] += kappa > 0
         self._gamma = np.zeros((s, s))
+        self._reached: tuple[Floats, Floats] | None = None
+        self._row_sum = 0.0
 
     def _kappa(self, target: int) -> tuple[Any, Floats]:
         chain = self._local.chain
@@ -83,18 +87,33 @@ class MatrixForm:
             moved[target] = shifts[:, 0]
             gamma[target] = boxes.spread(np.broadcast_to(shifts[:, 1:].T, (s, boxes.low.shape[1])), target)
         np.fill_diagonal(gamma, 0.0)
-        self._gamma = gamma
+        self._gamma, self._reached = gamma, None
         return moved
 
     def shift(self, cause: Floats) -> Floats:
         """As in the protocol."""
-        shared = self._shared()
-        causes = cause[:, None]
-        estimates = _estimates(shared, causes)
-        moved = np.empty((cause.size, self._local.chain.states))
-        for target in range(cause.size):
-            moved[target] = _shifts(self._first_reach(target), self._left_out(target, shared), causes, estimates)[:, 0]
-        return moved
+        rows, tails = self._reach()
+        ceiling = _ceiling(cause, self._row_sum, 1.0)
+        moved = (rows @ cause + tails * ceiling) * (1.0 + 4 * UNIT * (cause.size + 8))
+        return np.broadcast_to(moved.T, (cause.size, self._local.chain.states))
+
+    def _reach(self) -> tuple[Floats, Floats]:
+        """osc D of every target, (m or 1, s, s), cut off where what is left, (m or 1, s), is small; once a slice."""
+        if self._reached is None:
+            s, shared = self._gamma.shape[0], self._shared()
+            self._row_sum = float(shared.sum(axis=1).max()) * (1.0 + 4 * UNIT * s)
+            kinds = 1 if self._local.chain.states == 2 else self._local.chain.states
+            rows, tails = np.zeros((kinds, s, s)), np.zeros((kinds, s))
+            for target in range(s):
+                influence, now = self._left_out(target, shared), self._first_reach(target)
+                for _ in range(_SHIFT_STEPS):
+                    rows[:, target] += now
+                    now = now @ influence
+                    if float(now.sum()) <= 1e-15 * float(rows[:, target].sum()):
+                        break
+                tails[:, target] = now.sum(axis=1)
+            self._reached = rows * (1.0 + 4 * UNIT * s * 8), tails * (1.0 + 4 * UNIT * s * 8)
+        return self._reached
 
     def _shared(self) -> Floats:
         """C with the likelihoods of all targets."""

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress, check_ages, check_epsilon, likeness
 from csdp.chain import Family, Model, certified_model
+from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import InputError
 from csdp.leakage.part import Part, Value
 from csdp.leakage.result import Leakage
 from csdp.leakage.rounding import round_up
 from csdp.leakage.spread import Spread, over_parts
-from csdp.queries import FoldQuery, Query
+from csdp.queries import Query
 
 Floats = npt.NDArray[np.float64]
 Bound = Literal[
@@ -68,6 +69,7 @@ def leakage(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
+    at_any_tick: bool = False,
     workers: int | Spread = 1,
     progress: Progress | None = None,
 ) -> Leakage:
@@ -80,6 +82,8 @@ def leakage(
 
     `bound="auto"` takes the sharpest sound bound that fits, component by component. Over a Family, and over that
     of a fitted chain: the largest (`point` is that of the first member, the point estimate).
+    `at_any_tick`: an initial law holds at one tick, here that of the oldest reading. A release that may happen at any
+    tick, as those of a plan, takes only what holds for every law of the past: contraction, lineage, slice, group.
     `workers`: processes over which components are spread; the answer is the same (a script that asks for more than one
     keeps its work below `if __name__ == "__main__"`, as for every process pool), or `csdp.tables.SparkWorkers`.
 
@@ -98,6 +102,7 @@ def leakage(
             "epsilon_c": epsilon_c,
             "bound": bound,
             "adversary": adversary,
+            "at_any_tick": at_any_tick,
             "workers": workers,
         }
         answers = [leakage(member, query, progress=progress, **options) for member in chain]
@@ -108,7 +113,15 @@ def leakage(
             sound=all(answer.sound for answer in answers),
             assumptions=(f"the sequences follow one of {len(answers)} given models", *worst.assumptions[1:]),
         )
-    setting = Setting.make(chain, query, ages=ages, epsilon_c=epsilon_c, adversary=adversary, progress=progress)
+    setting = Setting.make(
+        chain,
+        query,
+        ages=ages,
+        epsilon_c=epsilon_c,
+        adversary=adversary,
+        at_any_tick=at_any_tick,
+        progress=progress,
+    )
     if bound != "auto" and bound not in BOUNDS:
         raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
     return setting.answer(bound, workers=workers)
@@ -119,11 +132,12 @@ class Setting:
     """One question, checked; its parts are kept so that several bounds share their work."""
 
     model: Model
-    query: Query
+    query: Computation
     ages: tuple[int, ...]
     epsilon_c: float
     adversary: Adversary
     progress: Progress | None
+    at_any_tick: bool = False
 
     @classmethod
     def make(
@@ -134,17 +148,22 @@ class Setting:
         ages: Any,
         epsilon_c: float,
         adversary: Adversary,
+        at_any_tick: bool = False,
         progress: Progress | None = None,
     ) -> Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
-        if isinstance(query, type) or not isinstance(query, Query):
-            hint = "an instance, Mean() not Mean" if isinstance(query, type) else "Mean(), Max(), Custom(...), ..."
-            raise InputError(f"query: {query!r} given; expected {hint}")
+        asked = verify_query(query, model)
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
-        return cls(model, query, check_ages(ages, model.sequences), check_epsilon(epsilon_c), adversary, progress)
+        old = check_ages(ages, model.sequences)
+        return cls(model, asked, old, check_epsilon(epsilon_c), adversary, progress, at_any_tick)
+
+    @property
+    def any_past(self) -> bool:
+        """Whether nothing may rest on the law of the past: one is given, and the release may come at any tick."""
+        return self.at_any_tick and self.model.initial is not None
 
     @cached_property
     def scale(self) -> float:
@@ -157,11 +176,9 @@ class Setting:
     @cached_property
     def labels(self) -> npt.NDArray[np.intp]:
         """Numbers that agree for sequences which the release treats alike: same age, same part in the query."""
-        if not isinstance(self.query, FoldQuery):
+        if not isinstance(self.query, FoldComputation):
             return np.arange(self.model.sequences)
-        table = self.model.value_table
-        # An identity has s x m x s parts; what matters of them is the sequence's own values.
-        return likeness(table if self.query.name == "identity" else self.query.parts(table), self.ages)
+        return likeness(self.query.likeness(), self.ages)
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -213,7 +230,8 @@ class Setting:
             self._several and bound == "exact"
         )
         model = _MODEL if bound != "group" else "sequences of different components are independent"
-        return tuple(text for text in (model, *past, _WORDS[bound], *many, extra) if text)
+        believed = self.query.assumption
+        return tuple(text for text in (model, *past, _WORDS[bound], *many, believed, extra) if text)
 
 
 def _component_records(setting: Setting, values: Sequence[Value]) -> tuple[dict[str, Any], ...]:

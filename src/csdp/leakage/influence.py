@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.chain import CoupledChain, Model, is_backward
+from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import FoldQuery, Query
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,8 +35,6 @@ UNIT = float(np.finfo(np.float64).eps) / 2
 ALL_SETS_STATES = 8
 #: States of a sequence that are handled.
 MAX_STATES = 32
-#: Sequences whose contributions are compared together.
-_CHUNK = 256
 #: Steps after which iterating towards a limit is given up, and a sum of powers that counts as endless.
 _LONGEST = 10_000
 _ENDLESS = 1e100
@@ -189,21 +187,21 @@ def read_state(state: Floats) -> Told:
 
 
 def costs_by_age(
-    query: Query, values: Floats, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float, scale: float
+    query: Computation, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float
 ) -> dict[int, Floats]:
     """What one release tells of every reading, (members, m, m), by the age at which the reading is taken.
 
     `epsilon_c |contribution(c) - contribution(c')|_1 / Delta_f` for queries that are sums of contributions, epsilon_c
-    for all others. `scale` is Delta_f.
+    for all others.
     """
-    m, inside = values.shape[1], np.asarray(members, dtype=np.intp)
+    m, inside = query.table.shape[1], np.asarray(members, dtype=np.intp)
     told = np.full((inside.size, m, m), epsilon_c) * (1.0 - np.eye(m))
-    if isinstance(query, FoldQuery) and query.fold == "sum":
-        rate = epsilon_c / (scale * query.divisor(values)) * (1.0 + 8.0 * UNIT)
-        for start in range(0, inside.size, _CHUNK):
-            parts = query.parts(values, inside[start : start + _CHUNK].tolist())
-            far = np.abs(parts[:, :, None, :] - parts[:, None, :, :]).sum(axis=3)
-            told[start : start + _CHUNK] = np.minimum(rate * far, told[start : start + _CHUNK])
+    if isinstance(query, FoldComputation) and query.fold == "sum":
+        rate = epsilon_c / query.undivided(1) * (1.0 + 16.0 * UNIT)
+        own = query.own[inside]
+        for a, b in itertools.combinations(range(m), 2):
+            far = rate * np.abs(own[:, a] - own[:, b]).sum(axis=1)
+            told[:, a, b] = told[:, b, a] = np.minimum(far, epsilon_c)
     old = np.asarray(ages)
     return {int(age): np.where((old == age)[:, None, None], told, 0.0) for age in np.unique(old)}
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from csdp.aging import Adversary, Progress
 from csdp.chain import CoupledChain, Model
 from csdp.chain.stationary import eliminate
+from csdp.computation import Computation, FoldComputation
 from csdp.errors import TooLargeError
 from csdp.leakage.exact import Worst, blocks, log_ratio, output_grid, tilted
-from csdp.queries import FoldQuery
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -65,15 +65,13 @@ def exchangeable(model: Model) -> tuple[float, float] | None:
     return (float(selves[0]) if selves.size else 0.0), float(others[0])
 
 
-def lumped_applies(model: Model, query: object, ages: Sequence[int], adversary: Adversary) -> bool:
+def lumped_applies(model: Model, query: Computation, ages: Sequence[int], adversary: Adversary) -> bool:
     """Whether counts suffice, and are worth it."""
-    if adversary == "any" or len(set(ages)) > 1 or ages[0] == 0 or not isinstance(query, FoldQuery):
+    if adversary == "any" or len(set(ages)) > 1 or ages[0] == 0 or not isinstance(query, FoldComputation):
         return False
     if model.size <= 512 or count_states(model) > COUNT_STATES or exchangeable(model) is None:
         return False
-    return query.output_names(["a"] * model.sequences, model.value_table).__len__() <= model.states and bool(
-        np.ptp(query.parts(model.value_table), axis=0).max() == 0
-    )
+    return query.alike and query.width <= model.states
 
 
 def lump(model: CoupledChain, progress: Progress | None = None) -> Lumped:

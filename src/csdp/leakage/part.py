@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ import numpy.typing as npt
 
 from csdp.aging import AgedLaw, index_parts
 from csdp.chain import CoupledChain, Model, is_backward, is_forward
+from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
-from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point
+from csdp.leakage.bounds import AgedPairs, contraction_coefficient, loose, two_point, with_full_past
 from csdp.leakage.exact import Worst, worst_output
 from csdp.leakage.influence import Told, costs_by_age, influence_of_release, require_informed, spectral_factor
 from csdp.leakage.lineage import Lineage, lineage, require_forward
@@ -21,7 +23,7 @@ from csdp.leakage.lumped import lump, lumped_applies, lumped_worst
 from csdp.leakage.printed import bounded_aged_correlation, correlation_degree
 from csdp.leakage.result import Witness
 from csdp.leakage.slice import Slice, slice_bound
-from csdp.queries import FoldQuery
+from csdp.queries import all_snapshots, few_snapshots
 
 if TYPE_CHECKING:
     from csdp.leakage.front import Setting
@@ -39,6 +41,8 @@ class Value:
     reason: str = ""
 
 
+#: Bounds that rest on the law of the oldest reading.
+_OF_THE_PAST = frozenset({"exact", "profile", "two-point", "loose", "freshness"})
 #: What a group remembers that does not depend on the noise level.
 _FREE_OF_NOISE = frozenset({"model", "_ages", "_pairs", "_aged_fold", "_lineage_found", "_slice_found"})
 
@@ -55,6 +59,11 @@ class Part:
         """The leakage of this group by one bound."""
         if bound == "auto":
             return self._auto()
+        if bound in _OF_THE_PAST and self.setting.any_past:
+            raise InputError(
+                f"bound: {bound} rests on the law of the past, and an initial law belongs to no tick of a plan; "
+                "use auto, contraction, lineage, slice or group, or ask csdp.leakage about one release"
+            )
         compute: dict[str, Callable[[], Value]] = {
             "exact": self._exact,
             "profile": lambda: Value(self._pairs.profile(self.alpha), bound),
@@ -131,7 +140,7 @@ class Part:
         query, table = setting.query, setting.model.value_table
         if self._lumps:
             return self._exact_lumped()
-        if not isinstance(query, FoldQuery):
+        if not isinstance(query, FoldComputation):
             return self._exact_custom(secret)
         rate = setting.epsilon_c / (setting.scale * query.divisor(table))
         aged = self._aged_fold
@@ -151,7 +160,7 @@ class Part:
     @cached_property
     def _aged_fold(self) -> AgedLaw:
         query = self.setting.query
-        assert isinstance(query, FoldQuery)
+        assert isinstance(query, FoldComputation)
         return AgedLaw(
             self.model,
             query.parts(self.setting.model.value_table, self.members),
@@ -164,11 +173,11 @@ class Part:
     def variants(self, classes: Floats) -> list[Floats]:
         """The answers for what the other groups may contribute: for sums a constant, which changes nothing."""
         query = self.setting.query
-        assert isinstance(query, FoldQuery)
+        assert isinstance(query, FoldComputation)
         outside = np.setdiff1d(np.arange(self.setting.model.sequences), self.members)
         if query.fold == "sum" or not outside.size:
             return [classes]
-        values = self.setting.model.value_table[outside]
+        values = query.own[outside, :, 0]
         clip = np.maximum if query.fold == "max" else np.minimum
         least = values.min(axis=1).max() if query.fold == "max" else values.max(axis=1).min()
         levels = np.unique(values)
@@ -181,15 +190,14 @@ class Part:
         """Answers of a custom query on this group's snapshots, for every state of the other groups."""
         setting, model = self.setting, self.setting.model
         s, m = model.sequences, model.states
-        if m**s > 4096:
+        if not few_snapshots(s, m):
             raise TooLargeError(
                 f"a custom query on {m}**{s} snapshots: at most 4,096 are enumerated. Use bound='lineage', "
                 "or a built-in query",
-                needed=float(m) ** s,
+                needed=float(m) ** min(s, 300),
                 limit=4096,
             )
-        grid = np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
-        tensor = setting.query.evaluate(grid, model.value_table).reshape((m,) * s + (-1,))
+        tensor = setting.query.evaluate(all_snapshots(s, m), model.value_table).reshape((m,) * s + (-1,))
         ours = np.moveaxis(tensor, self.members, range(len(self.members)))
         ours = ours.reshape(m ** len(self.members), -1, tensor.shape[-1])
         return [ours[:, other] for other in range(ours.shape[1])]
@@ -207,7 +215,7 @@ class Part:
 
     def _exact_lumped(self) -> Value:
         setting, query = self.setting, self.setting.query
-        assert isinstance(query, FoldQuery)
+        assert isinstance(query, FoldComputation)
         assert isinstance(self.model, CoupledChain)
         lumped = lump(self.model, setting.progress)
         table = setting.model.value_table
@@ -224,8 +232,12 @@ class Part:
     # ---- the others ----------------------------------------------------------------------------------------------
 
     def _contraction(self) -> Value:
-        adversary, oldest = self.setting.adversary, self._oldest
-        tau = contraction_coefficient(self.model, min(self._ages), adversary, oldest=oldest)
+        adversary, age = self.setting.adversary, min(self._ages)
+        if self.setting.any_past:
+            # The present may then be anything that follows some past.
+            tau = contraction_coefficient(with_full_past(self.model), age, adversary)
+        else:
+            tau = contraction_coefficient(self.model, age, adversary, oldest=self._oldest)
         return Value(tau * self.alpha, "contraction")
 
     @cached_property
@@ -260,14 +272,7 @@ class Part:
     def _influence_found(self) -> Told:
         setting = self.setting
         require_informed(setting.adversary)
-        costs = costs_by_age(
-            setting.query,
-            setting.model.value_table,
-            self.members,
-            ages=self._ages,
-            epsilon_c=setting.epsilon_c,
-            scale=setting.scale,
-        )
+        costs = costs_by_age(setting.query, self.members, ages=self._ages, epsilon_c=setting.epsilon_c)
         return influence_of_release(self.model, costs)
 
     def _influence(self) -> Value:
@@ -287,18 +292,33 @@ class Part:
         return Value(ratio * self._pairs.total_variation * self.setting.epsilon_c, "printed-loose")
 
     def _auto(self) -> Value:
+        if self.setting.any_past:
+            return self._for_any_past()
         try:
             return replace(self._exact(), reason="exact fits the size limit")
         except TooLargeError as error:
-            choices = [Value(self.alpha, "group", None, "holds however the sequences are tied")]
-            if is_backward(self.model) and self.setting.adversary == "informed":
-                choices.append(self._influence())
-            if is_forward(self.model):
-                choices.append(self._lineage())
-                if min(self._ages) > 1:  # at age 1 the two are one
-                    choices.append(self._slice())
-            best = min(choices, key=lambda value: value.epsilon)
+            best = min(self._at_any_size(), key=lambda value: value.epsilon)
             return replace(best, reason=f"exact does not fit ({error}); {best.bound}: {best.reason}")
+
+    def _at_any_size(self) -> list[Value]:
+        """What can be told of a group of any size; it holds for any law of the past."""
+        choices = [Value(self.alpha, "group", None, "holds however the sequences are tied")]
+        if is_backward(self.model) and self.setting.adversary == "informed":
+            choices.append(self._influence())
+        if is_forward(self.model):
+            choices.append(self._lineage())
+            if min(self._ages) > 1:  # at age 1 the two are one
+                choices.append(self._slice())
+        return choices
+
+    def _for_any_past(self) -> Value:
+        """The least of what holds whatever the law of the past."""
+        choices = self._at_any_size()
+        with suppress(TooLargeError):
+            choices.append(self._contraction())
+        best = min(choices, key=lambda value: value.epsilon)
+        why = "the initial law belongs to no tick, so this holds for any law of the past"
+        return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
 
     def witness(self, worst: Worst | None) -> Witness | None:
         """The worst case in the names and values of the user's sequences."""

@@ -60,8 +60,8 @@ def bounded_aged_correlation(model: Model, *, ages: Sequence[int], oldest: int |
             with_own = law.sum(axis=3)  # x_i, x_-i, z_i
             own = with_own.sum(axis=1)
             second = (with_own / own[:, None, :]) / (x / x.sum(axis=1)[:, None])[:, :, None]
-            g_max = np.nanmax(first, axis=2) * np.nanmax(second, axis=2)
-            g_min = np.nanmin(first, axis=2) * np.nanmin(second, axis=2)
+            g_max = np.fmax.reduce(first, axis=2) * np.fmax.reduce(second, axis=2)
+            g_min = np.fmin.reduce(first, axis=2) * np.fmin.reduce(second, axis=2)
             reading = own / own.sum(axis=1, keepdims=True)  # Pr[z_i | x_i]
         for a, b in itertools.permutations(range(m), 2):
             gap = g_max[a][:, None] * reading[a] - g_min[b][:, None] * reading[b]

@@ -11,6 +11,7 @@ interval for its law, how far a change of the past moves that law, and how far a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -91,8 +92,8 @@ class _Reached:
         return following.spread(self.form.shift(distance(told)))
 
 
-def _walk(chain: CoupledChain, slices: int, form: str) -> Iterator[_Reached]:
-    """The slices after a snapshot, one by one."""
+def _walk(chain: CoupledChain, slices: int | None, form: str) -> Iterator[_Reached]:
+    """The slices after a snapshot, one by one; without end where no number is given."""
     if form != "auto" and form not in FORMS:
         raise InputError(f"form: {form!r} given; use auto, {', '.join(FORMS)}")
     local, first = LocalNumbers.of(chain), lineage(chain, 1)
@@ -100,9 +101,9 @@ def _walk(chain: CoupledChain, slices: int, form: str) -> Iterator[_Reached]:
     # The lineage of one step is the exact range of p_i; its box may be wider for many states.
     ranges, pairs = np.minimum(boxes.spread(local.width), first.ranges), first.pairs.copy()
     carried: Form = FORMS[choose_form(local) if form == "auto" else form](local)
-    for n in range(slices):
+    for n in itertools.count(1):
         yield _Reached(local, ranges, pairs, boxes, copy(carried))
-        if n + 1 == slices:
+        if n == slices:
             return
         following = next_boxes(local, carried.cells, boxes)
         moved = carried.step(ranges, following)
@@ -113,34 +114,46 @@ def _walk(chain: CoupledChain, slices: int, form: str) -> Iterator[_Reached]:
         ranges, boxes = np.minimum(fresh, ranges), following
 
 
-def slice_with_history(chain: CoupledChain, age: int, costs: Sequence[Floats | None], *, form: str = "auto") -> Floats:
-    """What a history of releases tells of every sequence's present, (s,), to the informed adversary.
+class SliceHistory:
+    """What a history of releases tells of every sequence's present, to the informed adversary; forward chains.
 
-    `costs[n]` (s,) is what the releases tell, at most, of the readings taken n slices before the newest one that any of
-    them read, which lies `age` before the present; None where nothing was read. Whatever was published before the last
-    of these slices is covered by the range over pasts of `slice_bound`. Formal guarantee: for every depth N of a
-    snapshot z that is taken as known, leakage <= b_N + rho_N, where b follows the history since z and rho is the range
-    over z; the least over N is returned. Never above `slice_bound`. Proof in docs/theory.md.
+    Formal guarantee of `told`: for every depth N of a snapshot z that is taken as known, leakage <= b_N + rho_N, where
+    b follows the history since z and rho is the range over z; the least over N counts. Never above `slice_bound`. Proof
+    in docs/proofs.md.
 
     >>> ring = {(i, (i + d) % 12): w for i in range(12) for d, w in ((0, 0.8), (1, 0.1), (11, 0.1))}
-    >>> chain = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]])
-    >>> told = slice_with_history(chain, 1, [np.full(12, 0.1)] * 16)
-    >>> round(float(told.max()), 4)
+    >>> history = SliceHistory(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]]))
+    >>> round(float(history.told(1, [np.full(12, 0.1)] * 16).max()), 4)
     0.086
     """
-    chain = require_forward("slice", chain)
-    depth = len(costs) + age
-    steps = list(_walk(chain, depth, form))
-    best = np.full(chain.sequences, np.inf)
-    for reach in _depths(max(age, 1), depth):  # z lies `reach` slices before the present
-        told = np.zeros(chain.sequences)
-        for n in range(1, reach + 1):
-            told = steps[n - 2].carry(told) if told.any() else told
-            ago = reach - n - age  # slices before the newest that was read
-            cost = costs[ago] if 0 <= ago < len(costs) else None
-            told = told if cost is None else told + cost
-        best = np.minimum(best, told + steps[reach - 1].ranges)
-    return np.asarray(best * (1 + 1e-12))
+
+    def __init__(self, chain: CoupledChain, *, form: str = "auto") -> None:
+        self.chain = require_forward("slice", chain)
+        self._walk = _walk(self.chain, None, form)
+        self._steps: list[_Reached] = []
+
+    def _reached(self, slices: int) -> _Reached:
+        """What is known of the slice that lies so many after the known snapshot."""
+        while len(self._steps) < slices:
+            self._steps.append(next(self._walk))
+        return self._steps[slices - 1]
+
+    def told(self, age: int, costs: Sequence[Floats | None]) -> Floats:
+        """(s,) what the releases tell, `age` after the newest slice that any of them read.
+
+        `costs[n]` (s,) is what they tell, at most, of the readings taken n slices before that one; None where nothing
+        was read. Whatever was published before the last of these slices is covered by the range over pasts.
+        """
+        best = np.full(self.chain.sequences, np.inf)
+        for reach in _depths(max(age, 1), len(costs) + age):  # z lies `reach` slices before the present
+            told = np.zeros(self.chain.sequences)
+            for n in range(1, reach + 1):
+                told = self._reached(n - 1).carry(told) if told.any() else told
+                ago = reach - n - age  # slices before the newest that was read
+                cost = costs[ago] if 0 <= ago < len(costs) else None
+                told = told if cost is None else told + cost
+            best = np.minimum(best, told + self._reached(reach).ranges)
+        return np.asarray(best * (1 + 1e-12))
 
 
 def _depths(least: int, most: int) -> list[int]:

@@ -57,13 +57,14 @@ def leakage_table(
     ages: Any,
     epsilon_c: float,
     adversary: Adversary = "informed",
+    at_any_tick: bool = False,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> LeakageTable:
     """Every bound for one release, sharpest first, then the paper's printed formulas, marked unsound.
 
     Over a Family, and over that of a fitted chain, every bound is the largest. `workers`: processes over which
-    components are spread.
+    components are spread. `at_any_tick`: as for `leakage`.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -73,15 +74,21 @@ def leakage_table(
     """
     model = certified_model(chain)
     first = model.members[0] if isinstance(model, Family) else model
-    setting = Setting.make(first, query, ages=ages, epsilon_c=epsilon_c, adversary=adversary, progress=progress)
-    asked: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "workers": workers}
+    question: dict[str, Any] = {
+        "ages": ages,
+        "epsilon_c": epsilon_c,
+        "adversary": adversary,
+        "at_any_tick": at_any_tick,
+        "progress": progress,
+    }
+    setting = Setting.make(first, query, **question)
     rows, missing = [], {}
     for bound in BOUNDS:
         if adversary != "informed" and bound.startswith("printed"):
             continue
         try:
             if isinstance(model, Family):
-                rows.append(leakage(model, query, bound=bound, progress=progress, **asked))
+                rows.append(leakage(model, query, bound=bound, workers=workers, **question))
             else:
                 rows.append(setting.answer(bound, workers=workers))
         except CsdpError as error:

@@ -205,7 +205,9 @@ class Ledger:
         """Decide on requests in order, in one serialisable transaction; charges are then durable.
 
         `admit(last_state, last_tick, request)` grants an `Admission` or raises `BudgetExceeded`; it must be
-        pure and quick, since it runs under the lock and may run again when a race is lost. An answer is
+        pure and quick, since it runs under the lock and may run again when a race is lost. `request.terms` are
+        the terms that are recorded at that moment: hold their limits, not those of an earlier day. Another plan
+        than `plan_digest` on record raises `LedgerTermsError`. An answer is
         `Published` when the output is already recorded (no charge), `Refused` when nothing may be
         published, or `Reserved`: only then draw noise, and `commit`. With `stop` the first refusal by a
         limit ends the batch: fewer answers than requests. Any other exception from `admit` undoes the whole
@@ -276,8 +278,12 @@ class Ledger:
         found = reading.committed_ticks(self._database, name, query=query, after=tick, limit=limit)
         return [self._published(entry) for entry in found]
 
+    def outputs_of(self, name: str, ticks: Sequence[int], *, query: str | None) -> list[Published]:
+        """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick. Takes no lock."""
+        return [self._published(entry) for entry in reading.outputs_of(self._database, name, ticks, query=query)]
+
     def summary(self, name: str) -> Summary:
-        """Counts, the newest charged tick, the state to resume from, and the head of the hash chain."""
+        """Counts, the live terms, the newest charged tick, the state to resume from, and the head of the hash chain."""
         with self._database.read() as connection:
             return reading.summarise(connection, name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,6 +13,7 @@ from csdp.ledger.records import Dataset, Entry, JSONObject, Summary, Terms, deco
 from csdp.ledger.schema import LIVE, ONCE, PRODUCT, VERSION, datasets, entries, plans
 
 _PAGE = 1000
+CHUNK = 500  # bound variables per statement
 
 
 def as_terms(row: Any) -> Terms:
@@ -110,6 +111,18 @@ def committed_ticks(database: Database, name: str, *, query: str, after: int | N
     return sorted(map(as_entry, rows), key=lambda entry: entry.tick or 0)
 
 
+def outputs_of(database: Database, name: str, ticks: Sequence[int], *, query: str | None) -> list[Entry]:
+    """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick."""
+    found = sa.select(entries).where(entries.c.dataset == name, ONCE, entries.c.kind == "commit")
+    if query is not None:
+        found = found.where(entries.c.query == query)
+    rows: list[Any] = []
+    with database.read() as connection:
+        for start in range(0, len(ticks), CHUNK):
+            rows += connection.execute(found.where(entries.c.tick.in_(ticks[start : start + CHUNK]))).all()
+    return sorted(map(as_entry, rows), key=lambda entry: entry.tick or 0)
+
+
 def summarise(connection: sa.Connection, name: str) -> Summary:
     """Counts, the newest charged tick and the state from which publishing resumes."""
     dataset = one_dataset(connection, name)
@@ -135,6 +148,7 @@ def summarise(connection: sa.Connection, name: str) -> Summary:
         state=state,
         head_seq=dataset.head_seq,
         head_hash=dataset.head_hash,
+        terms=dataset.terms,
     )
 
 

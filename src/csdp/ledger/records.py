@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from csdp.errors import BudgetExceeded, InputError
+from csdp.errors import BudgetExceeded, InputError, LedgerCorruptError
 
 JSONObject = dict[str, Any]
 Kind = Literal["open", "change", "reserve", "commit", "refuse"]
@@ -22,11 +22,15 @@ TICK_LIMIT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Request:
-    """One wish to publish: a tick and a query key; `detail` reaches `admit` and is never stored."""
+    """One wish to publish: a tick and a query key; `detail` reaches `admit` and is never stored.
+
+    `terms` are set by the ledger, inside the transaction: what is recorded at that moment, whoever changed it last.
+    """
 
     tick: int
     query: str
     detail: Any = field(default=None, compare=False)
+    terms: Terms | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tick", checked_tick(self.tick))
@@ -86,7 +90,8 @@ class Refused:
     """Nothing may be published. `why` is one of
 
     - "limit": the admissibility rule said no; `error` is its `BudgetExceeded`, and the refusal is on record;
-    - "lost": reserved before, never committed: charged, and never to be published by anyone but its holder;
+    - "lost": reserved before (`since`), not committed: charged, and never to be published by anyone but its holder,
+      who may still be at work;
     - "order": older than the newest charged tick, or before the live plan; nothing is recorded.
     """
 
@@ -96,6 +101,7 @@ class Refused:
     why: Literal["limit", "lost", "order"]
     reason: str
     error: BudgetExceeded | None = None
+    since: str | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,7 @@ class Summary:
     state: JSONObject | None
     head_seq: int
     head_hash: str
+    terms: Terms
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,10 @@ def encode(value: Any, what: str) -> str:
 
 def decode(text: str) -> JSONObject:
     """The inverse of `encode`."""
-    result: JSONObject = json.loads(text, object_hook=_untag_float)
+    try:
+        result: JSONObject = json.loads(text, object_hook=_untag_float)
+    except (ValueError, RecursionError):
+        raise LedgerCorruptError("a record of the ledger cannot be read; `csdp ledger verify` finds it") from None
     return result
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from csdp.errors import LedgerConflictError, LedgerError
+from csdp.errors import LedgerConflictError, LedgerCorruptError, LedgerError
 from csdp.ledger.database import Database
 from csdp.ledger.outputs import Outputs
 from csdp.ledger.reading import all_terms, as_entry, unknown
@@ -70,7 +70,7 @@ class _Walk:
                 self.noted = None
             try:
                 yield from self._meaning(entry, history)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, LedgerCorruptError):
                 yield self._problem(entry, "has a payload that cannot be read")
         yield from self._end(seq, previous, set(history))
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from csdp.errors import BudgetExceeded, LedgerConflictError
+from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerTermsError
 from csdp.ledger.outputs import Outputs
-from csdp.ledger.reading import as_entry, as_terms, resumed, unknown
+from csdp.ledger.reading import CHUNK, as_entry, as_terms, resumed, unknown
 from csdp.ledger.records import (
     GENESIS,
     Admission,
@@ -35,8 +35,6 @@ from csdp.ledger.records import (
 from csdp.ledger.schema import LIVE, ONCE, REFUSED, datasets, entries, plans
 
 Recorded = dict[tuple[str, int, str], Entry]
-
-_CHUNK = 500  # bound variables per statement
 
 # Built once: putting a statement together costs more than SQLite needs to run it.
 _LOCK = (
@@ -115,8 +113,8 @@ class Log:
         wanted = sorted(set(ticks))
         rows: list[Any] = []
         near = self.connection.dialect.name == "postgresql"
-        for start in range(0, len(wanted), _CHUNK):
-            chunk = wanted[start : start + _CHUNK]
+        for start in range(0, len(wanted), CHUNK):
+            chunk = wanted[start : start + CHUNK]
             bound: dict[str, Any] = {"name": self.name, "ticks": chunk}
             if near:
                 bound |= {"low": chunk[0], "high": chunk[-1]}
@@ -201,7 +199,7 @@ def reserve(
     """Decide on each request in order; an `Entry` is the commit that already answers it."""
     log = Log(connection, name)
     if plan_digest != log.terms.plan_digest:
-        raise LedgerConflictError(
+        raise LedgerTermsError(
             f"dataset {name!r} is published under plan {log.terms.plan_digest[:12]}, not {plan_digest[:12]};"
             " use the recorded plan, or change it explicitly with change_plan"
         )
@@ -217,7 +215,7 @@ def reserve(
             answers.append(answer)
             continue
         try:
-            granted = admit(state, last_tick, request)
+            granted = admit(state, last_tick, replace(request, terms=log.terms))
         except BudgetExceeded as error:
             answers.append(_refuse(log, request, error))
             if stop:
@@ -283,12 +281,13 @@ def _insert_terms(connection: sa.Connection, name: str, terms: Terms) -> None:
 
 def _refused_by_record(name: str, request: Request, known: Recorded, first: int | None) -> Refused | None:
     tick, query = request.tick, request.query
-    if ("reserve", tick, query) in known:
+    held = known.get(("reserve", tick, query))
+    if held is not None:
         reason = (
             f"tick {tick} of {query!r} is reserved but not committed: another process is publishing it, or"
             " was stopped before it could; it stays charged and cannot be reserved again"
         )
-        return Refused(name, tick, query, "lost", reason)
+        return Refused(name, tick, query, "lost", reason, since=held.time)
     if first is None or tick >= first:
         return None
     earlier = known.get(("refuse", tick, query))

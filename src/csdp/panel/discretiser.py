@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.json_text import parse_json
 from csdp.panel import cutting
 from csdp.panel.cutting import MAX_STATES, Strategy
 from csdp.panel.edges import state_numbers
+from csdp.panel.names import match_names, read_labels
 from csdp.panel.readings import Panel, Readings, default_names
 
 Floats = npt.NDArray[np.float64]
@@ -49,6 +51,7 @@ class Discretiser:
     categories: tuple[str, ...] | None = None
 
     schema = "csdp.discretiser/1"
+    elementwise = True  #: a reading's state depends on that reading alone, and on edges that never change
 
     def __post_init__(self) -> None:
         s, m = len(self.names), self.values.shape[-1]
@@ -181,12 +184,13 @@ class Discretiser:
         >>> Discretiser.declared(["a", "b"], states=2, bounds=(0, 1)).states_of({"b": 0.9}).tolist()
         [-1, 1]
         """
-        if isinstance(snapshot, Mapping):
-            unknown = [name for name in snapshot if name not in self._place]
+        named = read_labels(snapshot)
+        if named is not None:
+            unknown = [name for name in named if name not in self._place]
             if unknown:
                 raise InputError(f"snapshot: unknown sequence {unknown[0]!r}; there are {', '.join(self.names[:8])}")
             row = np.full(len(self.names), np.nan)
-            for name, reading in snapshot.items():
+            for name, reading in named.items():
                 row[self._place[name]] = self._number(reading)
         else:
             try:
@@ -196,6 +200,24 @@ class Discretiser:
         if row.shape != (len(self.names),):
             raise InputError(f"snapshot: shape {row.shape} given; one reading for each of {len(self.names)} sequences")
         return self._states_of(row)
+
+    def arrange(self, names: Sequence[str]) -> Discretiser:
+        """The same discretiser with its sequences in the order of a chain's names; of other sequences it is refused.
+
+        >>> Discretiser.declared(["b", "a"], edges=[[1], [5]], bounds=(0, 9)).arrange(["a", "b"]).edges.tolist()
+        [[5.0], [1.0]]
+        """
+        hint = "Make it for the sequences of the chain (Discretiser.declared, Discretiser.fit)"
+        place = match_names(self.names, names, what="discretiser", hint=hint)
+        if place is None:
+            return self
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in place),
+            edges=self.edges[place],
+            values=self.values[place],
+            bounds=None if self.bounds is None else self.bounds[place],
+        )
 
     def state_of(self, sequence: str | int, reading: Any) -> int:
         """The state of one reading of one sequence (its name or number); -1 where it is None or NaN.
@@ -284,10 +306,7 @@ class Discretiser:
     @classmethod
     def from_json(cls, text: str) -> Discretiser:
         """The discretiser that a JSON text describes."""
-        try:
-            content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"discretiser: not JSON ({error})") from None
+        content = parse_json("discretiser", text)
         if not isinstance(content, dict):
             raise InputError(f"discretiser: a JSON {type(content).__name__} given; an object expected")
         return cls.from_dict(content)

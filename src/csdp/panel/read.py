@@ -12,7 +12,7 @@ import numpy.typing as npt
 from csdp.errors import InputError
 from csdp.panel.grid import Cells, Duplicates, Resample, on_grid
 from csdp.panel.readings import Panel, Readings, default_names, value_rows
-from csdp.panel.tables import Table, numbers, read_table
+from csdp.panel.tables import Table, numbers, read_table, shown_columns
 from csdp.panel.times import read_times
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def read_readings(
         raise InputError(f"{table.label}: no columns")
     found = table.find(time)
     if found is None:
-        raise InputError(f"{table.label}: no column {time!r}; found {', '.join(list(table.columns)[:8])}")
+        raise InputError(f"{table.label}: no column {time!r}; found {shown_columns(list(table.columns))}")
     clock = read_times(table.label, found, table.columns[found], timezone)
     long = _long_columns(table, found, sequence, value)
     if long is not None:
@@ -207,7 +207,7 @@ def _long_columns(table: Table, time: str, sequence: str | None, value: str | No
         return (str(found[0]), str(found[1])) if usual else None
     for name, column in zip((sequence or "sequence", value or "value"), found, strict=True):
         if column is None:
-            raise InputError(f"{table.label}: no column {name!r}; found {', '.join(list(table.columns)[:8])}")
+            raise InputError(f"{table.label}: no column {name!r}; found {shown_columns(list(table.columns))}")
     if len({time, *found}) != 3:
         raise InputError(f"{table.label}: time, sequence and value must be three columns")
     return str(found[0]), str(found[1])

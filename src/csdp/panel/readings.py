@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
+from csdp.panel.names import check_distinct, match_names, number_names
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,6 +35,10 @@ class Panel:
 
     def __post_init__(self) -> None:
         _check_grid("panel: states", self.names, self.ticks, self.states)
+        if not np.issubdtype(self.states.dtype, np.integer):
+            raise InputError(f"panel: {self.states.dtype} given; states are whole numbers, -1 where one is missing")
+        if self.states.size and self.states.min() < -1:
+            raise InputError("panel: unknown state; states count from 0, and -1 marks a missing reading")
         if self.values is None:
             return
         if self.values.ndim != 2 or self.values.shape[0] != len(self.names) or not self.values.shape[1]:
@@ -56,6 +61,25 @@ class Panel:
             return int(self.values.shape[1])
         return int(self.states.max(initial=-1)) + 1
 
+    def arrange(self, names: Sequence[str]) -> Panel:
+        """The same panel with its sequences in the order of a chain's names.
+
+        The same names in another order are put in order; a panel without names (x1, x2, ...), and any panel for a chain
+        without names, is taken as it stands. Other names are refused.
+
+        >>> Panel.from_states([[0, 1]], names=["b", "a"]).arrange(["a", "b"]).states.tolist()
+        [[1, 0]]
+        """
+        hint = (
+            "Read the panel with names= of the chain (read_panel, Panel.from_states), or make the chain with the names "
+            "of the data"
+        )
+        place = match_names(self.names, names, what="panel", hint=hint)
+        if place is None:
+            return self
+        values = None if self.values is None else self.values[place]
+        return Panel(tuple(names), self.ticks, self.times, self.states[:, place], self.step, values)
+
     @classmethod
     def from_states(
         cls,
@@ -70,6 +94,7 @@ class Panel:
         >>> Panel.from_states([[0, 1], [1, -1]]).states.tolist()
         [[0, 1], [1, -1]]
         """
+        _refuse_frame(states, "panel", "Panel.from_frame")
         array = np.asarray(states)
         if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
             raise InputError(f"panel: {array.dtype} of shape {array.shape} given; whole numbers (ticks, sequences)")
@@ -137,6 +162,7 @@ class Readings:
         >>> Readings.from_array([[1.0], [2.0]], step=60).times.tolist()
         [0, 60]
         """
+        _refuse_frame(readings, "readings", "read_readings")
         try:
             array = np.ma.filled(np.ma.asarray(readings).astype(np.float64), np.nan)
         except (TypeError, ValueError):
@@ -197,6 +223,7 @@ class Readings:
 def _check_grid(what: str, names: tuple[str, ...], ticks: npt.NDArray[np.int64], cells: npt.NDArray[Any]) -> None:
     if cells.ndim != 2 or cells.shape != (ticks.size, len(names)):
         raise InputError(f"{what} of shape {cells.shape} given for {ticks.size} ticks, {len(names)} names")
+    check_distinct(names, f"{what.partition(':')[0]}: names")
     if ticks.size and (np.diff(ticks) != 1).any():
         raise InputError(f"{what.partition(':')[0]}: ticks must be consecutive; mark missing readings as missing")
 
@@ -204,13 +231,18 @@ def _check_grid(what: str, names: tuple[str, ...], ticks: npt.NDArray[np.int64],
 def default_names(names: Sequence[str] | None, sequences: int) -> tuple[str, ...]:
     """The names given, one each and distinct, or x1, x2, ...; the same as those of a chain without names."""
     if names is None:
-        return tuple(f"x{i + 1}" for i in range(sequences))
+        return number_names(sequences)
     labels = tuple(str(name) for name in names)
     if len(labels) != sequences:
         raise InputError(f"names: {len(labels)} given for {sequences} sequences; give one each")
-    if len(set(labels)) != sequences:
-        raise InputError("names: one appears twice; names must be distinct")
+    check_distinct(labels, "names")
     return labels
+
+
+def _refuse_frame(data: object, what: str, reader: str) -> None:
+    """A data frame has names of its own, which an array would forget."""
+    if hasattr(data, "columns"):
+        raise InputError(f"{what}: {type(data).__name__} given, whose columns have names; read it with {reader}")
 
 
 def value_rows(values: npt.ArrayLike, sequences: int) -> Floats:

@@ -59,10 +59,36 @@ def read_table(source: Any) -> Table:
     return _frame(source)
 
 
+def check_columns(label: str, names: Sequence[str]) -> None:
+    """Refuse columns of the same name, also where only the case of letters differs: not every engine tells them apart.
+
+    >>> check_columns("readings.csv", ["time", "Hall", "hall"])
+    Traceback (most recent call last):
+    ...
+    csdp.errors.InputError: readings.csv: two columns have the same name, or differ in case only: Hall, hall
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        folded = name.strip().casefold()
+        if folded in first:
+            shown = shown_columns([first[folded], name])
+            raise InputError(f"{label}: two columns have the same name, or differ in case only: {shown}")
+        first[folded] = name
+
+
+def shown_columns(names: Sequence[str]) -> str:
+    """Some column names for a message. Numbers are left out: of a file without a header line they would be readings.
+
+    >>> shown_columns(["time", "hall"]), shown_columns(["0", "37.5"])
+    ('time, hall', 'numbers; is there a header line?')
+    """
+    words = [name for name in names[:8] if not _NUMBER.fullmatch(name.strip())]
+    return ", ".join(words) if words else "numbers; is there a header line?"
+
+
 def _table(label: str, names: Iterable[str], columns: Iterable[pyarrow.ChunkedArray]) -> Table:
     stripped = [str(name).strip() for name in names]
-    if len(set(stripped)) != len(stripped):
-        raise InputError(f"{label}: two columns have the same name")
+    check_columns(label, stripped)
     found = dict(zip(stripped, columns, strict=True))
     for name in [name for name in found if _INDEX.fullmatch(name)]:
         index = found.pop(name)  # a pandas index without a name, as Arrow keeps it: times, or nothing of use
@@ -76,9 +102,10 @@ def _parquet(file: Path) -> Table:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(file, partitioning=None)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{file.name}: not a Parquet file ({str(error).splitlines()[0]})") from None
+        with file.open("rb") as handle:  # an open file: a name might be taken for an address, or for a partition
+            table = pyarrow.parquet.read_table(handle)
+    except (pyarrow.ArrowException, OSError):
+        raise InputError(f"{file.name}: not a Parquet file, or a damaged one") from None
     return _table(file.name, table.column_names, table.columns)
 
 
@@ -98,8 +125,7 @@ def _csv(file: Path) -> Table:
     header = [name.strip() for name in next(csv.reader([line]), [])]
     if not header or not rest.strip():
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
-    if len(set(header)) != len(header):
-        raise InputError(f"{file.name}: two columns have the same name")
+    check_columns(file.name, header)
     bad: list[Any] = []
 
     def refuse(row: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
 from csdp.chain import Family, Model, certified_model
+from csdp.computation import verify_query
 from csdp.errors import UnsoundError
 from csdp.leakage import UNSOUND, Leakage, Setting, round_up
 from csdp.plan import Plan
@@ -39,8 +40,8 @@ class Curves:
         if bound in UNSOUND:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
         chain = certified_model(chain)
-        self.chain, self.query, self.ages = chain, query, tuple(ages)
         self._members = chain.members if isinstance(chain, Family) else (chain,)
+        self.chain, self.query, self.ages = chain, verify_query(query, self._members[0]), tuple(ages)
         self._estimate: Estimate = estimate
         self._releases: Releases = releases
         self._bound = bound
@@ -69,7 +70,7 @@ class Curves:
     @cached_property
     def _settings(self) -> list[Setting]:
         return [
-            Setting.make(member, self.query, ages=self.ages, epsilon_c=1.0, adversary=self._adversary)
+            Setting.make(member, self.query, ages=self.ages, epsilon_c=1.0, adversary=self._adversary, at_any_tick=True)
             for member in self._members
         ]
 

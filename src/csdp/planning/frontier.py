@@ -10,6 +10,7 @@ import numpy as np
 
 from csdp.aging import Adversary
 from csdp.chain import Family, Model
+from csdp.computation import verify_query
 from csdp.planning.curves import Curves, Releases
 from csdp.planning.levels import EVENT_LIMIT
 from csdp.queries import Query
@@ -60,7 +61,8 @@ def frontier(
     (4, 0.1333)
     """
     grid = np.geomspace(0.05, EVENT_LIMIT, 12).tolist() if levels is None else list(levels)
-    sequences = (chain.members[0] if isinstance(chain, Family) else chain).sequences
+    model = chain.members[0] if isinstance(chain, Family) else chain
+    sequences, query = model.sequences, verify_query(query, model)
     found, no_data = [], 0.0
     for age in ages:
         curves = Curves(

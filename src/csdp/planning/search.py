@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress
 from csdp.chain import Family, Model, certified_model, is_forward
+from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
 from csdp.leakage import Leakage, age_curve, leakage, shown
 from csdp.plan import Plan
@@ -77,15 +78,24 @@ class Question:
     event_limit: float
 
     @property
+    def _first(self) -> Model:
+        return self.chain.members[0] if isinstance(self.chain, Family) else self.chain
+
+    @property
     def sequences(self) -> int:
         """How many sequences there are."""
-        return (self.chain.members[0] if isinstance(self.chain, Family) else self.chain).sequences
+        return self._first.sequences
+
+    @cached_property
+    def _computation(self) -> Computation:
+        """The query, verified once for the whole search."""
+        return verify_query(self.query, self._first)
 
     def curves(self, ages: Sequence[int]) -> Curves:
         """Leakage and error at some ages."""
         return Curves(
             self.chain,
-            self.query,
+            self._computation,
             ages,
             estimate=self.estimate,
             releases=self.releases,
@@ -108,7 +118,7 @@ class Question:
             return None
         if max(len(part) for member in members for part in member.components()) <= GIANT:
             return None
-        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary)
+        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary, at_any_tick=True)
         if newest.bound not in {"lineage", "slice", "group"}:
             return None
         kinds = ("lineage", "slice")

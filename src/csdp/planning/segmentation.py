@@ -15,7 +15,7 @@ from csdp.errors import InputError
 from csdp.leakage import Leakage
 from csdp.plan import Plan
 from csdp.planning.curves import Releases
-from csdp.queries import Count, Histogram, Sum
+from csdp.queries import FoldQuery, Sum
 from csdp.segments import Cut, Groups, PerGroup, cuts
 
 
@@ -43,7 +43,7 @@ class Segmentation:
         across = labels[self.chain.edge_targets] != labels[self.chain.edge_sources]
         return float(self.chain.edge_weights[across].max(initial=0.0))
 
-    def query(self, inner: Sum | Count | Histogram | None = None) -> PerGroup:
+    def query(self, inner: FoldQuery | None = None) -> PerGroup:
         """One release with an answer per group (default: the sum), for a Plan and a Publisher."""
         return PerGroup(Sum() if inner is None else inner, self.groups)
 
@@ -52,7 +52,7 @@ class Segmentation:
         *,
         ages: Any,
         epsilon_c: float,
-        inner: Sum | Count | Histogram | None = None,
+        inner: FoldQuery | None = None,
         releases: Releases = 1,
         adversary: Adversary = "informed",
     ) -> tuple[Leakage, ...]:

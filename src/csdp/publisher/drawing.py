@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from csdp import fran
 from csdp.noise import Randomness
 from csdp.plan import Plan
+from csdp.publisher.checks import check_answers, check_noised
 from csdp.publisher.sources import AgedSource, DrawingSource
 
 #: Ticks that are reserved, released and committed together in a batch, and values that their outputs hold at most.
@@ -16,23 +17,22 @@ CHUNK_VALUES = 1_000_000
 
 def chunk_size(plan: Plan) -> int:
     """How many ticks go together: fewer where a release is wide, so that memory stays bounded."""
-    width = {"identity": plan.model.sequences, "histogram": plan.model.states}.get(plan.query.name, 1)
-    return max(1, min(CHUNK, CHUNK_VALUES // width))
+    return max(1, min(CHUNK, CHUNK_VALUES // len(plan.query.outputs)))
 
 
 def drawn(plan: Plan, source: AgedSource, granted: Mapping[int, int], randomness: Randomness) -> list[fran.Output]:
     """Outputs of granted ticks, given as tick -> staleness, in that order. Only called after the ledger was charged."""
     if not granted:
         return []
-    if isinstance(source, DrawingSource) and source.draws(plan):
+    if isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
         # A key lives from here to the end of this call: a driver that dies takes it along, and the tick is lost.
         keys = {tick: randomness.key() for tick in granted}
-        noised = source.noised(plan, keys)
+        noised = check_noised(plan, list(granted), source.noised(plan, keys))
         return [
             fran.finished(plan, row, stale, epsilon_c=scheduled_level(plan, tick), unsafe=randomness.unsafe)
             for (tick, stale), row in zip(granted.items(), noised, strict=True)
         ]
-    exact = source.answers(plan, list(granted))
+    exact = check_answers(plan, list(granted), source.answers(plan, list(granted)))
     return [
         fran.noisy(plan, answer, stale, randomness, epsilon_c=scheduled_level(plan, tick))
         for (tick, stale), answer in zip(granted.items(), exact, strict=True)

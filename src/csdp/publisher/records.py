@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from csdp.ledger import Published
 
@@ -32,12 +33,18 @@ class Release:
         return cls(tick=published.tick, **content)
 
 
+#: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
+#: it, a later tick that was charged before it, or another plan that the dataset is published under by now.
+Why = Literal["readings", "schedule", "limit", "held", "lost", "order", "terms"]
+
+
 @dataclass(frozen=True)
 class Skipped:
-    """A tick without output, and why."""
+    """A tick without output, and why: in words, and as one word for programmes."""
 
     tick: int
     reason: str
+    why: Why = "readings"
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from csdp.accountant import Accountant, State
 from csdp.errors import BudgetExceeded
+from csdp.leakage import shown
+from csdp.ledger import Published, Reserved
 from csdp.plan import Plan
+from csdp.publisher.records import Skipped
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
@@ -17,6 +20,30 @@ LIMITED = {
     "event_limit": "the plain epsilon-DP of a record",
     "lifetime_limit": "what all releases tell of a record",
 }
+
+
+def check_limit(dataset: str, name: str, limit: float | None, value: float, spent_now: Callable[[], float]) -> None:
+    """Refuse a release that would bring what a limit limits above it."""
+    if limit is None or value <= limit:
+        return
+    spent = spent_now()
+    raise BudgetExceeded(
+        f"{dataset}: a release would bring {LIMITED[name]} to {shown(value)}, above its limit {limit:g} "
+        f"(now {shown(spent)}); this release was not made",
+        limit_name=name,
+        spent=spent,
+        requested=value,
+        remaining=max(0.0, limit - spent),
+    )
+
+
+class StoppedError(Exception):
+    """A batch was refused part of the way; what was granted before is still to be released."""
+
+    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
+        super().__init__(str(error))
+        self.before = before
+        self.error = error
 
 
 def explained(

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
-from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.plan import Plan
 
@@ -26,7 +25,7 @@ class AgedSource(Protocol):
     """
 
     def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
-        """(tick, staleness, reason why not, or empty) in order of ticks."""
+        """(tick, staleness in steps, reason why not, or empty) in order of ticks, each once."""
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice (ticks, d)."""
@@ -36,9 +35,17 @@ class AgedSource(Protocol):
 class DrawingSource(AgedSource, Protocol):
     """A source that adds the noise of wide answers where its rows are, from keys that the gate makes after the charge.
 
+    Noise that somebody else has drawn cannot be verified. So its drawing is used only where it declares
+    `trusted_noise = True`, as the engines of this package do: whoever declares it answers for the noise. Without the
+    declaration the gate asks for exact answers and draws the noise itself.
+
     The noise of sequence i is `csdp.noise.indexed_noise` of the tick's key and i, so that a task that is run again
     draws the same; the source neither keeps nor writes a key.
     """
+
+    @property
+    def trusted_noise(self) -> bool:
+        """The declaration that `noised` draws as specified here."""
 
     def draws(self, plan: Plan) -> bool:
         """Whether this source draws the noise of the plan's answers."""
@@ -51,8 +58,7 @@ class PanelSource:
     """A panel as a source of aged answers."""
 
     def __init__(self, panel: Panel, plan: Plan) -> None:
-        if len(panel.names) != plan.model.sequences:
-            raise InputError(f"panel: {len(panel.names)} sequences given; the chain has {plan.model.sequences}")
+        panel = panel.arrange(plan.model.names)
         fran.check_states(panel.states, plan.model.states)  # before anything is charged
         self._panel = panel
         self._gaps = bool(panel.states.size and panel.states.min() < 0)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from csdp.leakage import Leakage, shown
+from csdp.leakage import Leakage, round_up, shown
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped
+from csdp.publisher.times import AGE_WORDS, recorded_times
 from csdp.report.words import KNOWS
 
 SCHEMA = "csdp/certificate/1"
@@ -70,8 +71,8 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
         Promise(
             "event",
             found["event_level"],
-            None if changed else accountant.event_level(plan.stale_limit),
-            "one reading of one sequence, from every release that reads it",
+            None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon),
+            "one reading of one sequence, from every release that reads it and every private fit of a chain",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         ),
         Promise(
@@ -105,9 +106,9 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
             "state": None if now is None else now.bound,
         },
         promises=promises,
-        not_promised=not_promised(plan.epsilon_c),
+        not_promised=not_promised(plan.epsilon_c, recorded_times(entry.state)),
         sentence=sentence(publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick),
-        assumptions=_assumptions(publisher, now),
+        assumptions=_assumptions(publisher, now, recorded_times(entry.state)),
         limits=dict(publisher.limits),
         counts={
             "published": entry.committed,
@@ -134,12 +135,13 @@ def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
     return accountant.ceiling()
 
 
-def _assumptions(publisher: Publisher, now: Leakage | None) -> tuple[str, ...]:
+def _assumptions(publisher: Publisher, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
     """What the numbers rest on: the law of the past, the state that the accountant keeps, what must be public."""
     past = [words for words in publisher.plan.certified.assumptions if "law" in words]
     state = () if now is None else now.assumptions
     alone = "everything that was published of these readings is in this ledger, under this dataset"
-    return tuple(dict.fromkeys((*past, *state, alone)))
+    ages = (AGE_WORDS[kind] for kind in times)
+    return tuple(dict.fromkeys((*past, *state, *publisher.plan.beliefs, alone, *ages)))
 
 
 def _kind(skip: Skipped) -> str:
@@ -149,14 +151,16 @@ def _kind(skip: Skipped) -> str:
         "has not been read yet": "a sequence was never read",
         "older than planned": "a reading was too old",
         "above its limit": "refused by a limit",
-        "reserved but not committed": "lost: charged before, never published",
+        "is held": "held by another process, or lost with it",
+        "is lost": "lost: charged before, never published",
         "out of order": "older than the newest charged tick",
+        "not over by the wall clock": "its time is not over by the wall clock",
     }
     return next((kind for words, kind in kinds.items() if words in skip.reason), "other reasons")
 
 
-def not_promised(epsilon_c: float) -> tuple[str, ...]:
-    """What no number above promises, said to whoever relies on them."""
+def not_promised(epsilon_c: float, times: Sequence[str] = ()) -> tuple[str, ...]:
+    """What no number above promises, said to whoever relies on them; `times`: what the times of the releases were."""
     return (
         f"Old readings are not protected like the present: each is exposed with noise epsilon_c = {epsilon_c:g} by "
         "every release that reads it.",
@@ -167,6 +171,7 @@ def not_promised(epsilon_c: float) -> tuple[str, ...]:
         "as sequences that the model does not tie are independent.",
         "Which readings are missing, when something is published and that it is published at all are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",
+        *(AGE_WORDS[kind] for kind in times if kind != "wall"),
     )
 
 

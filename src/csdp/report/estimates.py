@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.queries import FoldQuery
 from csdp.report.history import first_answers
 from csdp.utility.error import noise_variance
 
@@ -101,7 +101,7 @@ def public_estimate(plan: Plan, past: Panel) -> PublicEstimate:
 def _range(plan: Plan) -> tuple[float, float]:
     """The least and the largest first output, where it is a sum over sequences."""
     query, table = plan.query, plan.model.value_table
-    if not isinstance(query, FoldQuery) or query.fold != "sum":
+    if not isinstance(query, FoldComputation) or query.fold != "sum":
         return -np.inf, np.inf
     parts = query.parts(table)[:, :, 0] / query.divisor(table)
     return float(parts.min(axis=1).sum()), float(parts.max(axis=1).sum())

@@ -66,6 +66,7 @@ def first_answers(plan: Plan, panel: Panel) -> Floats:
 
     NaN where a reading is missing.
     """
+    panel = panel.arrange(plan.model.names)
     whole = (panel.states >= 0).all(axis=1)
     answers = np.full(len(panel), np.nan)
     answers[whole] = plan.query.evaluate(panel.states[whole].astype(np.intp), plan.model.value_table)[:, 0]

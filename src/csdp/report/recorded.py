@@ -175,7 +175,12 @@ def _bounds(plan: Plan) -> Section:
     title = "One release, by every bound"
     try:
         table = leakage_table(
-            plan.model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary
+            plan.model,
+            plan.query,
+            ages=plan.ages,
+            epsilon_c=plan.epsilon_c,
+            adversary=plan.adversary,
+            at_any_tick=True,
         )
     except CsdpError as error:
         return Section(title, paragraph(str(error)))

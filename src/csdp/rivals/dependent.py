@@ -10,9 +10,10 @@ import numpy as np
 
 from csdp.aging import Adversary
 from csdp.chain import Model
+from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.leakage import round_up
-from csdp.queries import FoldQuery, Query
+from csdp.queries import Query
 from csdp.rivals.fresh import Fresh, settled
 from csdp.rivals.laws import present_law, record_pairs
 from csdp.rivals.mixture import grid_size, logs, output_grid
@@ -33,9 +34,10 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
 
     Liu's coefficient is `rho_ij = L_ij scale / Delta_j`.
     """
-    if not isinstance(query, FoldQuery):
+    query = verify_query(query, chain)
+    if not isinstance(query, FoldComputation):
         raise InputError(
-            f"ddp: {query.name} has no part per record, so no dependence coefficients; ask a built-in query"
+            f"ddp: {query.name} has no part per record, so no dependence coefficients; ask a query made of parts"
         )
     table = chain.value_table
     s = table.shape[0]

@@ -21,6 +21,7 @@ from csdp import fran
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
 from csdp.chain import Model
+from csdp.computation import Computation, verify_query
 from csdp.errors import CsdpError, InputError, TooLargeError
 from csdp.leakage import Setting
 from csdp.noise import Randomness, two_sided_geometric
@@ -202,11 +203,11 @@ def least_scale(nominal: Callable[[float], float], target: float, start: float) 
 
 def settled(chain: Model, query: Query, age: int, adversary: Adversary) -> Setting:
     """The question of leakage with its aged laws made once; `.at(epsilon_c)` asks it at other noise."""
-    return _settled(chain, query, age, adversary)  # type: ignore[arg-type] # `checked` refuses what does not hash
+    return _settled(chain, verify_query(query, chain), age, adversary)
 
 
 @lru_cache(maxsize=32)
-def _settled(chain: Model, query: Query, age: int, adversary: Adversary) -> Setting:
+def _settled(chain: Model, query: Computation, age: int, adversary: Adversary) -> Setting:
     setting = Setting.make(chain, query, ages=age, epsilon_c=1.0, adversary=adversary)
     setting.answer("exact")
     return setting

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from csdp.aging import Adversary
 from csdp.chain import Model
+from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
 from csdp.noise import Randomness
-from csdp.plan import LatticeQuery
-from csdp.queries import Custom, Query
+from csdp.queries import Query
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
@@ -149,22 +149,13 @@ def stationary_chain(chain: Model) -> None:
         )
 
 
-def checked(chain: Model, query: Query) -> Query:
-    """Refuse what no rival can work with; a custom query comes back rounded to a lattice."""
+def checked(chain: Model, query: Query) -> Computation:
+    """Refuse what no rival can work with; the query comes back verified, a function rounded to a lattice."""
     stationary_chain(chain)
-    if isinstance(query, type) or not isinstance(query, Query):
-        raise InputError(f"query: {query!r} given; expected an instance such as Mean() or Max()")
-    try:
-        hash(query)
-    except TypeError:
-        raise InputError(
-            "query: it does not hash, so nothing about it can be kept; make it a frozen dataclass"
-        ) from None
-    if isinstance(query, Custom) and not isinstance(query, LatticeQuery):
-        query = LatticeQuery.around(query, chain)
-    if not query.sensitivity(1, chain.value_table) > 0:
-        raise InputError(f"query: {query.name} never changes with one record; there is nothing to protect")
-    return query
+    found = verify_query(query, chain, on_lattice=True)
+    if not found.undivided(1) > 0:
+        raise InputError(f"query: {found.name} never changes with one record; there is nothing to protect")
+    return found
 
 
 def positive(name: str, value: Any) -> float:

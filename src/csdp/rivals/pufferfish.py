@@ -12,8 +12,9 @@ import numpy as np
 
 from csdp.aging import AgedLaw, index_parts, marginal
 from csdp.chain import Model
+from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import FoldQuery, Query
+from csdp.queries import Query
 from csdp.rivals.fresh import Fresh
 from csdp.rivals.mixture import logs
 from csdp.rivals.protocol import Floats, positive, stationary_chain, whole
@@ -47,16 +48,16 @@ class Wasserstein(Fresh):
 
 def wasserstein(chain: Model, query: Query, age: int) -> float:
     """Largest W_inf between the laws of the answer given two present values of one sequence."""
-    return _wasserstein(chain, query, age)  # type: ignore[arg-type] # `checked` refuses queries that do not hash
+    return _wasserstein(chain, verify_query(query, chain), age)
 
 
 @lru_cache(maxsize=32)
-def _wasserstein(chain: Model, query: Query, age: int) -> float:
+def _wasserstein(chain: Model, query: Computation, age: int) -> float:
     s, m = chain.sequences, chain.states
     table = chain.value_table
-    if len(query.output_names(chain.names, table)) > 1:
+    if len(query.outputs) > 1:
         raise InputError(f"wasserstein: {query.name} has several outputs; the mechanism is for one")
-    if isinstance(query, FoldQuery):
+    if isinstance(query, FoldComputation):
         aged = AgedLaw(chain, query.parts(table), ages=[age] * s, fold=query.fold)
         answers = aged.classes[:, 0] / query.divisor(table)
     else:

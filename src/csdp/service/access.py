@@ -18,6 +18,7 @@ from csdp.service.keys import Key, Keys, Role
 from csdp.service.limits import Rate, Waiting
 from csdp.service.metrics import Metrics
 from csdp.service.problems import Problem, busy
+from csdp.service.questions import Questions
 from csdp.service.settings import Settings
 
 Result = TypeVar("Result")
@@ -35,6 +36,7 @@ class Service:
     failures: Rate  #: wrong keys by address
     waiting: Waiting
     metrics: Metrics
+    questions: Questions
     feeds: dict[str, Feed] = field(default_factory=dict)
     listening: int = 0  #: clients on live events
 

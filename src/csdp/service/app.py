@@ -22,6 +22,7 @@ from csdp.service.limits import Rate, Waiting
 from csdp.service.metrics import Counted, Metrics
 from csdp.service.models import ProblemDetails
 from csdp.service.problems import App, Guarded, Message, Receive, Send
+from csdp.service.questions import Questions
 from csdp.service.settings import Settings
 from csdp.stream.spec import read_spec
 
@@ -64,20 +65,28 @@ def opened(settings: Settings) -> dict[str, Dataset]:
 
 def create(settings: Settings, datasets: dict[str, Dataset] | None = None) -> FastAPI:
     """The application of a service; `datasets` where they were opened before."""
+    found = opened(settings) if datasets is None else datasets
     service = Service(
         settings=settings,
         keys=Keys(settings.keys),
-        datasets=opened(settings) if datasets is None else datasets,
+        datasets=found,
         rate=Rate(rate=settings.rate, burst=settings.burst),
         failures=Rate(rate=settings.wrong_keys, burst=4 * settings.wrong_keys),
         waiting=Waiting(settings.max_waiting),
         metrics=Metrics(),
+        questions=Questions(
+            {name: dataset.plan for name, dataset in found.items()},
+            processes=settings.questions,
+            seconds=settings.question_seconds,
+            share=settings.question_share,
+        ),
     )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, float]]:
         async with AsyncExitStack() as stack:
             tasks = []
+            stack.push_async_callback(service.questions.close)
             for name, dataset in service.datasets.items():
                 stack.push_async_callback(dataset.close)
                 await asyncio.to_thread(dataset.lead)

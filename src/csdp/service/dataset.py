@@ -13,13 +13,13 @@ from typing import Any
 
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Entry, Ledger, Published
+from csdp.panel.names import arrange_names
 from csdp.publisher import Release
 from csdp.service.ingest import Limits
 from csdp.service.leading import Door, lock_of
 from csdp.service.live import Live
 from csdp.service.problems import Problem, busy, place
 from csdp.service.settings import Settings
-from csdp.service.whatif import WhatIf
 from csdp.stream.building import planned, publisher_of, sequences
 from csdp.stream.sinks import as_content
 from csdp.stream.spec import StreamSpec
@@ -41,10 +41,10 @@ class Dataset:
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
         self.plan = planned(spec)
-        self.names, _ = sequences(spec, self.plan)
+        self.names, _ = sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
+        self._called = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
         self.live: Live | None = None
-        self.what_if = WhatIf(self.plan)
         self.on_outcome: Callable[[], None] = lambda: None
         self._settings = settings
         self._ledger = Ledger.open(spec.ledger)
@@ -92,7 +92,6 @@ class Dataset:
         live, self.live = self.live, None
         if live is not None:
             await asyncio.to_thread(live.close)
-        self.what_if.close()
         self._lock.close()
         self._ledger.close()
 
@@ -133,20 +132,21 @@ class Dataset:
 
     def about(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan = self.plan
+        plan, recorded = self.plan, self._ledger.dataset(self.name).terms.limits
         return {
             "name": self.name,
             "sequences": len(self.names),
             "names": list(self.names),
             "query": self.query,
-            "outputs": list(plan.query.output_names(self.names, plan.model.value_table)),
+            "outputs": list(plan.query.output_names(self._called, plan.model.value_table)),
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
             "adversary": plan.adversary,
             "step": self.spec.clock.step,
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
-            "limits": dict(self.spec.limits),
+            "times": self.spec.clock.times,
+            "limits": {name: recorded.get(name) for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
         }
 
@@ -171,13 +171,16 @@ class Dataset:
             "ages": self.plan.min_age if self.plan.min_age == self.plan.max_age else list(self.plan.ages),
             "age_of_information": [
                 {"sequence": name, "planned": planned_age, "age": age}
-                for name, planned_age, age in zip(self.names, self.plan.ages, ages, strict=True)
+                for name, planned_age, age in zip(self._called, self.plan.ages, ages, strict=True)
             ],
             "age_summary": _ages(ages),
             "watermark": seen.get("watermark"),
             "closed_tick": seen.get("closed"),
             "skipped": seen.get("skipped"),
             "reason": seen.get("reason", ""),
+            "times": self.spec.clock.times,
+            "ahead": None if not seen else seen["fates"].get("ahead", 0),
+            "put_back": seen.get("put_back"),
             "trouble": seen.get("trouble", "no process publishes this dataset at the moment"),
         }
 
@@ -204,7 +207,7 @@ class Dataset:
             "refused": found["refused"],
             "lost": found["lost"],
             "present": found["present"],
-            "budget": self.spec.limits["budget"],
+            "budget": found["limits"]["budget"],
             "limits": found["limits"],
             "remaining": self._publisher.remaining(time=at),
             "event_level": found["event_level"],

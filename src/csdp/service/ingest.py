@@ -60,7 +60,12 @@ def take_one(taker: Taker, body: bytes) -> Counts:
         raise Problem(422, "unreadable", f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}")
     verdict = _verdict(message, taker.accept(message))
     if verdict == "unreadable":
-        raise Problem(422, "unknown", "no sequence of this dataset in it, or not as many values as it has sequences")
+        raise Problem(
+            422,
+            "unknown",
+            "no sequence of this dataset in it, not as many values as it has sequences, or a time that is no timestamp "
+            "(seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')",
+        )
     taker.settle()
     return Counts(**{verdict: 1})
 
@@ -81,6 +86,6 @@ def _verdict(message: Reading | Snapshot | Bad, fate: Fate) -> str:
     """What a writer is told: a matter of form, names and times. A reading without a number is a gap, not an error."""
     if fate in {"late", "ahead"}:
         return fate
-    if isinstance(message, Bad) or fate == "unknown" or (isinstance(message, Snapshot) and fate == "bad"):
+    if isinstance(message, Bad) or fate in {"unknown", "undated"} or (isinstance(message, Snapshot) and fate == "bad"):
         return "unreadable"
     return "accepted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -50,6 +51,54 @@ class Rate:
         if seconds > 0:
             after = {"Retry-After": str(max(1, round(seconds + 0.5)))}
             raise Problem(429, "rate", "too many requests with this key; wait as Retry-After says", headers=after)
+
+
+class Share:
+    """Seconds of work per client: `burst` at once, `rate` per second in the long run. Use is known afterwards.
+
+    >>> now = [0.0]
+    >>> share = Share(rate=0.5, burst=10.0, clock=lambda: now[0])
+    >>> share.use("a", 12.0)
+    >>> share.left("a"), share.left("b")
+    (-2.0, 10.0)
+    >>> now[0] = 6.0
+    >>> share.left("a")
+    1.0
+    """
+
+    def __init__(self, *, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def left(self, client: str) -> float:
+        """Seconds that a client has left, below zero where it has used more."""
+        left, since = self._left.get(client, (self._burst, 0.0))
+        return min(self._burst, left + (self._clock() - since) * self._rate)
+
+    def use(self, client: str, seconds: float) -> None:
+        """Take off what the work for a client has taken."""
+        left = self.left(client) - seconds
+        self._left.pop(client, None)
+        self._left[client] = (left, self._clock())
+        if len(self._left) > _REMEMBERED:
+            self._left.popitem(last=False)
+
+    def check(self, client: str) -> None:
+        """Refuse a client that has used its share."""
+        left = self.left(client)
+        if left <= 0:
+            after = {"Retry-After": str(max(1, math.ceil((1.0 - left) / self._rate)))}
+            told = (
+                f"questions of this key have used their {self._burst:g} seconds, which come back at {self._rate:g} a "
+                "second; wait as Retry-After says"
+            )
+            raise Problem(429, "share", told, headers=after)
+
+
+async def until_gone(request: Request) -> None:
+    """Return when the client of a request has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 class Waiting:

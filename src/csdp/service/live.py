@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-from csdp.errors import LedgerBusyError
+from csdp.errors import LedgerBusyError, LedgerTermsError
 from csdp.plan import Plan
 from csdp.publisher import Release, Skipped
 from csdp.service.ingest import Counts, Limits, lines_of, take_many, take_one
@@ -69,7 +68,7 @@ class Live:
     def tend(self) -> None:
         """What has to be done although nobody writes: time that passes, and what had to wait."""
         if self._spec.by_wall_clock:
-            self._patiently(lambda: self.runner.advance(time.time()))
+            self._patiently(lambda: self.runner.advance(self.runner.publisher.ticking.wall.now()))
         elif self._behind:
             self.settle()
 
@@ -81,8 +80,14 @@ class Live:
             work()
         except LedgerBusyError:
             self._behind, self.trouble = True, "waiting for the ledger"
+        except LedgerTermsError as error:
+            if self.trouble != str(error):
+                log.error("%s: %s", self._spec.dataset, error)
+            self._behind, self.trouble = False, str(error)
         else:
-            self._behind, self.trouble = False, ""
+            last = self.runner.recent[-1] if self.runner.recent else None
+            obsolete = isinstance(last, Skipped) and last.why == "terms"
+            self._behind, self.trouble = False, self.trouble if obsolete else ""
 
     # ---- source ----------------------------------------------------------------------------------------------------
 
@@ -118,8 +123,9 @@ class Live:
             "skipped": status.skipped,
             "reason": status.reason,
             "fates": dict(status.fates),
+            "put_back": status.put_back,
             "information_ages": [None if age is None else age + passed for age in ages],
-            "trouble": self.trouble,
+            "trouble": self.trouble or status.trouble,
         }
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from csdp.errors import LedgerTermsError
 from csdp.service.dataset import Dataset
 from csdp.service.problems import App, Message, Receive, Send
 
@@ -39,14 +41,25 @@ class _Datasets(Collector):
             name: GaugeMetricFamily(f"csdp_dataset_{name}", text, labels=["dataset"]) for name, text in words.items()
         }
         led = GaugeMetricFamily("csdp_dataset_led", "1 where this process publishes the dataset", labels=["dataset"])
+        ahead = GaugeMetricFamily(
+            "csdp_dataset_ahead", "messages refused by this process: their time lay too far ahead", labels=["dataset"]
+        )
+        put_back = GaugeMetricFamily(
+            "csdp_dataset_clock_put_back", "how often the clock of the stream was wrong", labels=["dataset"]
+        )
         for dataset in self._datasets:
-            figures = dataset.figures()
-            for name, family in found.items():
-                if figures[name] is not None:
-                    family.add_metric([dataset.name], float(figures[name]))
-            led.add_metric([dataset.name], float(dataset.live is not None))
-        yield from found.values()
-        yield led
+            with suppress(LedgerTermsError):  # published under other terms by now: its state is not ours to read
+                figures = dataset.figures()
+                for name, family in found.items():
+                    if figures[name] is not None:
+                        family.add_metric([dataset.name], float(figures[name]))
+            live = dataset.live
+            led.add_metric([dataset.name], float(live is not None))
+            if live is not None:
+                status = live.runner.status()
+                ahead.add_metric([dataset.name], float(status.fates.get("ahead", 0)))
+                put_back.add_metric([dataset.name], float(status.put_back))
+        yield from (*found.values(), led, ahead, put_back)
 
 
 class Metrics:

@@ -56,6 +56,10 @@ class DatasetInfo(Record):
     step: int = Field(description="Time from one tick to the next")
     origin: int
     lateness: float
+    times: Literal["wall", "data"] = Field(
+        description="wall: no tick is published before the wall clock has passed its end; data: the age of what is "
+        "published is what the timestamps say"
+    )
     limits: Limits
     guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
 
@@ -65,7 +69,7 @@ class Counts(Record):
 
     accepted: int = Field(description="Messages of an open tick, whatever their values were")
     late: int = Field(description="Their tick was closed already")
-    ahead: int = Field(description="Their time lies too far ahead of the present")
+    ahead: int = Field(description="Their time lies too far ahead: of the wall clock, or of most sequences")
     unreadable: int = Field(description="No message, or of no sequence of this dataset")
 
 
@@ -122,6 +126,9 @@ class StatusInfo(Record):
     closed_tick: int | None
     skipped: int | None = Field(description="Ticks without output since the process began")
     reason: str = Field(description="Why the last tick without output had none")
+    times: Literal["wall", "data"] = Field(description="What ages rest on: the wall clock, or what the timestamps say")
+    ahead: int | None = Field(description="Messages refused since the process began: their time lay too far ahead")
+    put_back: int | None = Field(description="How often the clock of the stream was wrong and was put back")
     trouble: str = Field(description="Why publishing waits, or empty")
 
 

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from csdp.errors import CsdpError, InputError, LedgerBusyError, TooLargeError
+from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerTermsError, TooLargeError
 
 log = logging.getLogger("csdp.service")
 
@@ -89,6 +89,8 @@ def translated(error: CsdpError) -> Problem:
     """One of our own errors as a problem. Its words are about settings and figures, never about a reading."""
     if isinstance(error, LedgerBusyError):
         return busy("the ledger is busy or out of reach; try again")
+    if isinstance(error, LedgerTermsError):
+        return Problem(409, "terms", f"{error}: the operator restarts the service with them")
     if isinstance(error, TooLargeError):
         return Problem(422, "too-large", str(error))
     if isinstance(error, InputError):

@@ -14,9 +14,10 @@ from csdp.service.access import Anyone, Reader, Service, Shared, Writer, in_thre
 from csdp.service.describing import KEYED, SNAPSHOT_BODY, Common, Count, Level, Many, Name, Tick, errors
 from csdp.service.events import EventStream
 from csdp.service.keys import Key
-from csdp.service.limits import body_of
+from csdp.service.limits import body_of, until_gone
 from csdp.service.plain import Json
 from csdp.service.problems import Problem, busy
+from csdp.service.whatif import Question
 
 router = APIRouter()
 
@@ -153,18 +154,17 @@ async def ledger(name: Name, service: Shared, key: Reader, limit: Count = 100) -
     tags=["planning"],
     summary="What other settings would cost and give",
     response_model=models.WhatIfAnswer,
-    responses=errors(*KEYED, 404, 422, 503),
+    responses=errors(400, *KEYED, 404, 422, 503),
     openapi_extra=rule("reader", "admin"),
 )
 async def what_if(
-    name: Name, service: Shared, _: Reader, age: Common, epsilon_c: Level, releases: Many = "1"
+    request: Request, name: Name, service: Shared, key: Reader, age: Common, epsilon_c: Level, releases: Many = "1"
 ) -> Response:
-    """Leakage by bound and error, for one common age and one noise level. It touches neither data nor budget."""
-    asked = service.datasets[name].what_if
-    found = asked.kept(age, epsilon_c, releases)
-    if found is None:
-        found = await asked.ask(lambda: asked.answer(age, epsilon_c, releases), seconds=service.settings.work_seconds)
-    return Json(found)
+    """Leakage by bound and error, for one common age and one noise level. It touches neither data nor budget. A
+    question has a time limit, and a key a share of the time of all questions.
+    """
+    asked: Question = ("what-if", age, epsilon_c, releases)
+    return Json(await service.questions.ask(key.id, name, asked, gone=lambda: until_gone(request)))
 
 
 @router.get(
@@ -172,13 +172,9 @@ async def what_if(
     tags=["planning"],
     summary="Leakage against error",
     response_model=models.FrontierAnswer,
-    responses=errors(*KEYED, 404, 422, 503),
+    responses=errors(400, *KEYED, 404, 422, 503),
     openapi_extra=rule("reader", "admin"),
 )
-async def frontier(name: Name, service: Shared, _: Reader, releases: Many = "1") -> Response:
+async def frontier(request: Request, name: Name, service: Shared, key: Reader, releases: Many = "1") -> Response:
     """Over a grid of ages and noise levels, with the error of publishing nothing; worked out once, then kept."""
-    asked = service.datasets[name].what_if
-    found = asked.kept("frontier", releases)
-    if found is None:
-        found = await asked.ask(lambda: asked.frontier(releases), seconds=service.settings.work_seconds)
-    return Json(found)
+    return Json(await service.questions.ask(key.id, name, ("frontier", releases), gone=lambda: until_gone(request)))

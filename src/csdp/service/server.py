@@ -87,16 +87,17 @@ def configured(app: FastAPI) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """A web server that lets listeners go when it is asked to stop: they would never leave by themselves."""
+    """A web server that lets listeners and long questions go when it is asked to stop: they might never end."""
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__(configured(app))
         self._service: Service = app.state.service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End live events, then wait for the requests that are under way."""
+        """End live events and long questions, then wait for the requests that are under way."""
         for feed in self._service.feeds.values():
             await feed.end()
+        await self._service.questions.close()
         await super().shutdown(sockets)
 
 

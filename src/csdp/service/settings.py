@@ -24,6 +24,9 @@ class Settings:
         send_seconds: how long a client may take to accept a piece of an answer.
         max_listeners: clients on live events, of one process.
         work_seconds: how long a request may wait for its dataset.
+        questions: questions of readers that are worked on at once, each in a process of its own.
+        question_seconds: how long one question may be worked on, and how long it may wait for its turn.
+        question_share: seconds of work on questions in each second that one key may use in the long run.
         open_metrics: serve metrics without a key to clients on this machine.
         folder: a private folder (mode 0700) in which workers reach each other; none where there is one worker.
     """
@@ -42,6 +45,9 @@ class Settings:
     send_seconds: float = 30.0
     max_listeners: int = 200
     work_seconds: float = 30.0
+    questions: int = 2
+    question_seconds: float = 60.0
+    question_share: float = 0.5
     open_metrics: bool = False
     folder: str | None = None
 

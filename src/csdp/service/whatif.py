@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Literal
 
 from csdp.accountant import Accountant
-from csdp.chain import Family, certified_model
-from csdp.leakage import leakage_table
+from csdp.chain import Family, certified_model, fits_epsilon, private_fits
+from csdp.leakage import leakage_table, round_up
 from csdp.plan import Plan
-from csdp.service.problems import busy
 from csdp.utility import Moments, moments
 from csdp.utility.error import Estimate, error_of
 
 Releases = Literal["1", "continual"]
-#: Answers that are kept; a slider asks for the same ones again and again.
-_KEPT = 4096
-#: Questions that may wait.
-_QUESTIONS = 32
+#: ("what-if", age, epsilon_c, releases), or ("frontier", releases).
+Question = tuple[Literal["what-if"], int, float, Releases] | tuple[Literal["frontier"], Releases]
 #: Bounds that hold for any number of releases.
 _ANY_NUMBER = ("freshness", "lineage", "slice")
 FRONTIER_AGES = (0, 1, 2, 3, 5, 8, 13)
@@ -31,63 +24,20 @@ _LEVELS = (0.05, 0.15, 0.4, 1.0, 3.0, 10.0)
 
 
 class WhatIf:
-    """Answers questions about one plan with other settings, one at a time in a thread of its own, and keeps them.
-
-    Nothing of it touches data or the ledger: an answer follows from the chain and the query, which are public.
-    """
+    """Answers questions about one plan with other settings. It may take long: see `csdp.service.questions`."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         found = certified_model(plan.chain)
         self._models = found.members if isinstance(found, Family) else (found,)
-        self._kept: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
-        self._guard = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="csdp-what-if")
-        self._waiting = 0
         self._moments: Callable[[int], list[Moments]] = lru_cache(maxsize=64)(self._moments_at)
 
-    def kept(self, *question: Any) -> dict[str, Any] | None:
-        """An answer that was found before."""
-        with self._guard:
-            if question in self._kept:
-                self._kept.move_to_end(question)
-            return self._kept.get(question)
-
-    async def ask(self, work: Callable[[], dict[str, Any]], *, seconds: float) -> dict[str, Any]:
-        """Have something worked out; an answer that takes too long is kept for whoever asks again."""
-        if self._waiting >= _QUESTIONS:
-            raise busy("too many questions wait already; ask again a little later", seconds=5)
-        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        self._waiting += 1
-        future.add_done_callback(self._answered)
-        try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(future)
-        except TimeoutError:
-            raise busy("this takes long; the answer is being worked out, ask again a little later", seconds=5) from None
-
-    def _answered(self, future: asyncio.Future[dict[str, Any]]) -> None:
-        self._waiting -= 1
-        if not future.cancelled():
-            future.exception()  # seen: whoever asked may be gone
-
-    def _keep(self, question: tuple[Any, ...], answer: dict[str, Any]) -> dict[str, Any]:
-        with self._guard:
-            self._kept[question] = answer
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return answer
+    def solve(self, question: Question) -> dict[str, Any]:
+        """The answer to a question."""
+        return self.frontier(question[1]) if question[0] == "frontier" else self.answer(*question[1:])
 
     def answer(self, age: int, epsilon_c: float, releases: Releases) -> dict[str, Any]:
         """Leakage and error of one common age and one noise level, for one release or for one at every tick."""
-        found = self.kept(age, epsilon_c, releases)
-        return (
-            found
-            if found is not None
-            else self._keep((age, epsilon_c, releases), self._asked(age, epsilon_c, releases))
-        )
-
-    def _asked(self, age: int, epsilon_c: float, releases: Releases) -> dict[str, Any]:
         plan = self._plan
         other = Plan(plan.chain, plan.query, age, epsilon_c, adversary=plan.adversary, stale_limit=plan.stale_limit)
         other.check_noise()
@@ -112,14 +62,14 @@ class WhatIf:
             "bound": bound,
             "mse": {name: error.safe for name, error in errors.items()},
             "no_data": errors["raw"].no_data,
-            "event_level": accountant.event_level(plan.stale_limit),
+            "event_level": round_up(accountant.event_level(plan.stale_limit) + fits_epsilon(private_fits(plan.chain))),
         }
 
     def _bounds(self, age: int, epsilon_c: float) -> tuple[dict[str, float], dict[str, float]]:
         """Every bound: the largest over the models, and only where it applies to all of them."""
         plan = self._plan
         tables = [
-            leakage_table(model, plan.query, ages=age, epsilon_c=epsilon_c, adversary=plan.adversary)
+            leakage_table(model, plan.query, ages=age, epsilon_c=epsilon_c, adversary=plan.adversary, at_any_tick=True)
             for model in self._models
         ]
         proven: dict[str, float] = {}
@@ -145,9 +95,6 @@ class WhatIf:
         """Leakage and error over a grid of ages and noise levels, and the error of publishing nothing."""
         from csdp.planning import frontier
 
-        found = self.kept("frontier", releases)
-        if found is not None:
-            return found
         plan = self._plan
         line = frontier(
             plan.chain,
@@ -157,9 +104,4 @@ class WhatIf:
             releases=1 if releases == "1" else "continual",
             adversary=plan.adversary,
         )
-        answer = {"releases": releases, "points": line.records(), "no_data": line.no_data}
-        return self._keep(("frontier", releases), answer)
-
-    def close(self) -> None:
-        """Answer no more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        return {"releases": releases, "points": line.records(), "no_data": line.no_data}

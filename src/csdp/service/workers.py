@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
+from csdp.scratch import Scratch
 from csdp.service.settings import ENVIRONMENT, Settings
 
 log = logging.getLogger("csdp.service")
@@ -40,8 +38,9 @@ def supervised(settings: Settings, listening: socket.socket, count: int) -> None
     from csdp.stream import stopping
 
     stop = threading.Event()
-    # mkdtemp gives mode 0700: what workers tell each other is as private as their memory.
-    folder = Path(tempfile.mkdtemp(prefix="csdp-"))
+    # Of mode 0700: what workers tell each other is as private as their memory.
+    scratch = Scratch()
+    folder = scratch.path
     workers: list[subprocess.Popen[bytes]] = []
     try:
         (folder / "metrics").mkdir()
@@ -61,7 +60,7 @@ def supervised(settings: Settings, listening: socket.socket, count: int) -> None
                         workers[i] = _started(environment, listening)
     finally:
         _ended(workers)
-        shutil.rmtree(folder, ignore_errors=True)
+        scratch.close()
 
 
 def _started(environment: dict[str, str], listening: socket.socket) -> subprocess.Popen[bytes]:

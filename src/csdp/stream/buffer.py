@@ -44,6 +44,10 @@ class OpenTicks:
         """The oldest tick with a reading."""
         return min(self._ticks, default=None)
 
+    def drop_after(self, tick: int) -> None:
+        """Forget the ticks after another."""
+        self._ticks = {found: readings for found, readings in self._ticks.items() if found <= tick}
+
     def readings(self, tick: int) -> Floats | None:
         """The readings of a tick, NaN where missing; None where there is not one."""
         found = self._ticks.get(tick)

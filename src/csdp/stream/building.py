@@ -16,6 +16,7 @@ from csdp.chain import CoupledChain, Family, JointChain, Model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.ledger import Ledger
+from csdp.panel.names import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query
@@ -101,6 +102,7 @@ def publisher_of(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
         lifetime_limit=spec.limits["lifetime_limit"],
         time_step=spec.clock.step,
         time_origin=spec.clock.origin,
+        times=spec.clock.times,
         on_refusal="skip",
     )
 
@@ -204,27 +206,24 @@ def _found(chain: Model, target: Target) -> Plan:
 
 
 def sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates]:
-    """The names of the sequences in messages, in the chain's order, and what turns readings into states."""
+    """The names of the sequences in messages, as declared, and what turns readings, in the chain's order, to states."""
     chain = plan.model
     own = tuple(chain.names)
-    names = own if spec.sequences is None else spec.sequences
-    if len(names) != chain.sequences:
-        raise spec.error("sequences", f"{len(names)} given; the chain has {chain.sequences}, in its order")
-    if names != own and set(names) == set(own):
-        raise spec.error("sequences", f"in another order than the chain's: {', '.join(own[:8])}")
+    given = own if spec.sequences is None else spec.sequences
+    names = _at(spec, "sequences", lambda: arrange_names(given, own))  # in the chain's order
     if spec.discretiser is None:
-        return names, Nearest(chain.value_table)
+        return given, Nearest(chain.value_table)
     from csdp.panel import Discretiser
 
     file = spec.discretiser
     if not file.is_file():
         raise spec.error("discretiser", f"{file}: no such file; Discretiser.save writes one")
     discretiser = _at(spec, "discretiser", lambda: Discretiser.load(file))
-    if discretiser.names not in (names, own):
-        raise spec.error("discretiser", f"{file}: of other sequences, or in another order than the chain's")
+    called = names if set(discretiser.names) == set(names) else own
+    discretiser = _at(spec, "discretiser", lambda: discretiser.arrange(called))
     if discretiser.state_count > chain.states:
         raise spec.error("discretiser", f"{file}: {discretiser.state_count} states; the chain has {chain.states}")
-    return names, discretiser
+    return given, discretiser
 
 
 def _drift(plan: Plan) -> Drift:

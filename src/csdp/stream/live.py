@@ -35,14 +35,13 @@ def run(
     stop: threading.Event | None = None,
     by_wall_clock: bool = False,
     queue_size: int = QUEUE,
-    present: Callable[[], float] = wall.time,
     on_status: Callable[[Status, str], None] | None = None,
 ) -> Status:
     """Feed a runner from a source until the source ends or `stop` is set; the last status.
 
     Ticks that the watermark has not closed stay open: they are published by the next run, if their readings come
-    again or a state file keeps them. `by_wall_clock` lets time pass although no reading comes. `on_status(status,
-    state)` is called about five times a second.
+    again or a state file keeps them. `by_wall_clock` lets time pass although no reading comes, as the wall clock of the
+    publisher says. `on_status(status, state)` is called about five times a second.
     """
     stop = runner.stop if stop is None else stop
     runner.stop = stop
@@ -54,7 +53,7 @@ def run(
         while not loop.finished():
             loop.take()
             if by_wall_clock:
-                loop.settle(lambda: runner.advance(present()))
+                loop.settle(lambda: runner.advance(runner.publisher.ticking.wall.now()))
             loop.tell()
     finally:
         stop.set()

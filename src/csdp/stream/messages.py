@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
@@ -39,7 +39,7 @@ class Snapshot:
     values: Mapping[str, object] | Sequence[object]
 
     def __repr__(self) -> str:
-        return f"Snapshot(time {self.time}, {len(self.values)} values)"
+        return f"Snapshot(time {self.time}, {len(self.values) if isinstance(self.values, Sized) else 'no'} values)"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ Message = Reading | Snapshot | Bad
 def decoded(payload: bytes, *, sequence: str | None = None) -> Message:
     """A message from JSON: `{"time", "sequence", "value"}` or `{"time", "values"}`.
 
-    `sequence` is the name where the payload does not carry it, as on an MQTT topic.
+    `sequence` is the one that the sender may write about, as on its own MQTT topic: the payload need not name it, must
+    not name another one, and must be no snapshot.
 
     >>> decoded(b'{"time": 3, "sequence": "a", "value": 1}')
     Reading('a', time 3)
@@ -65,20 +66,35 @@ def decoded(payload: bytes, *, sequence: str | None = None) -> Message:
     Snapshot(time 3, 2 values)
     >>> decoded(b'{"time": 3')
     Bad(why='not JSON')
+    >>> decoded(b'{"time": 3, "values": {"a": 1, "b": 0}}', sequence="a")
+    Bad(why='a snapshot on the topic of one sequence')
     """
     if len(payload) > MAX_BYTES:
         return Bad(f"longer than {MAX_BYTES:,} bytes")
     try:
-        content = json.loads(payload)
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-        return Bad("not JSON")
+        content = json.loads(payload, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        return Bad("the same key twice" if isinstance(error, _RepeatedError) else "not JSON")
     if not isinstance(content, dict):
         return Bad("not a JSON object")
     try:
         time = parsed_time(content.get("time"))
     except InputError:
         return Bad("no time, or one that cannot be read")
-    return _snapshot(time, content["values"]) if "values" in content else _reading(time, content, sequence)
+    if "values" not in content:
+        return _reading(time, content, sequence)
+    return _snapshot(time, content["values"]) if sequence is None else Bad("a snapshot on the topic of one sequence")
+
+
+class _RepeatedError(ValueError):
+    """A key that is there twice: nobody knows which of them is meant."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _RepeatedError
+    return found
 
 
 def _reading(time: Time, content: dict[str, Any], sequence: str | None) -> Message:

@@ -1,8 +1,9 @@
 """MQTT: readings from a broker, outputs to one.
 
 Readings arrive on `PREFIX/<sequence>` as `{"time": ..., "value": ...}`, snapshots on `PREFIX` as `{"time": ...,
-"values": ...}`. QoS 1 with a lasting session: a message is acknowledged once the runner has it, and the broker sends
-again what was not. A repeated or retained reading is an ordinary one: late, or a duplicate.
+"values": ...}`. Who may write on the topic of one sequence writes about that one alone: a snapshot there, or the name
+of another sequence, is refused. QoS 1 with a lasting session: a message is acknowledged once the runner has it, and the
+broker sends again what was not. A repeated or retained reading is an ordinary one: late, or a duplicate.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-import time as wall
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,22 +19,25 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import Clock, Mark, Time, checked_time
-from csdp.errors import InputError
+from csdp.clock import Clock, Mark, Time, Times, Verdict, checked_time
+from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
+from csdp.panel.names import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.stream import state as states_on_disk
 from csdp.stream.buffer import OpenTicks
 from csdp.stream.delivery import Delivery
 from csdp.stream.messages import Bad, Message, Reading, Snapshot, number, numbers
 from csdp.stream.sinks import Sink
-from csdp.stream.states import Nearest, ToStates
+from csdp.stream.states import Nearest, ToStates, check_states
+from csdp.stream.timekeeper import Timekeeper
 
 log = logging.getLogger("csdp.stream")
 
 #: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all;
-#: "duplicate": the tick has a reading of this sequence that is as new; the others are about time and name.
-Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "unknown", "bad"]
+#: "duplicate": the tick has a reading of this sequence that is as new; "undated": its time is no timestamp, where
+#: there have to be some; the others are about time and name.
+Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad"]
 #: Outcomes that are kept for whoever looks.
 RECENT = 100
 
@@ -69,6 +71,9 @@ class Status:
     published: int  #: outputs by this runner
     skipped: int  #: ticks without output
     past: int  #: ticks that were charged before this runner began; their readings only fill the ages
+    times: Times  #: what the times of readings are held against
+    put_back: int = 0  #: how often the clock was wrong and was put back
+    trouble: str = ""  #: what is wrong with the clock, in words
     fates: Mapping[Fate, int] = field(default_factory=dict)
     last: Release | None = None
     reason: str = ""  #: why the last tick without output had none
@@ -78,24 +83,27 @@ class Runner:
     """Ingests readings, publishes each tick once when it closes. Safe to call from several threads.
 
     Args:
-        publisher: the gate, made with on_refusal="skip", and with the clock's step and origin as time_step and
-            time_origin: ticks that are counted differently would misjudge how fast the past fades.
+        publisher: the gate, made with on_refusal="skip", and with the clock's step, origin and times as time_step,
+            time_origin and times: ticks that are counted differently would misjudge how fast the past fades. Its wall
+            clock is the runner's, too.
         ledger: the ledger that the publisher writes, from which outputs are delivered again after a crash.
         clock: the grid of ticks and its lateness.
-        names: of the sequences in messages, in the order of the chain; by default the chain's own.
-        states: turns readings into states; by default the state whose declared value is nearest.
+        names: of the sequences in messages: the chain's own (the default) in any order, or as many other ones, which
+            then stand for the chain's place by place. A snapshot that is a list has this order.
+        states: turns readings, in the order of the chain, into states; by default the state whose declared value is
+            nearest. A discretiser is matched by its names.
         sink: where outputs go; None where they are read from the ledger.
         state_file: keep the readings that the ages need on disk (mode 0600), to go on at once after a restart.
         drift, on_drift: a check that sees every snapshot, and who is told when it begins to give an alarm.
         on_outcome: told of every release and every tick without output, in order.
-        present: the present, for times too far ahead of it.
 
     >>> import tempfile
     >>> from csdp import CoupledChain, Mean, Plan
     >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], names=["hall"]), Mean(), ages=1, epsilon_c=0.5)
     >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(f"{folder}/ledger.db") as ledger:
-    ...     publisher = Publisher(plan, dataset="ward-7", ledger=ledger, on_refusal="skip", time_step=60)
-    ...     runner = Runner(publisher, ledger=ledger, clock=Clock(step=60, lateness=10))
+    ...     publisher = Publisher(
+    ...         plan, dataset="ward-7", ledger=ledger, on_refusal="skip", time_step=60, times="data")
+    ...     runner = Runner(publisher, ledger=ledger, clock=Clock(step=60, lateness=10, times="data"))
     ...     fates = [runner.ingest("hall", time=time, value=1) for time in (0, 60, 120, 131, 59)]
     ...     fates, runner.status().published, runner.status().last.tick
     (['accepted', 'accepted', 'accepted', 'accepted', 'late'], 1, 1)
@@ -114,39 +122,41 @@ class Runner:
         drift: Drift | None = None,
         on_drift: Callable[[Alarm], None] | None = None,
         on_outcome: Callable[[Release | Skipped], None] | None = None,
-        present: Callable[[], float] = wall.time,
     ) -> None:
         plan = publisher.plan
-        if publisher.grid != (clock.step, clock.origin):
-            raise InputError(
-                f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) "
-                f"{publisher.grid}; give it time_step and time_origin of the clock, so that the ledger records them"
-            )
+        publisher.ticking.check_clock(clock)
         self.publisher = publisher
         self.clock = clock
-        self.names: tuple[str, ...] = tuple(plan.model.names if names is None else names)
-        if len(set(self.names)) != plan.model.sequences:
-            raise InputError(f"names: {len(set(self.names))} given; the chain has {plan.model.sequences} sequences")
+        self.names: tuple[str, ...] = tuple(name.strip() for name in (plan.model.names if names is None else names))
+        called = arrange_names(self.names, plan.model.names)
         self.stop = threading.Event()  #: set it to make a delivery that waits give up
         self.recent: deque[Release | Skipped] = deque(maxlen=RECENT)
-        self._index = {name: i for i, name in enumerate(self.names)}
-        self._states: ToStates = states if states is not None else Nearest(plan.model.value_table)
+        self._index = {name: i for i, name in enumerate(called)}
+        self._places = np.array([self._index[name] for name in self.names], dtype=np.intp)
+        self._states = Nearest(plan.model.value_table) if states is None else check_states(states, called, plan.model)
         self._delivery = Delivery(sink, ledger, publisher.dataset, plan.query.name, clock)
         self._drift, self._on_drift, self._on_outcome = drift, on_drift, on_outcome
         self._alarmed = False
-        self._present = present
+        self._ledger = ledger
         self._lock = threading.RLock()
-        self._mark: Mark | None = None
         self._done = 0
         self._open = OpenTicks(len(self.names))
         # Nothing older than what the ledger has charged can be published, whatever arrives again.
         self._charged = ledger.summary(publisher.dataset).newest_tick
         self._last_data: int | None = None
         self._reach = plan.max_age + plan.stale_limit
+        self._time = Timekeeper(
+            clock,
+            publisher.ticking.wall,
+            sequences=len(self.names),
+            reach=self._reach,
+            charged=lambda: ledger.summary(publisher.dataset).newest_tick,
+        )
         self._fates: Counter[Fate] = Counter()
         self._published = self._skipped = self._past = 0
         self._last: Release | None = None
         self._reason = ""
+        self._replaced: LedgerTermsError | None = None
         self.stuck = False  #: a delivery gave up because `stop` was set; the ledger has its output
         self._history: deque[tuple[int, npt.NDArray[np.int16]]] = deque(maxlen=self._reach + 1)
         self._file = None if state_file is None else Path(state_file)
@@ -172,6 +182,8 @@ class Runner:
         with self._lock:
             fate = self._placed(message)
             self._fates[fate] += 1
+            if fate == "ahead":
+                self._tell_ahead()
             return fate
 
     def _placed(self, message: Message) -> Fate:
@@ -181,28 +193,66 @@ class Runner:
         if nobody is not None:
             return nobody
         # The clock moves before the value is looked at: when a tick closes must not depend on what a reading holds.
-        moved = self.clock.observe(self._mark, message.time, now=self._present())
-        if moved.verdict == "ahead":
-            return "ahead"
-        self._moved(moved.mark)
-        if moved.verdict == "late":
-            return "late"
+        verdict = self._judged(message)
+        if verdict != "open":
+            return verdict
         tick = self.clock.tick(message.time)
         return self._put(tick, message) if isinstance(message, Reading) else self._put_many(tick, message)
 
     def _nobody(self, message: Reading | Snapshot) -> Fate | None:
-        """Why a message is about none of our sequences; judged by names and counts alone."""
+        """Why a message is about none of our sequences, or of no time; judged by names, counts and times alone."""
+        try:
+            checked_time(message.time)
+        except InputError:
+            return "bad"
         if isinstance(message, Reading):
-            return None if message.sequence in self._index else "unknown"
+            return None if isinstance(message.sequence, str) and message.sequence in self._index else "unknown"
         if isinstance(message.values, Mapping):
             return None if any(name in self._index for name in message.values) else "unknown"
-        return None if len(message.values) == len(self.names) else "bad"
+        listed = isinstance(message.values, Sequence | np.ndarray) and not isinstance(message.values, str | bytes)
+        return None if listed and len(message.values) == len(self.names) else "bad"
 
-    def _moved(self, mark: Mark | None) -> None:
-        assert mark is not None
-        if self._mark is None:
+    def _judged(self, message: Reading | Snapshot) -> Verdict:
+        """Whether the time of a message counts; the clock moves."""
+        unset, put_back = self._time.mark is None, self._time.put_back
+        verdict = self._time.observe(message.time, lambda: self._named(message))
+        mark = self._time.mark
+        if mark is not None and unset:
             self._done = mark.closed
-        self._mark = mark
+        elif mark is not None and self._time.put_back > put_back:
+            self._go_back(mark)
+        return verdict
+
+    def _named(self, message: Reading | Snapshot) -> list[int]:
+        """The sequences that a message is about, by number."""
+        if isinstance(message, Reading):
+            return [self._index[message.sequence]]
+        if isinstance(message.values, Mapping):
+            return [self._index[name] for name in message.values if name in self._index]
+        return list(range(len(self.names)))
+
+    def _go_back(self, mark: Mark) -> None:
+        """The clock was put back: ticks that were closed too early are open again, except those that were charged."""
+        log.warning("%s: the clock was ahead of most sequences and was put back", self.publisher.dataset)
+        self._charged = self._ledger.summary(self.publisher.dataset).newest_tick
+        self._open.drop_after(self.clock.tick(self._time.highest))
+        if self._done <= mark.closed:
+            return
+        self._done = mark.closed
+        self.publisher.forget()
+        rows = [(tick, row) for tick, row in self._history if tick <= mark.closed]
+        self._history.clear()
+        self._last_data = None
+        for tick, row in rows:
+            self._refill(tick, row)
+
+    def _tell_ahead(self) -> None:
+        """Tell the operator, once for every power of ten."""
+        count = self._fates["ahead"]
+        if str(count).strip("0") == "1":
+            than = "the wall clock" if self.clock.times == "wall" else "most sequences"
+            name = self.publisher.dataset
+            log.warning("%s: %d messages lay too far ahead of %s, and were refused", name, count, than)
 
     def _put(self, tick: int, reading: Reading) -> Fate:
         value = number(reading.value, self._states.categories)
@@ -222,7 +272,7 @@ class Runner:
             indices = np.array([self._index[name] for name in known], dtype=np.intp)
             readings, bad = numbers([given[name] for name in known], self._states.categories)
         else:
-            indices = np.arange(len(self.names))
+            indices = self._places
             readings, bad = numbers(given, self._states.categories)
         self._fates["bad"] += bad
         usable = ~np.isnan(readings)
@@ -232,9 +282,15 @@ class Runner:
         return "accepted" if kept else "duplicate"
 
     def advance(self, time: Time) -> None:
-        """Let time pass without a reading, so that ticks close although everybody is silent."""
+        """Let time pass without a reading, so that ticks close although everybody is silent.
+
+        With times="wall" it never passes beyond the wall clock.
+        """
         with self._lock:
-            self._moved(self.clock.advance(self._mark, time).mark)
+            unset = self._time.mark is None
+            self._time.advance(time)
+            if unset and self._time.mark is not None:
+                self._done = self._time.mark.closed
             self.settle()
 
     # ---- publishing ------------------------------------------------------------------------------------------------
@@ -243,15 +299,17 @@ class Runner:
         """Publish every closed tick that was not yet dealt with, in order, and deliver it.
 
         After an error (a busy ledger, a sink that failed) call it again: it goes on where it stopped, and a tick that
-        was published is delivered from the ledger.
+        was published is delivered from the ledger. Where the dataset is published under other terms by now, ticks pass
+        without output, and LedgerTermsError says so.
         """
         with self._lock:
-            if self._mark is None or not self.recover():
+            over = self._time.over()
+            if over is None or not self.recover():
                 return []
             outcomes: list[Release | Skipped] = []
             before = self._done
-            while self._done < self._mark.closed:
-                if self._jumped():
+            while self._done < over:
+                if self._jumped(over):
                     continue
                 tick = self._done + 1
                 snapshot = self._snapshot(tick)
@@ -264,6 +322,9 @@ class Runner:
                     outcomes.append(outcome)
             if self._done > before:
                 self._save()
+            if self._replaced is not None:
+                error, self._replaced = self._replaced, None
+                raise error
             return outcomes
 
     def recover(self) -> bool:
@@ -273,14 +334,13 @@ class Runner:
             self.stuck = self.stuck or not done
             return done
 
-    def _jumped(self) -> bool:
+    def _jumped(self, over: int) -> bool:
         """Pass over ticks so long after the last reading that none of them can have an output."""
-        assert self._mark is not None
         tick = self._done + 1
         if self._last_data is not None and tick <= self._last_data + self._reach:
             return False
         first = self._open.first()
-        to = self._mark.closed if first is None else min(self._mark.closed, first - 1)
+        to = over if first is None else min(over, first - 1)
         if to <= self._done:
             return False
         if self._last_data is not None:  # before the first reading of all there was nothing to publish
@@ -301,7 +361,11 @@ class Runner:
         if self._charged is not None and tick <= self._charged:
             self.publisher.observe(snapshot, time=tick)
             return None
-        return self.publisher.push(snapshot, time=tick)
+        try:
+            return self.publisher.push(snapshot, time=tick)
+        except LedgerTermsError as error:  # for good: to keep the readings and try again would fill the memory
+            self._replaced = error
+            return Skipped(tick, str(error), "terms")
 
     def _finished(self, tick: int, snapshot: npt.NDArray[np.int16], outcome: Release | Skipped | None) -> None:
         self._open.drop(tick)
@@ -350,15 +414,19 @@ class Runner:
         if saved is None:
             return
         for tick, row in saved.history:
-            self.publisher.observe(row, time=tick)
-            self._history.append((tick, row))
-            self._last_data = tick
+            self._refill(tick, row)
         self._open.restore(saved.open_ticks)
-        self._mark, self._done = saved.mark, saved.done
+        self._time.mark, self._done = saved.mark, saved.done
+
+    def _refill(self, tick: int, row: npt.NDArray[np.int16]) -> None:
+        """Take in a snapshot of earlier."""
+        self.publisher.observe(row, time=tick)
+        self._history.append((tick, row))
+        self._last_data = tick
 
     def _save(self) -> None:
-        if self._file is not None and self._mark is not None:
-            saved = states_on_disk.Saved(self._mark, self._done, tuple(self._history), self._open.to_arrays())
+        if self._file is not None and self._time.mark is not None:
+            saved = states_on_disk.Saved(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
             states_on_disk.save(self._file, saved, identity=self._identity)
 
     def close(self) -> None:
@@ -368,9 +436,12 @@ class Runner:
 
     def status(self) -> Status:
         """How it is doing; does not wait for a publication that is under way."""
-        mark = self._mark
+        mark = self._time.mark
         return Status(
             dataset=self.publisher.dataset,
+            times=self.clock.times,
+            put_back=self._time.put_back,
+            trouble=self._time.trouble,
             newest_time=None if mark is None else mark.newest,
             closed=None if mark is None else mark.closed,
             open_ticks=len(self._open),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -208,9 +208,14 @@ def _clock(section: Section) -> tuple[Clock, bool]:
         step=section.take("step", step),
         origin=section.take("origin", origin, 0),
         lateness=section.take("lateness", length, at_once),
-        ahead=section.take("ahead", length, None),
+        times="data" if section.take("times", one_of("wall", "data"), "wall") == "data" else "wall",
     )
+    # Each on its own, so that what does not go with the rest is told at its line.
+    clock = section.take("ahead", lambda value: replace(clock, ahead=length(value)), clock)
+    clock = section.take("jump", lambda value: replace(clock, jump=whole(1)(value)), clock)
     by_wall_clock = section.take("advance", one_of("readings", "wall"), "readings") == "wall"
+    if by_wall_clock and clock.times == "data":
+        raise section.error("advance", "'wall' given with times = 'data'; the wall clock says nothing about such times")
     section.finish()
     return clock, by_wall_clock
 

@@ -41,7 +41,7 @@ def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "ch
         step=_duration(shown.step) if shown.timestamps else str(shown.step),
         lateness=_duration(max(1, shown.step // 10)) if shown.timestamps else str(max(1, shown.step // 10)),
         unit='Seconds, or text such as "30s", "5min", "1h".' if shown.timestamps else "In the unit of the times.",
-        ahead='ahead = "5min"' if shown.timestamps else "# ahead = 300",
+        times=_TIMES[shown.timestamps],
     )
     return "\n".join(map(_aligned, text.split("\n")))
 
@@ -69,6 +69,18 @@ def _duration(seconds: int) -> str:
             return f'"{seconds // length}{unit}"'
     return f'"{seconds}s"'
 
+
+_TIMES = {
+    True: """\
+times = "wall"              # no tick is published before the wall clock has passed its end; "data": a replay
+# ahead = "1s"              # refuse times further ahead of the wall clock; at most, and by default, the lateness
+# advance = "wall"          # close ticks by the clock on the wall also while no reading comes\
+""",
+    False: """\
+times = "data"              # ages are what the times say; "wall": they are seconds since 1970, held against the clock
+# jump = 100                # refuse times that lie more ticks ahead of most sequences than this\
+""",
+}
 
 _TEXT = """\
 # A stream of csdp, written from {data}. Check it with: csdp stream --spec FILE --check
@@ -104,8 +116,7 @@ file = "stream.plan.json"   # where the plan that was found is kept, so that the
 [clock]                     # {unit}
 step = {step}
 lateness = {lateness}       # how long a tick waits for late readings before it closes
-{ahead}              # refuse times that lie further ahead of the present than this
-# advance = "wall"          # close ticks by the clock on the wall also while no reading comes
+{times}
 
 # Messages: {{"time": T, "sequence": NAME, "value": V}}, or {{"time": T, "values": {{NAME: V, ...}}}}.
 [source]

@@ -29,6 +29,9 @@ class Document:
             self.content: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(self._syntax(str(error), text)) from None
+        except (ValueError, RecursionError):
+            why = "a number has too many digits, or it is nested too deeply"
+            raise InputError(f"{self.path}: not TOML that can be read: {why}") from None
         self._lines = key_lines(text)
 
     def _syntax(self, message: str, text: str) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from csdp.errors import InputError
 from csdp.panel import read_panel
 from csdp.tables.engine import Engine
-from csdp.tables.layout import cell_values, look
+from csdp.tables.layout import Found, cell_values, look
 from csdp.tables.memory import MemoryEngine
 
 EngineName = Literal["memory", "duckdb", "spark"]
@@ -33,6 +33,9 @@ def open_table(
     threads: int | None = None,
 ) -> Engine:
     """Open a table of readings: CSV or Parquet, long (time, sequence, value or state) or wide.
+
+    `path` is one file, or a folder of Parquet files with the same columns; it is never taken as a pattern, and names
+    of folders add no columns.
 
     `names` and `values` (m,) or (s, m) are those of the chain; `master` is for Spark, `memory_limit` and `threads` for
     DuckDB. All engines give the same answers to the last bit.
@@ -83,7 +86,7 @@ def _in_memory(
     found = look(path, names)
     cells = np.broadcast_to(cell_values(found, values), (len(names), values.shape[-1]))
     panel = read_panel(
-        _folder(Path(path)) if Path(path).is_dir() else path,
+        _folder_table(found) if Path(path).is_dir() else found.files[0],
         names=names,
         values=cells,
         step=step,
@@ -96,10 +99,19 @@ def _in_memory(
     return MemoryEngine(panel, states=values.shape[-1])
 
 
-def _folder(path: Path) -> object:
+def _folder_table(found: Found) -> object:
+    """The files of a folder, one after the other; they have the same columns."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_table(path)
+    tables = []
+    for file in found.files:
+        try:
+            with file.open("rb") as handle:
+                tables.append(pq.read_table(handle))
+        except (pa.ArrowException, OSError):
+            raise InputError(f"{file.name}: not a Parquet file, or a damaged one") from None
+    return pa.concat_tables(tables)
 
 
 def pair_counts(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError, TooLargeError
+from csdp.scratch import Scratch
 from csdp.tables.draws import RowNoise
 from csdp.tables.layout import Found, cell_values, look
 from csdp.tables.relational import RelationalEngine
@@ -52,7 +52,7 @@ class DuckDBEngine(RelationalEngine):
         found = look(path, names)
         self._backend: _DuckDB = _DuckDB(memory_limit, threads, folder)
         try:
-            self._backend.layout = self._backend.lay_out(Path(path), found, names)
+            self._backend.layout = self._backend.lay_out(found, names)
         except BaseException:
             self._backend.close()
             raise
@@ -74,15 +74,17 @@ class _DuckDB:
     def __init__(self, memory_limit: str | None, threads: int | None, folder: str | Path | None) -> None:
         import duckdb
 
-        try:
-            self._folder = Path(tempfile.mkdtemp(prefix="csdp-", dir=folder))  # mode 0700
-        except OSError as error:
-            raise InputError(f"folder: {folder} cannot be written ({error.strerror}); give another one") from None
-        # Also where nobody closes: readings must not stay on a disk.
-        self._remove = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
+        self._scratch = Scratch(folder)
+        self._let_go: Callable[[], object] = lambda: None
+        if set(str(self._scratch.path)) & set("*?["):
+            self._scratch.close()
+            raise InputError(
+                f"folder: {self._scratch.path.parent} given; one without '*', '?' and '[' in its path, which DuckDB "
+                "would take as a pattern. Set TMPDIR, or give another folder"
+            )
         # Nothing is fetched from elsewhere.
         config: dict[str, Any] = {
-            "temp_directory": str(self._folder / "spill"),
+            "temp_directory": str(self._scratch.path / "spill"),
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
         }
@@ -93,7 +95,7 @@ class _DuckDB:
         try:
             self._connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:", config=config)
         except duckdb.Error:
-            self._remove()
+            self._scratch.close()
             raise InputError(
                 f"duckdb: memory_limit {memory_limit!r}, threads {threads!r} given; such as '4GB' and 2"
             ) from None
@@ -103,7 +105,8 @@ class _DuckDB:
         connection = getattr(self, "_connection", None)
         if connection is not None:
             connection.close()
-        self._remove()
+        self._let_go()
+        self._scratch.close()
 
     @contextmanager
     def _told(self, label: str) -> Iterator[None]:
@@ -143,16 +146,17 @@ class _DuckDB:
 
         return pa.Table.from_batches(list(RowNoise(unit, levels, keys)(iter(self.run(rows).to_batches()))))
 
-    def lay_out(self, path: Path, found: Found, names: Sequence[str]) -> Layout:
+    def lay_out(self, found: Found, names: Sequence[str]) -> Layout:
         """The table as a relation (time, sequence, value); CSV and wide tables are written out once as long Parquet."""
-        source = _from_csv(path, found) if found.csv else f"read_parquet({_text(_pattern(path))})"
+        listed = self._linked(found.files)
+        source = _from_csv(listed, found) if found.csv else f"read_parquet({listed}, hive_partitioning=false)"
         if found.csv or found.value is None:
-            copied = self._folder / "readings.parquet"
+            copied = self._new_copy()
             with self._told(found.label):
                 self._connection.execute(
-                    f"COPY ({self._long(source, found, names)}) TO {_text(copied)} (FORMAT parquet)"
+                    f"COPY ({self._long(source, found, names)}) TO {_text(copied)} (FORMAT parquet, USE_TMP_FILE false)"
                 )
-            source = f"read_parquet({_text(copied)})"
+            source = f"read_parquet({_text(copied)}, hive_partitioning=false)"
             columns = ("time", "sequence", "value")
         else:
             columns = (found.time, str(found.sequence), found.value)
@@ -163,6 +167,30 @@ class _DuckDB:
         name = "{}" if kinds["sequence"] in {*_WHOLE, "VARCHAR"} else "CAST({} AS VARCHAR)"
         relation = f"SELECT {time} AS time, {name.format(sequence)} AS sequence, {value} AS value FROM {source}"
         return Layout(found.label, relation, kinds["sequence"] in _WHOLE, _cells(found.label, kinds["value"]))
+
+    def _linked(self, files: Sequence[Path]) -> str:
+        """The files under names that DuckDB takes as they are: links in its own folder, as a list in SQL.
+
+        A path may hold '*', '?' or '[', which DuckDB takes as a pattern, and there is no way to quote all of them.
+        """
+        links = []
+        for number, file in enumerate(files):
+            links.append(self._scratch.path / f"{number}{file.suffix.lower()}")
+            links[-1].symlink_to(file)
+        return f"[{', '.join(map(_text, links))}]"
+
+    def _new_copy(self) -> Path:
+        """Where to write a copy of the readings. It has no name where the system allows, so that it ends with the
+        process, however that ends; elsewhere it goes with the scratch folder.
+        """
+        copy = self._scratch.path / "readings.parquet"
+        handle = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._let_go = weakref.finalize(self, os.close, handle)
+        nameless = Path(f"/proc/self/fd/{handle}")
+        if not nameless.exists():
+            return copy
+        copy.unlink()
+        return nameless
 
     def _long(self, source: str, found: Found, names: Sequence[str]) -> str:
         time = _quoted(found.time)
@@ -190,16 +218,12 @@ def _cells(label: str, kind: str) -> Cells:
     return cells_of(label, kind, small=_SMALL, numbers={*_WHOLE, "FLOAT", "DOUBLE"}, text="VARCHAR")
 
 
-def _from_csv(path: Path, found: Found) -> str:
+def _from_csv(listed: str, found: Found) -> str:
     columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in found.header)
     return (
-        f"read_csv({_text(path)}, header=true, auto_detect=false, delim=',', quote='\"', escape='\"', "
-        f"columns={{{columns}}})"
+        f"read_csv({listed}, header=true, auto_detect=false, delim=',', quote='\"', escape='\"', compression='none', "
+        f"hive_partitioning=false, columns={{{columns}}})"
     )
-
-
-def _pattern(path: Path) -> str:
-    return str(path / "*.parquet") if path.is_dir() else str(path)
 
 
 def _text(value: object) -> str:

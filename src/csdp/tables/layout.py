@@ -6,20 +6,23 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
+from csdp.panel.tables import check_columns, shown_columns
 
 KINDS = (".parquet", ".csv")
 
 
 @dataclass(frozen=True)
 class Found:
-    """The columns of a table by what they are; `value` is None for a wide one."""
+    """The files of a table, and its columns by what they are; `value` is None for a wide one."""
 
     label: str
+    files: tuple[Path, ...]  #: absolute; each is to be opened under exactly this name
     csv: bool
     header: tuple[str, ...]
     time: str
@@ -33,27 +36,27 @@ class Found:
 
 
 def look(path: str | Path, names: Sequence[str]) -> Found:
-    """Find the columns of a CSV file, a Parquet file or a folder of Parquet files."""
+    """Find the files and columns of a CSV file, a Parquet file or a folder of Parquet files.
+
+    A path is the name of one file or folder, never a pattern, and says nothing about what the file holds.
+    """
     file = Path(path)
     kind = file.suffix.lower()
     if not file.exists():
         raise InputError(f"{file}: no such file")
     if file.is_dir():
-        parts = sorted(file.glob("*.parquet"))
-        if not parts:
-            raise InputError(f"{file.name}: a folder without .parquet files given")
-        header = _parquet_header(parts[0])
+        files = _folder_files(file)
+        header = _common_header(file.name, files)
     elif kind == ".parquet":
-        header = _parquet_header(file)
+        files, header = (file,), tuple(parquet_schema(file).names)
     elif kind == ".csv":
-        header = _csv_header(file)
+        files, header = (file,), _csv_header(file)
     else:
         raise InputError(f"{file.name}: unknown kind of file; .csv or .parquet")
-    if len(set(header)) != len(header):
-        raise InputError(f"{file.name}: two columns have the same name")
+    check_columns(file.name, header)
     lower = {name.lower(): name for name in header}
     if "time" not in lower:
-        raise InputError(f"{file.name}: no column 'time'; found {', '.join(header[:8])}")
+        raise InputError(f"{file.name}: no column 'time'; found {shown_columns(header)}")
     value = lower.get("value", lower.get("state"))
     long = "sequence" in lower and value is not None
     if long and {"value", "state"} <= set(lower):
@@ -65,17 +68,58 @@ def look(path: str | Path, names: Sequence[str]) -> Found:
             "A wide table has one column per sequence, a long one has time, sequence and value"
         )
     return Found(
-        file.name, kind == ".csv", header, lower["time"], lower["sequence"] if long else None, value if long else None
+        file.name,
+        tuple(one.absolute() for one in files),
+        kind == ".csv" and not file.is_dir(),
+        header,
+        lower["time"],
+        lower["sequence"] if long else None,
+        value if long else None,
     )
 
 
-def _parquet_header(file: Path) -> tuple[str, ...]:
+def _folder_files(folder: Path) -> tuple[Path, ...]:
+    """The Parquet files of a folder. What one engine would read and another leave out is refused, not chosen.
+
+    Names that begin with "_" or "." are marks of the programme that wrote the folder (`_SUCCESS`, checksums), unless
+    they are Parquet files or folders: parts of a table that is not finished, or is a log of changes.
+    """
+    found = []
+    for entry in sorted(folder.iterdir()):
+        parquet = entry.suffix.lower() == ".parquet" and entry.is_file()
+        if parquet and not entry.name.startswith(("_", ".")):
+            found.append(entry)
+        elif parquet or entry.is_dir() or not entry.name.startswith(("_", ".")):
+            raise InputError(
+                f"{folder.name}: it holds {entry.name!r}; a folder is a table where all that it holds are .parquet "
+                "files whose names begin with neither '_' nor '.'. Move the others elsewhere"
+            )
+    if not found:
+        raise InputError(f"{folder.name}: a folder without .parquet files given")
+    return tuple(found)
+
+
+def _common_header(label: str, files: Sequence[Path]) -> tuple[str, ...]:
+    """The columns that all files have, of the same kinds: engines would fill, cast or drop what differs."""
+    columns = [[(column.name, column.type) for column in parquet_schema(file)] for file in files]
+    for file, own in zip(files, columns, strict=True):
+        if own != columns[0]:
+            raise InputError(
+                f"{label}: {file.name!r} has other columns, or columns of other kinds, than {files[0].name!r}; write "
+                "all files of a folder alike"
+            )
+    return tuple(name for name, _ in columns[0])
+
+
+def parquet_schema(file: Path) -> Any:
+    """The columns of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return tuple(pq.read_schema(file).names)
-    except (pa.ArrowInvalid, OSError):
+        with file.open("rb") as handle:  # an open file: a name might be taken for an address
+            return pq.read_schema(handle)
+    except (pa.ArrowException, OSError):
         raise InputError(f"{file.name}: not a Parquet file") from None
 
 

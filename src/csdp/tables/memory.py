@@ -29,6 +29,8 @@ class MemoryEngine:
     ([[0.0], [1.0]], [[[0, 1], [0, 1]]])
     """
 
+    trusted_noise = True
+
     def __init__(self, panel: Panel, *, states: int) -> None:
         self._panel = panel
         self._states = states

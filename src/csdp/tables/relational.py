@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
+from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
 from csdp.publisher import Release
-from csdp.queries import FoldQuery
-from csdp.segments import PerGroup
 from csdp.tables import gaps, sql
 from csdp.tables.engine import checked_edges
 from csdp.tables.memory import counted
@@ -40,11 +39,25 @@ class RowBackend(Backend, Protocol):
 
 
 class RelationalEngine:
-    """One table under one chain's domain, read through SQL. `once`: it is known that no reading is repeated."""
+    """One table under one chain's domain, read through SQL. `once`: it is known that no reading is repeated.
 
-    def __init__(self, backend: RowBackend, domain: Domain, *, step: int | None, once: bool = False) -> None:
+    `by_place`: the sequences are called by their places in the chain, so there are no names to compare.
+    """
+
+    trusted_noise = True
+
+    def __init__(
+        self,
+        backend: RowBackend,
+        domain: Domain,
+        *,
+        step: int | None,
+        once: bool = False,
+        by_place: bool = False,
+    ) -> None:
         self._backend = backend
         self._once = once
+        self._by_place = by_place
         self._domain = domain
         self._step = step
         self._survey: tuple[object, Survey] | None = None
@@ -83,11 +96,16 @@ class RelationalEngine:
 
     def check(self, plan: Plan) -> None:
         """Refuse a table that is not one of the plan's chain."""
-        if len(self._domain.names) != plan.model.sequences:
-            raise InputError(f"table: {len(self._domain.names)} sequences given; the chain has {plan.model.sequences}")
+        self._domain_of(plan)
         if self._domain.states != plan.model.states:
             raise InputError(f"table: {self._domain.states} states given; the chain has {plan.model.states}")
         self._surveyed(plan)
+
+    def _domain_of(self, plan: Plan | None) -> Domain:
+        """The domain with its sequences in the order of the plan's chain."""
+        if plan is None or self._by_place:
+            return self._domain
+        return self._domain.arrange(plan.model.names)
 
     def _any_survey(self) -> Survey:
         return self._surveyed(None) if self._survey is None else self._survey[1]
@@ -96,9 +114,9 @@ class RelationalEngine:
         """The one pass over the table, kept while it serves: a common age and a query of counts need no other."""
         key = _kind(plan)
         if self._survey is None or (self._survey[0] != key and plan is not None):
-            found = survey(self._backend, self._domain, plan, step=self._step)
+            found = survey(self._backend, self._domain_of(plan), plan, step=self._step)
             if self._survey is None and not self._once:
-                gaps.check_repeated(self._backend, self._domain, found)
+                gaps.check_repeated(self._backend, self._domain_of(plan), found)
             self._survey, self._stale, self._filled = (key, found), None, None
         return self._survey[1]
 
@@ -111,7 +129,7 @@ class RelationalEngine:
         yield from zip(found.ticks.tolist(), stale.tolist(), reasons, strict=True)
 
     def _stalest(self, plan: Plan, found: Survey) -> dict[int, Ints]:
-        key = plan.ages
+        key = (plan.ages, plan.model.names)
         if self._stale is None or self._stale[0] != key:
             gaps.put_clock(self._backend, found, "clock", np.ones(found.at.size, dtype=bool))
             self._put_dimensions(plan)
@@ -122,14 +140,13 @@ class RelationalEngine:
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice."""
         query = plan.query
-        if not isinstance(query, FoldQuery) or query.name == "identity" or isinstance(query, PerGroup):
+        if not isinstance(query, FoldComputation) or not (query.alike or sql.folded_part(plan)):
             return self._from_snapshots(plan, ticks)
         counts, folds = self._cells(plan, ticks)
         if folds is not None:
             join: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
             return np.asarray(join(folds, axis=1), dtype=np.float64)[:, None] * plan.unit
-        part = query.parts(plan.model.value_table[:1])[0]
-        return fran.answers_of_counts(part, query.fold, counts.sum(axis=1))
+        return query.answers_of_counts(counts.sum(axis=1))
 
     def _cells(self, plan: Plan, ticks: Sequence[int]) -> tuple[Ints, Ints | None]:
         """Counts (ticks, G, m) and folds (ticks, G) of the aged snapshots: those of age a are a ticks back."""
@@ -165,11 +182,11 @@ class RelationalEngine:
     # ---- rows --------------------------------------------------------------------------------------------------------
 
     def _put_dimensions(self, plan: Plan | None) -> None:
-        table, _ = dimensions(self._domain, plan, whole_names=self._backend.layout.whole_names)
+        table, _ = dimensions(self._domain_of(plan), plan, whole_names=self._backend.layout.whole_names)
         self._backend.put("dimensions", table)
 
     def _known(self, plan: Plan | None, clock: str) -> str:
-        rows = sql.readings(self._backend.layout, self._domain, sql.part_columns(plan))
+        rows = sql.readings(self._backend.layout, self._domain_of(plan), sql.part_columns(plan))
         return sql.on_clock(rows, clock)
 
     def _slices(self, plan: Plan, found: Survey, clock: str) -> str:
@@ -188,7 +205,7 @@ class RelationalEngine:
         gaps.put_clock(self._backend, found, "clock", (found.at >= low) & (found.at <= high))
         slices = self._slices(plan, found, "clock")
         wanted = ", ".join(str(int(tick)) for tick in ticks)
-        part = f", {sql.part(plan)} AS part" if plan.query.name == "identity" else ""
+        part = f", {sql.part(plan)} AS part" if plan.query.per_sequence else ""
         return (
             f"SELECT CAST(slice + age AS BIGINT) AS tick, idx, st{part} FROM ({slices}) s "
             f"WHERE slice + age IN ({wanted})"
@@ -286,6 +303,6 @@ def _kind(plan: Plan | None) -> object:
     """What a survey depends on."""
     if plan is None:
         return None
-    ages = plan.ages if len(set(plan.ages)) > 1 else None
-    weights = plan.digest if sql.weighted(plan) and plan.query.name != "identity" else None
+    ages = (plan.ages, plan.model.names) if len(set(plan.ages)) > 1 else None
+    weights = plan.digest if sql.folded_part(plan) else None
     return (ages, weights) if ages is not None or weights is not None else None

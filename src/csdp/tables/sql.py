@@ -6,17 +6,18 @@ each sequence, brings its place, its age and a secret random weight (see `survey
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from csdp.computation import FoldComputation
 from csdp.errors import InputError
+from csdp.panel.names import match_names
 from csdp.panel.tables import EMPTY
 from csdp.plan import Plan
-from csdp.queries import FoldQuery, Linear
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,6 +60,16 @@ class Domain:
     names: tuple[str, ...]
     values: Floats
     clamp: bool
+
+    def arrange(self, names: Sequence[str]) -> Domain:
+        """The same domain with its sequences in the order of a chain's names."""
+        hint = "Open the table with names= of the chain"
+        place = match_names(self.names, names, what="table", hint=hint)
+        if place is None:
+            return self
+        return replace(
+            self, names=tuple(self.names[i] for i in place), values=self.values if self.alike else self.values[place]
+        )
 
     @property
     def states(self) -> int:
@@ -141,21 +152,19 @@ def _not_empty() -> str:
 
 def weighted(plan: Plan | None) -> bool:
     """Whether what a sequence contributes depends on which one it is, so that counts of states do not say all."""
-    if plan is None or not isinstance(plan.query, FoldQuery):
-        return False
-    name = plan.query.name
-    return name.startswith("linear") or (
-        plan.model.values.ndim == 2 and name in {"mean", "sum", "max", "min", "identity"}
-    )
+    return plan is not None and plan.query.weights is not None and not shared(plan)
+
+
+def shared(plan: Plan) -> bool:
+    """Whether every sequence contributes the same in the same state, in one output or each in its own."""
+    return isinstance(plan.query, FoldComputation) and plan.query.rows.shape[0] == 1
 
 
 def units(plan: Plan) -> npt.NDArray[np.int64]:
     """What each state contributes, in whole lattice units: (s, m), or (1, m) where all sequences are alike."""
-    query = plan.query
-    table = plan.model.value_table if weighted(plan) else plan.model.value_table[:1]
-    if isinstance(query, Linear):
-        table = np.asarray(query.weights)[:, None] * table
-    return np.round(table / plan.unit).astype(np.int64)
+    weights = plan.query.weights
+    assert weights is not None
+    return np.round((weights[:1] if shared(plan) else weights) / plan.unit).astype(np.int64)
 
 
 def part_columns(plan: Plan | None) -> dict[str, npt.NDArray[np.generic]]:
@@ -174,7 +183,7 @@ def part(plan: Plan) -> str:
 
 def folded_part(plan: Plan | None) -> str:
     """A column `p` of folded parts, where counts of states do not say all; nothing elsewhere."""
-    if plan is None or not isinstance(plan.query, FoldQuery) or not weighted(plan) or plan.query.name == "identity":
+    if plan is None or not isinstance(plan.query, FoldComputation) or not weighted(plan) or plan.query.per_sequence:
         return ""
     return f", CAST({plan.query.fold}({part(plan)}) AS BIGINT) AS p"
 

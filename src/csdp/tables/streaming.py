@@ -9,7 +9,7 @@ charged, answers with what was published: nothing is charged or drawn twice.
 from __future__ import annotations
 
 import hashlib
-import time as wall
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,19 +21,22 @@ import numpy.typing as npt
 
 from csdp.clock import TIME_LIMIT, Clock, Mark, Time, checked_time
 from csdp.errors import InputError
+from csdp.panel.names import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.tables import sql
 from csdp.tables.engine import EngineSource
 from csdp.tables.relational import RelationalEngine
-from csdp.tables.spark import SparkBackend, quiet
+from csdp.tables.spark import SparkBackend, literal_reader
 from csdp.tables.sql import Domain, Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger("csdp.stream")
+
 #: What became of a reading, as for every stream (`csdp.stream`); duplicates are accepted, the newest counts.
-FATES: Final = ("accepted", "missing", "late", "ahead", "unknown", "bad")
+FATES: Final = ("accepted", "missing", "late", "ahead", "undated", "unknown", "bad")
 _PLACED = "fate string, tick bigint, idx int, time double, st smallint"
 _KEPT = "tick bigint, idx int, time double, st smallint"
 #: Rows that are no readings: the mark of the clock, and the number of the micro-batch.
@@ -62,36 +65,34 @@ def publish_stream(
     every: str | None = None,
     available_now: bool = False,
     on_batch: Callable[[Taken], None] | None = None,
-    present: Callable[[], float] = wall.time,
 ) -> StreamingQuery:
     """Start a query that publishes every tick of a stream of readings once, when it closes.
 
     Args:
         readings: a streaming frame (time, sequence, and value or state), such as of files or of Kafka. Times are
-            numbers, or timestamps, which count in seconds. A value that is not declared goes to the nearest.
-        publisher: the gate, made with on_refusal="skip", and with the clock's step and origin as time_step and
-            time_origin. It must stay open while the query runs.
-        clock: the grid of ticks and its lateness, the same as of every other stream.
+            timestamps, or seconds since 1970. A value that is not declared goes to the nearest.
+        publisher: the gate, made with on_refusal="skip", times="wall", and with the clock's step and origin as
+            time_step and time_origin. It must stay open while the query runs; its wall clock is the stream's.
+        clock: the grid of ticks and its lateness, the same as of every other stream. A live stream is always held
+            against the wall clock; what was recorded is published with `csdp.tables.open_table`.
         checkpoint: a private folder that driver and workers reach; it holds the states that the ages need.
         names: of the sequences in the stream, in the order of the chain; by default the chain's own.
         every: how often a micro-batch is made, such as "10 seconds"; by default as soon as the last is done.
         available_now: stop after what is there now.
         on_batch: told of every micro-batch, also of one that is run again; releases may then come a second time.
-        present: the present, for times too far ahead of it.
 
     Formal guarantee: that of the publisher. Whatever is killed, and however often a micro-batch is run again, no tick
     is charged or published twice; ticks that were charged when the driver died are lost. Which ticks have an output
     depends on times and on which readings are missing, never on a value.
     """
     plan = publisher.plan
-    if publisher.grid != (clock.step, clock.origin):
+    publisher.ticking.check_clock(clock)
+    if clock.times != "wall":
         raise InputError(
-            f"clock: step {clock.step} and origin {clock.origin} given, but the publisher has (step, origin) "
-            f"{publisher.grid}; give it time_step and time_origin of the clock, so that the ledger records them"
+            f"clock: times {clock.times!r} given; a live stream needs 'wall', and what was recorded is published with "
+            "csdp.tables.open_table"
         )
-    called = tuple(name.strip() for name in (plan.model.names if names is None else names))
-    if len(called) != plan.model.sequences or len(set(called)) != len(called):
-        raise InputError(f"names: {len(set(called))} given; the chain has {plan.model.sequences} sequences")
+    called = arrange_names(plan.model.names if names is None else names, plan.model.names)
     if not readings.isStreaming:
         raise InputError("readings: a frame that is no stream given; publish it with csdp.tables.open_table")
     if every is not None and available_now:
@@ -101,7 +102,8 @@ def publish_stream(
     if "://" not in folder:
         Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = str(Path(folder).resolve())
-    batches = _Batches(readings, publisher, clock, f"{folder}/kept", called, kind, on_batch, present)
+        Path(folder, "kept").mkdir(mode=0o700, exist_ok=True)  # Spark itself would let others read it
+    batches = _Batches(readings, publisher, clock, f"{folder}/kept", called, kind, on_batch)
     writer = readings.writeStream.foreachBatch(batches.take).option("checkpointLocation", f"{folder}/spark")
     if available_now:
         writer = writer.trigger(availableNow=True)
@@ -132,7 +134,7 @@ class Placing:
 
     clock: Clock
     mark: Mark | None
-    now: Time | None
+    limit: Time
     levels: npt.NDArray[np.float64]  #: values of the states in ascending order, (1, m) or (s, m)
     order: npt.NDArray[np.intp]  #: the states of these values
 
@@ -145,7 +147,7 @@ class Placing:
                 batch.column(name).to_numpy(zero_copy_only=False) for name in ("idx", "time", "value", "gap")
             )
             timed = np.abs(time) <= TIME_LIMIT  # False for what is no number
-            ticks, fates = self.clock.judged(self.mark, np.where(timed, time, 0.0), now=self.now)
+            ticks, fates = self.clock.judged(self.mark, np.where(timed, time, 0.0), limit=self.limit)
             fates = fates.astype("<U9")
             fates[~timed] = "bad"
             fates[idx < 0] = "unknown"
@@ -184,7 +186,6 @@ class _Batches:
         names: tuple[str, ...],
         value: str,
         on_batch: Callable[[Taken], None] | None,
-        present: Callable[[], float],
     ) -> None:
         import pyarrow as pa
 
@@ -194,7 +195,7 @@ class _Batches:
         # A checkpoint of another plan or list of sequences holds states that mean something else.
         self._folder = f"{folder}/{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}"
         self._publisher, self._clock, self._value = publisher, clock, value
-        self._on_batch, self._present = on_batch, present
+        self._on_batch = on_batch
         self._reach = plan.max_age + plan.stale_limit
         values = np.arange(model.states, dtype=np.float64) if value == "state" else model.values
         table = values[None, :] if values.ndim == 1 else values
@@ -207,14 +208,18 @@ class _Batches:
 
     def take(self, batch: DataFrame, number: int) -> None:
         """Place the readings of a micro-batch, keep what is needed, publish the ticks that they close."""
-        with quiet():
+        with self._backend.plain_errors("stream"):
+            limit = self._clock.limit(self._publisher.ticking.wall.now())
             before = self._mark_after(batch, number - 1)
-            now = self._present()
-            placed = self._placed(batch, before, now).persist()
+            placed = self._placed(batch, before, limit).persist()
             try:
+                right = self._put_back(placed, before, limit)
+                if right != before:
+                    placed.unpersist()
+                    before, placed = right, self._placed(batch, right, limit).persist()
                 fates, times = _counted(placed)
-                closed, mark = self._moved(before, times, now)
-                self._keep(placed, number, closed.start, mark)
+                closed, mark = self._moved(before, times, limit)
+                self._keep(placed, number, closed.start, mark, limit)
             finally:
                 placed.unpersist()
             releases, skipped = self._published(number, closed)
@@ -230,7 +235,7 @@ class _Batches:
     def _kept(self, batch: DataFrame, number: int) -> DataFrame | None:
         if number < 0:
             return None
-        return batch.sparkSession.read.schema(_KEPT).parquet(self._place(number))
+        return literal_reader(batch.sparkSession).schema(_KEPT).parquet(self._place(number))
 
     def _mark_after(self, batch: DataFrame, number: int) -> Mark | None:
         """The mark after an earlier batch."""
@@ -249,7 +254,25 @@ class _Batches:
             )
         return Mark(checked_time(found[_MARK].time), int(found[_MARK].tick)) if _MARK in found else None
 
-    def _placed(self, batch: DataFrame, before: Mark | None, now: Time) -> DataFrame:
+    def _put_back(self, placed: DataFrame, before: Mark | None, limit: Time) -> Mark | None:
+        """The mark to go on from: put back if it lies beyond the wall clock, and most sequences are behind it.
+
+        It is so after a wall clock that was wrong. Ticks that were charged stay closed.
+        """
+        from pyspark.sql.functions import min as min_of
+
+        if before is None or before.newest <= limit:
+            return before
+        # The oldest of each, so that no other reading of this batch stays late.
+        oldest = placed.where("fate = 'late'").groupBy("idx").agg(min_of("time")).collect()
+        times = sorted((row[1] for row in oldest), reverse=True)
+        most = self._publisher.plan.model.sequences // 2
+        if len(times) <= most:
+            return before
+        log.warning("%s: the clock was ahead of most sequences and was put back", self._publisher.dataset)
+        return self._clock.put_back(times[most], self._publisher.summary()["newest_tick"])
+
+    def _placed(self, batch: DataFrame, before: Mark | None, limit: Time) -> DataFrame:
         """Rows (fate, tick, idx, time, st): names are looked up by Spark, the rest is the clock's, on the workers."""
         from pyspark.sql.functions import col, expr, trim
 
@@ -263,20 +286,23 @@ class _Batches:
             expr(f"{self._value} IS NULL AS gap"),
         )
         known = rows.join(names, "name", "left").selectExpr("coalesce(idx, -1) AS idx", "time", "value", "gap")
-        placing = Placing(self._clock, before, now, self._levels, self._order)
+        placing = Placing(self._clock, before, limit, self._levels, self._order)
         return known.mapInArrow(placing.__call__, _PLACED)
 
-    def _moved(self, before: Mark | None, times: tuple[Time, Time] | None, now: Time) -> tuple[range, Mark | None]:
+    def _moved(self, before: Mark | None, times: tuple[Time, Time] | None, limit: Time) -> tuple[range, Mark | None]:
         """The ticks that a batch closes, and the mark after it: its least time, then its greatest."""
         mark = before
         start = None if before is None else before.closed + 1
         for time in times or ():
-            mark = self._clock.observe(mark, time, now=now).mark
+            mark = self._clock.observe(mark, time, limit=limit).mark
             start = mark.closed + 1 if start is None and mark is not None else start
         return range(start or 0, 0 if mark is None else mark.closed + 1), mark
 
-    def _keep(self, placed: DataFrame, number: int, first: int, mark: Mark | None) -> None:
-        """Write the newest reading of each tick and sequence from the oldest that ticks after `first` look back to."""
+    def _keep(self, placed: DataFrame, number: int, first: int, mark: Mark | None, limit: Time) -> None:
+        """Write the newest reading of each tick and sequence from the oldest that ticks after `first` look back to.
+
+        Those beyond the wall clock, which were kept while it was wrong, are dropped.
+        """
         from pyspark.sql.functions import max as max_of
         from pyspark.sql.functions import struct
 
@@ -287,7 +313,7 @@ class _Batches:
         if earlier is not None:
             rows = rows.union(earlier.where("idx >= 0").selectExpr("tick", "idx", "time", "1 AS kept", "-st AS minus"))
         newest = (
-            rows.where(f"tick >= {first - self._reach}")
+            rows.where(f"tick >= {first - self._reach} AND tick <= {self._clock.tick(limit)}")
             .groupBy("tick", "idx")
             .agg(max_of(struct("time", "kept", "minus")).alias("reading"))
             .selectExpr("tick", "idx", "reading.time AS time", "CAST(-reading.minus AS SMALLINT) AS st")
@@ -307,7 +333,9 @@ class _Batches:
         if closed:
             self._backend.view("kept", self._place(number))
             for first, last in self._stretches(closed):
-                table = RelationalEngine(self._over(first, last, closed.stop - 1), self._domain, step=1, once=True)
+                table = RelationalEngine(
+                    self._over(first, last, closed.stop - 1), self._domain, step=1, once=True, by_place=True
+                )
                 batch = self._publisher.publish(EngineSource(table, self._publisher.plan, ticks=closed))
                 releases += batch.releases
                 skipped += batch.skipped

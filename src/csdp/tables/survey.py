@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.panel import to_states
 from csdp.panel.grid import consecutive, find_step
 from csdp.panel.times import Clock, read_times
 from csdp.plan import Plan
-from csdp.queries import FoldQuery
 from csdp.tables import sql
 from csdp.tables.sql import Domain, Layout
 
@@ -209,7 +209,7 @@ def folded(found: Any, plan: Plan | None, place: tuple[Any, Any], shape: tuple[i
     """The folded parts (T, G) of groups at their places; None where counts say all."""
     if "p" not in found.column_names:
         return None
-    fold = plan.query.fold if plan is not None and isinstance(plan.query, FoldQuery) else "sum"
+    fold = plan.query.fold if plan is not None and isinstance(plan.query, FoldComputation) else "sum"
     start = {"sum": 0, "max": np.iinfo(np.int64).min, "min": np.iinfo(np.int64).max}[fold]
     out = np.full(shape, start, dtype=np.int64)
     {"sum": np.add, "max": np.maximum, "min": np.minimum}[fold].at(out, place, found.column("p").to_numpy())

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.chain import Family, Model, certified_model, is_forward
+from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.noise import lattice_step, variance
-from csdp.queries import FoldQuery, Query
+from csdp.queries import Query
 from csdp.utility.bayes import BayesFilter
 from csdp.utility.second_order import Moments, moments
 
@@ -82,6 +83,7 @@ def mse(
             for member in chain
         ]
         return max(found, key=lambda error: error.safe)
+    query = verify_query(query, chain)
     checked = check_ages(ages, chain.sequences)
     level = check_epsilon(epsilon_c)
     if law not in {"joint", "independent-marginals"}:
@@ -99,7 +101,7 @@ def mse(
 
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
     """Variance of the noise on one output, about 2 (Delta_f / epsilon_c)^2: that of the lattice noise."""
-    scale = query.sensitivity(1, model.value_table) / epsilon_c
+    scale = verify_query(query, model).sensitivity(1, model.value_table) / epsilon_c
     step = lattice_step(1.0, scale)  # any step this fine has the same variance to one part in ten million
     return variance(scale / step) * step * step
 
@@ -108,6 +110,7 @@ def error_of(
     model: Model, query: Query, found: Moments, ages: Sequence[int], epsilon_c: float, estimate: Estimate
 ) -> Error:
     """The error of one estimate, from moments that are already known."""
+    query = verify_query(query, model)
     noise = noise_variance(model, query, epsilon_c)
     outputs = found.mean_now.size
     no_data = float(np.trace(found.cov_now))
@@ -175,7 +178,7 @@ def _independent(
     model: Model, query: Query, ages: tuple[int, ...], states: npt.NDArray[np.intp]
 ) -> tuple[Floats, Floats]:
     """Mean and variance of the present answer if sequences were independent with their true marginals."""
-    if not is_forward(model) or not isinstance(query, FoldQuery) or query.fold != "sum":
+    if not is_forward(model) or not isinstance(query, FoldComputation) or query.fold != "sum":
         raise InputError("law='independent-marginals' is for additive queries of a forward CoupledChain")
     margins = model.marginals()
     known = np.eye(model.states)[states]

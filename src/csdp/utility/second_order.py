@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from csdp.aging import AgedLaw, index_parts, likeness
 from csdp.chain import CoupledChain, Model
+from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import CsdpError, InputError
-from csdp.queries import FoldQuery, Query
+from csdp.queries import Query
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,7 +65,8 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
     >>> round(float(m.cov_now[0, 0]), 4), round(float(m.cross[0, 0]), 5)
     (0.1359, 0.02174)
     """
-    if isinstance(query, FoldQuery) and query.fold == "sum" and isinstance(model, CoupledChain):
+    query = verify_query(query, model)
+    if isinstance(query, FoldComputation) and query.fold == "sum" and isinstance(model, CoupledChain):
         largest = max(map(len, model.components()))
         if model.initial is None and largest * model.states <= PAIR_SIZE:
             kinds = model.alike(_labels(model, query, ages))
@@ -77,20 +79,18 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
         return _by_simulation(model, query, ages)
 
 
-def _labels(model: Model, query: FoldQuery, ages: Sequence[int]) -> npt.NDArray[np.intp]:
-    """Sequences with equal labels add equally; outputs of an identity are all different."""
-    if query.name == "identity":
-        return np.arange(model.sequences)
-    return likeness(query.parts(model.value_table), ages)
+def _labels(model: Model, query: FoldComputation, ages: Sequence[int]) -> npt.NDArray[np.intp]:
+    """Sequences with equal labels add equally; outputs of their own are all different."""
+    return np.arange(model.sequences) if query.per_sequence else likeness(query.likeness(), ages)
 
 
 def _by_pairs(
-    model: CoupledChain, query: FoldQuery, ages: Sequence[int], kinds: list[tuple[tuple[int, ...], int]]
+    model: CoupledChain, query: FoldComputation, ages: Sequence[int], kinds: list[tuple[tuple[int, ...], int]]
 ) -> Moments:
     """Sum over components of moments from pair laws."""
     table = model.value_table
     scale = query.divisor(table)
-    outputs = len(query.output_names(model.names, table))
+    outputs = len(query.outputs)
     total = [
         np.zeros(outputs),
         np.zeros((outputs, outputs)),
@@ -100,9 +100,7 @@ def _by_pairs(
     for members, copies in kinds:
         sub = model if len(members) == model.sequences else model.subchain(members)
         parts = query.parts(table, members) / scale
-        place = (
-            np.array(members) if parts.shape[2] == len(members) and outputs == model.sequences else np.arange(outputs)
-        )
+        place = query.columns(members)
         mean, now, aged, cross = _component_moments(sub, parts, [ages[i] for i in members])
         total[0][place] += copies * mean
         for target, found in zip(total[1:], (now, aged, cross), strict=True):
@@ -161,10 +159,10 @@ def pair_laws(model: CoupledChain) -> Floats:
     raise CsdpError("pair laws did not settle; the chain mixes too slowly")
 
 
-def _by_joint_law(model: Model, query: Query, ages: Sequence[int]) -> Moments:
+def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
     s, m = model.sequences, model.states
     table = model.value_table
-    if isinstance(query, FoldQuery):
+    if isinstance(query, FoldComputation):
         aged = AgedLaw(model, query.parts(table), ages=ages, fold=query.fold)
         read = aged.classes / query.divisor(table)
     else:
@@ -181,14 +179,13 @@ def _by_joint_law(model: Model, query: Query, ages: Sequence[int]) -> Moments:
     return Moments(mean_aged, mean_now, cov_aged, cov_now, cross, "joint law")
 
 
-def _by_simulation(model: Model, query: Query, ages: Sequence[int]) -> Moments:
+def _by_simulation(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
     """Moments from one long simulated path; for estimates only, never for a certificate."""
     if model.initial is not None:
         raise InputError("moments: with an initial law and so many snapshots neither a closed form nor a path helps")
     if len(set(ages)) == 1:
         # One path serves all common ages of a search: an aged answer is an earlier answer.
-        # (Queries are frozen records, which can be hashed; their protocol does not say so.)
-        answers = _answers_along_a_path(model, query, max(64, -(-ages[0] // 64) * 64))  # type: ignore[arg-type]
+        answers = _answers_along_a_path(model, query, max(64, -(-ages[0] // 64) * 64))
         now, read = answers[ages[0] :], answers[: answers.shape[0] - ages[0]]
     else:
         oldest, table, lag = max(ages), model.value_table, np.asarray(ages)
@@ -204,7 +201,7 @@ def _by_simulation(model: Model, query: Query, ages: Sequence[int]) -> Moments:
 
 
 @lru_cache(maxsize=2)
-def _answers_along_a_path(model: Model, query: Query, extra: int) -> Floats:
+def _answers_along_a_path(model: Model, query: Computation, extra: int) -> Floats:
     """The query at every tick of a simulated path, (ticks, d)."""
     path = model.simulate(_steps(model) + extra, seed=0)
     return np.array([query.evaluate(row.astype(np.intp), model.value_table) for row in path])

@@ -65,6 +65,7 @@ epsilon_c = {PLAN_LEVEL}
 {limits}
 [clock]
 step = {STEP}
+times = "data"
 [source]
 kind = "http"
 [sink]

@@ -1,0 +1,262 @@
+"""The continual leakage of a component of any size, from what is known of every sequence by itself.
+
+`InfluenceUnit`, for backward chains: b_k(c, c') of every sequence, as in `csdp.leakage.influence`. `SliceUnit`, for
+forward chains: which of the last slices were read, with what noise, as in `csdp.leakage.slice`. The informed adversary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.accountant.caps import Caps
+from csdp.accountant.carry import Before, worst_component
+from csdp.accountant.unit import PEAK_STEPS, Kind
+from csdp.chain import CoupledChain, Model
+from csdp.leakage.bounds import PAIR_STATES
+from csdp.leakage.influence import Influence
+from csdp.leakage.slice import SliceHistory
+
+Floats = npt.NDArray[np.float64]
+
+#: Slices before the newest reading that `SliceUnit` follows one by one.
+WINDOW = 32
+#: Releases at consecutive ticks after which looking for a state at rest is given up.
+_LONGEST = 5000
+#: Relative distance to rest at which a state from above is good enough.
+_CLOSE = 1e-9
+
+
+class _VectorUnit:
+    """What both have in common: costs of every sequence by age, caps, and what is not followed."""
+
+    kind: Kind
+
+    def __init__(self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float) -> None:
+        self.model = model
+        self.members = tuple(members)
+        self.ages = tuple(sorted(costs))
+        self.alpha = alpha
+        self._costs = dict(costs)
+        self._caps = Caps(model, "informed")
+
+    @property
+    def component(self) -> object:
+        """The component that this is."""
+        return self
+
+    def cap(self, steps: int) -> tuple[float, str]:
+        """What no number of releases passes when all that was read is `steps` old."""
+        return self._caps.at(steps)
+
+    def _at_once(self, age: int) -> float:
+        """What the part of a release that is read at one age tells between any two snapshots, at most."""
+        return min(self.alpha, float(self._costs[age].reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
+
+    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+        """What all releases tell of one record: the group level; nothing sharper is known of a component this large."""
+        cost = self.alpha * (self.ages[-1] - self.ages[0] + 1 + stale)
+        cost = cost + earlier if overlap else max(cost, earlier)
+        return math.inf if releases is None else cost * releases
+
+
+class InfluenceUnit(_VectorUnit):
+    """A component of a backward chain: a matrix b_k(c, c') for every sequence."""
+
+    kind: Kind = "vector"
+
+    @cached_property
+    def _rule(self) -> Influence:
+        return Influence(self.model)
+
+    @cached_property
+    def _apart(self) -> Floats:
+        return np.asarray(1.0 - np.eye(self.model.states))
+
+    def nothing(self) -> Floats:
+        """The state before any release."""
+        return np.zeros((self.model.sequences, self.model.states, self.model.states))
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between any two snapshots: sequences are changed one after the other."""
+        return float(state.max(axis=(1, 2)).sum()) * (1 + 1e-12)
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan; a state of the same sequences stays what it is."""
+        same = [state for unit, state in before if isinstance(unit, InfluenceUnit) and unit.members == self.members]
+        if same:
+            return np.minimum(same[0], cost * self._apart)
+        return self.nothing() + (min(cost, worst_component(before)) if before else cost) * self._apart
+
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
+        """Add what a release reads at one of its ages, sequence by sequence.
+
+        A release of which some readings were older than planned counts whole, for every sequence, at its newest age;
+        so does what is read behind the state's slice.
+        """
+        if stale:
+            return np.asarray(state + (self.alpha * share if age == self.ages[0] else 0.0) * self._apart)
+        if behind:
+            return np.asarray(state + self._at_once(age) * share * self._apart)
+        return np.asarray(state + share * self._costs[age])
+
+    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+        return self._rule.advance(state, steps)
+
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        if not state.any():
+            return 0.0, "influence"
+        return self._capped(float(self._rule.advance(state, steps).max()), steps)
+
+    def _capped(self, value: float, steps: int) -> tuple[float, str]:
+        """A value and what it rests on; the recursion stays below its own cap, so only freshness can be sharper."""
+        if steps == 0 or self.model.size > PAIR_STATES:
+            return value, "influence"
+        cap, why = self.cap(steps)
+        return (value, "influence") if value <= cap else (cap, why)
+
+    def peak(self, state: Floats, steps: int) -> float:
+        """The largest leakage from now on: a state may rise for some ticks where many follow one sequence.
+
+        The rule is monotone: once a state is below an earlier one in every entry, nothing later passes what was seen.
+        """
+        now = self._rule.advance(state, steps)
+        seen = [now]
+        for _ in range(PEAK_STEPS):
+            now = self._rule.advance(now)
+            if any((now <= earlier).all() for earlier in seen):
+                break
+            seen.append(now)
+        else:
+            return max(*(float(each.max()) for each in seen), self.cap(steps + PEAK_STEPS + 1)[0])
+        return max(self._capped(float(each.max()), steps + n)[0] for n, each in enumerate(seen))
+
+    def fading(self, state: Floats, steps: int) -> float:
+        """What a state can still tell `steps` later or after that; never grows with `steps`."""
+        return self.peak(state, steps)
+
+    def rest(self) -> Floats | None:
+        """A state that a release at every tick does not raise, where all is read at one age; None where none is found.
+
+        Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
+        """
+        cost = self._costs[self.ages[0]]
+        state, before = cost, math.inf
+        for _ in range(_LONGEST):
+            following = cost + self._rule.advance(state)
+            moved = float((following - state).max())
+            rate = moved / before if before > 0 else 0.0
+            guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
+            guess = guess + 1e-12 * float(guess.max()) * self._apart
+            if rate < 0.999 and (cost + self._rule.advance(guess) <= guess).all():
+                return self._descend(guess, cost)
+            if moved == 0:
+                return state
+            state, before = following, moved
+        return None
+
+    def _descend(self, state: Floats, cost: Floats) -> Floats:
+        """From a state that a release does not raise down to rest."""
+        for _ in range(_LONGEST):
+            following = np.minimum(cost + self._rule.advance(state), state)
+            if float((state - following).max()) <= _CLOSE * float(state.max()):
+                return following
+            state = following
+        return state
+
+
+class SliceUnit(_VectorUnit):
+    """A component of a forward chain: what was read from each of the last slices, newest first.
+
+    State (slices + 1, ages + 1): shares of the plan's noise level by age; in the last column what tells of every
+    sequence alike; in the last row whether anything lies further back, of which only the range over pasts is known.
+    """
+
+    kind: Kind = "slice"
+
+    @cached_property
+    def _history(self) -> SliceHistory:
+        assert isinstance(self.model, CoupledChain)
+        return SliceHistory(self.model)
+
+    @cached_property
+    def _each(self) -> list[Floats]:
+        """What a release of the plan tells of every sequence (s,), by age."""
+        return [self._costs[age].reshape(len(self.members), -1).max(axis=1) for age in self.ages]
+
+    def nothing(self) -> Floats:
+        """The state before any release."""
+        return np.zeros((WINDOW + 1, len(self.ages) + 1))
+
+    def _told_of(self, state: Floats) -> list[Floats | None]:
+        """What the releases tell of every sequence, slice by slice; None where nothing was read."""
+        out: list[Floats | None] = []
+        for row in state[:WINDOW]:
+            parts = [share * each for share, each in zip(row[:-1], self._each, strict=True)]
+            out.append(np.sum(parts, axis=0) + row[-1] if row.any() else None)
+        return out
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between any two snapshots: not known from the last slices."""
+        return math.inf if state.any() else 0.0
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan: slice by slice where it was followed so, else whole."""
+        state = self.nothing()
+        same = [pair for pair in before if isinstance(pair[0], SliceUnit) and pair[0].members == self.members]
+        if not same:
+            state[0, -1] = cost
+            return state
+        unit, old = same[0]
+        assert isinstance(unit, SliceUnit)
+        state[:WINDOW, -1] = [0.0 if told is None else float(told.max()) for told in unit._told_of(old)]
+        state[WINDOW, -1] = float(old[WINDOW].any())
+        return state
+
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
+        """Add what a release reads at one of its ages; whole, for every sequence, where it is stale or read behind."""
+        out = state.copy()
+        if stale:
+            out[0, -1] += self.alpha * share if age == self.ages[0] else 0.0
+        elif behind:
+            out[0, -1] += self._at_once(age) * share
+        else:
+            out[0, self.ages.index(age)] += share
+        return out
+
+    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+        out, kept = np.zeros_like(state), max(WINDOW - steps, 0)
+        out[WINDOW - kept : WINDOW] = state[:kept]
+        out[WINDOW] = (state[kept:] > 0).any(axis=0)
+        return out
+
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        if not state.any():
+            return 0.0, "slice"
+        told = self._told_of(state)
+        if not state[WINDOW].any():  # nothing lies further back, so the past may be taken as known further back
+            told = [*told, *([None] * WINDOW)]
+        value = float(self._history.told(steps, told).max())
+        cap, why = self.cap(steps) if steps else (math.inf, "none")
+        return (value, "slice") if value <= cap else (cap, why)
+
+    def peak(self, state: Floats, steps: int) -> float:
+        """The largest leakage from now on: the cap never grows, and ends the search where it is below what was seen."""
+        worst = 0.0
+        for later in range(steps, steps + PEAK_STEPS):
+            worst = max(worst, self.leakage(state, later)[0])
+            if self.cap(later + 1)[0] <= worst:
+                return worst
+        return max(worst, self.cap(steps + PEAK_STEPS)[0])
+
+    def fading(self, state: Floats, steps: int) -> float:
+        """What a state can still tell `steps` later or after that; never grows with `steps`."""
+        return self.peak(state, steps)

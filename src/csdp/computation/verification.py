@@ -1,0 +1,349 @@
+"""From a query as it was given to what it computes, or to the reason why it is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import Model
+from csdp.computation.fold import FoldComputation, Groups
+from csdp.computation.function import FunctionComputation, Sensitivities, function_answers, rounded
+from csdp.computation.tables import is_same_table
+from csdp.errors import CsdpError, InputError
+from csdp.lattice import LATTICE_BITS, common_unit, fine_unit
+from csdp.queries import BlockQuery, FoldQuery, Ints, Query, all_snapshots, enumerated_change, few_snapshots
+
+Floats = npt.NDArray[np.float64]
+Computation = FoldComputation | FunctionComputation
+Found = TypeVar("Found")
+
+#: Binary digits of a part: a weight of 20 times a value of 20, and some room.
+PART_DIGITS: Final = 2 * LATTICE_BITS + 4
+#: Snapshots up to which all answers of a fold query are compared with its parts; of more, a sample of as many readings.
+COMPARED_SNAPSHOTS: Final = 512
+SAMPLED_READINGS: Final = 2_000_000
+#: Relative difference that the arithmetic of a query may have to that of its parts.
+SLACK: Final = 1e-9
+#: Work up to which the declared s_k of every k is compared with enumeration.
+ENUMERATED_WORK: Final = 2**22
+
+
+def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Computation:
+    """What a query computes on the values of a model. `on_lattice`: the answers of a function are rounded.
+
+    A fold query is what its parts say; a function of the snapshot is tabled where there are at most 4,096 snapshots.
+    Refused with a reason: parts that are not finite, of another shape, off the lattice or different at every call; a
+    divisor that is not positive; answers or sensitivities that do not agree with the parts, or with enumeration.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> verify_query(Mean(), CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])).unit
+    1.0
+    """
+    table = model.value_table
+    if isinstance(query, FoldComputation | FunctionComputation):
+        ready = isinstance(query, FoldComputation) or query.step is not None or not on_lattice
+        if ready and is_same_table(table, query.table):
+            return query
+        if query.source is None:
+            raise InputError(f"query {query.name}: it was verified for other values; give the query itself")
+        query = query.source
+    if isinstance(query, type) or not isinstance(query, Query):
+        hint = "an instance, Mean() not Mean" if isinstance(query, type) else "Mean(), Max(), Custom(...), ..."
+        raise InputError(f"query: {query!r} given; expected {hint}")
+    name = query.name
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"query: its name is {name!r}; a text that is not empty")
+    if isinstance(query, FoldQuery):
+        return _verify_fold(query, name, model, table)
+    return _verify_function(query, name, model, table, on_lattice=on_lattice)
+
+
+def _read(name: str, what: str, call: Callable[[], Found]) -> Found:
+    """What a query says; whatever its own code raises is a refusal."""
+    try:
+        return call()
+    except CsdpError:
+        raise
+    except Exception as error:
+        raise InputError(f"query {name}: {what} failed ({type(error).__name__}: {error})") from error
+
+
+def _read_twice(name: str, what: str, call: Callable[[], Found], same: Callable[[Found, Found], bool]) -> Found:
+    """What a query says, which must be the same when it is asked again."""
+    first = _read(name, what, call)
+    if not _read(name, what, lambda: same(first, call())):
+        raise InputError(f"query {name}: {what} differs from call to call; a query must be a function of the snapshot")
+    return first
+
+
+def _same_number(a: Any, b: Any) -> bool:
+    return bool(a == b or (a != a and b != b))  # noqa: PLR0124 # what is not itself is no number, and refused as that
+
+
+def _same_table(a: Floats, b: Floats) -> bool:
+    return np.array_equal(_distinct(a), _distinct(b), equal_nan=True)
+
+
+def _distinct(parts: Floats) -> Floats:
+    """One row where all are views of the same numbers, so that nothing is done a million times."""
+    return parts[:1] if parts.ndim and parts.shape[0] > 1 and parts.strides[0] == 0 else parts
+
+
+def is_positive(number: Any) -> bool:
+    """Whether this is a positive, finite number."""
+    real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
+    return real and math.isfinite(number) and number > 0
+
+
+# ---- folds ---------------------------------------------------------------------------------------------------------
+
+
+def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> FoldComputation:
+    fold = query.fold
+    if fold not in ("sum", "max", "min"):
+        raise InputError(f"query {name}: fold {fold!r} given; sum, max or min")
+    inner, block = _read_parts(query, name, table)
+    if fold != "sum" and inner.shape[2] * (int(block.max()) + 1) > 1:
+        raise InputError(f"query {name}: the {fold} of parts with several outputs; one output, or several queries")
+    over = _read_twice(name, "divisor", lambda: query.divisor(table), _same_number)
+    if not is_positive(over):
+        raise InputError(f"query {name}: divisor {over!r} given; it must be positive and finite")
+    seen = _distinct(inner)
+    rows = np.array(seen[:1] if (seen == seen[:1]).all() else seen, dtype=np.float64) + 0.0  # a copy, without -0.0
+    rows.flags.writeable = False
+    found = FoldComputation(
+        name=name,
+        text=str(getattr(query, "text", name)),
+        fold=fold,
+        rows=rows,
+        block=block,
+        over=float(over),
+        table=table,
+        outputs=(),
+        groups=_groups(query, block),
+        source=query,
+    )
+    largest = found.undivided(1)
+    if largest > 0 and not is_positive(largest / found.over):
+        raise InputError(f"query {name}: divisor {over!r} given; answers divided by it are beyond what a float holds")
+    outputs = found.blocks * found.width
+    object.__setattr__(found, "outputs", _read_outputs(query, name, model, table, outputs))
+    _compare_answers(query, found, table)
+    _compare_sensitivities(query, found, table)
+    return found
+
+
+def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Ints]:
+    """Parts (s, m, w) in the block of each sequence, and the blocks (s,)."""
+    s, m = table.shape
+    if isinstance(query, BlockQuery):
+        inner, block = _read_twice(
+            name,
+            "blocks",
+            lambda: _as_blocks(query.blocks(table)),
+            lambda a, b: _same_table(a[0], b[0]) and np.array_equal(a[1], b[1]),
+        )
+        numbered = block.shape == (s,) and np.array_equal(np.unique(block), np.arange(int(block.max(initial=0)) + 1))
+        if not numbered:
+            raise InputError(f"query {name}: blocks are whole numbers from 0 on, one for each of {s} sequences")
+    else:
+        inner = _read_twice(name, "parts", lambda: np.asarray(query.parts(table), dtype=np.float64), _same_table)
+        block = np.zeros(s, dtype=np.intp)
+    if inner.ndim != 3 or inner.shape[:2] != (s, m) or not inner.shape[2]:
+        raise InputError(
+            f"query {name}: parts of shape {inner.shape} given; (sequences, states, outputs) = ({s}, {m}, d) expected"
+        )
+    seen = _distinct(inner)
+    if not np.isfinite(seen).all():
+        raise InputError(f"query {name}: some parts are infinite or no numbers; every state needs a finite part")
+    if float(np.abs(seen).max()) / common_unit(seen) >= 2.0**PART_DIGITS:
+        raise InputError(
+            f"query {name}: parts need {PART_DIGITS} binary digits at most, so that sums are exact; round them with "
+            "csdp.lattice.on_lattice, or give values and weights with fewer binary digits (such as multiples of 1/8)"
+        )
+    return _own_output(inner) if s > 1 and inner.shape[2] == s and not block.any() else (inner, block)
+
+
+def _as_blocks(given: Any) -> tuple[Floats, Ints]:
+    inner, block = given
+    return np.asarray(inner, dtype=np.float64), np.asarray(block, dtype=np.intp)
+
+
+def _own_output(inner: Floats) -> tuple[Floats, Ints]:
+    """Parts with one output per sequence that only it moves, without the zeros; others as they are."""
+    s = inner.shape[0]
+    everyone = np.arange(s)
+    own = inner[everyone, :, everyone]
+    if np.count_nonzero(inner) == np.count_nonzero(own):
+        return own[:, :, None], everyone
+    return inner, np.zeros(s, dtype=np.intp)
+
+
+def _groups(query: FoldQuery, block: Ints) -> Groups | None:
+    """The groups that a query says it answers for, where its blocks are these groups."""
+    try:
+        groups = tuple(tuple(int(i) for i in group) for group in getattr(query, "groups", ()))
+        labels = np.full(block.size, -1)
+        for number, group in enumerate(groups):
+            labels[list(group)] = number
+    except (IndexError, TypeError, ValueError):
+        return None
+    once = sum(map(len, groups)) == block.size
+    return groups if groups and once and np.array_equal(labels, block) else None
+
+
+def _read_outputs(query: Query, name: str, model: Model, table: Floats, count: int) -> tuple[str, ...]:
+    names = _read(name, "output_names", lambda: tuple(query.output_names(model.names, table)))
+    if len(names) != count or not all(isinstance(text, str) for text in names):
+        raise InputError(f"query {name}: {len(names)} names of outputs given for {count} outputs; give one text each")
+    return names
+
+
+def _sample(s: int, m: int) -> Ints:
+    """Some snapshots that are always the same ones: each state everywhere, then at random."""
+    count = max(2, min(64, SAMPLED_READINGS // s))
+    flat = np.repeat(np.arange(m)[: max(1, count // 2)], s).reshape(-1, s)
+    return np.concatenate([flat, np.random.default_rng(0).integers(0, m, (count, s))]).astype(np.intp)
+
+
+def _compare_answers(query: FoldQuery, found: FoldComputation, table: Floats) -> None:
+    s, m = table.shape
+    states = all_snapshots(s, m) if m ** min(s, 64) <= COMPARED_SNAPSHOTS else _sample(s, m)
+    want = found.evaluate(states, table)
+    given = _read(found.name, "evaluate", lambda: np.asarray(query.evaluate(states, table), dtype=np.float64))
+    room = SLACK * max(float(np.abs(want).max()), found.undivided(1) / found.over)
+    if given.shape != want.shape or not (np.abs(given - want) <= room).all():
+        raise InputError(
+            f"query {found.name}: evaluate and the {found.fold} of the parts, divided by {found.over:g}, do not agree; "
+            "what is published are the parts"
+        )
+
+
+def _compare_sensitivities(query: FoldQuery, found: FoldComputation, table: Floats) -> None:
+    """Refuse what is said to be less than what some records do; more than that is not used."""
+    for k in sorted({1, min(2, table.shape[0]), table.shape[0]}):
+        moved = _moved(found, k) / found.over
+        given: Any = _read(found.name, "sensitivity", partial(query.sensitivity, k, table))
+        if not (isinstance(given, int | float | np.floating | np.integer) and given >= moved * (1 - SLACK)):
+            raise InputError(
+                f"query {found.name}: sensitivity {given!r} given for {k} record{'s' * (k > 1)}, but by its parts "
+                f"the answer moves by {moved:g}"
+            )
+
+
+def _moved(found: FoldComputation, k: int) -> float:
+    """A change that k records make, before the division: the largest for one output, or for one record."""
+    if found.fold != "sum" or found.width * found.blocks == 1 or found.per_sequence or k == 1:
+        return found.undivided(k)
+    total = np.zeros((found.blocks, found.width))
+    for i in np.argsort(-found.changes, kind="stable")[:k].tolist():
+        rows = found.own[i]
+        far = np.abs(rows[:, None] - rows[None, :]).sum(axis=2)
+        a, b = divmod(int(far.argmax()), rows.shape[0])
+        step = rows[a] - rows[b]
+        at = total[found.block[i]]
+        at += step if np.abs(at + step).sum() >= np.abs(at - step).sum() else -step
+    return float(np.abs(total).sum())
+
+
+# ---- functions -----------------------------------------------------------------------------------------------------
+
+
+def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on_lattice: bool) -> FunctionComputation:
+    s, m = table.shape
+    few = few_snapshots(s, m)
+    states = all_snapshots(s, m) if few else _neighbours(_sample(s, m), m)
+    plain = _read_twice(name, "evaluate", lambda: function_answers(query, states, table), np.array_equal)
+    says = getattr(query, "declared", True) is not None
+    if few and not says:
+        declared = None
+        if enumerated_change(plain, 1, table, None) == 0:
+            raise InputError("custom: the function is constant; there is nothing to protect or to publish")
+    else:
+        declared = tuple(_declared(query, name, k, table) for k in (range(1, s + 1) if few else (1, s)))
+    found = Sensitivities(query, table, plain if few else None, declared)
+    if declared is not None:
+        _compare_declared(name, declared, plain, table, few=few)
+    step = fine_unit(found(1)) if on_lattice else None
+    answers = rounded(plain, step) if few else None
+    if answers is not None:
+        answers.flags.writeable = False
+    assumption = ""
+    if not few:
+        assumption = f"{name} is a function that moves by at most the sensitivity it declares (compared on a sample)"
+    computation = FunctionComputation(
+        name=name,
+        table=table,
+        outputs=_read_outputs(query, name, model, table, plain.shape[1]),
+        answers=answers,
+        step=step,
+        plain=found,
+        fingerprint="",
+        source=query,
+        assumption=assumption,
+    )
+    object.__setattr__(computation, "fingerprint", _fingerprint(computation))
+    return computation
+
+
+def _neighbours(states: Ints, m: int) -> Ints:
+    """Snapshots, and after them each with one record changed."""
+    moved, random = states.copy(), np.random.default_rng(1)
+    place = np.arange(len(states)), random.integers(0, states.shape[1], len(states))
+    moved[place] = (moved[place] + random.integers(1, m, len(states))) % m
+    return np.concatenate([states, moved])
+
+
+def _declared(query: Query, name: str, k: int, table: Floats) -> float:
+    given = _read_twice(name, "sensitivity", lambda: query.sensitivity(k, table), _same_number)
+    if not is_positive(given):
+        raise InputError(
+            f"query {name}: sensitivity {given!r} declared for {k} records; it must be positive and finite"
+        )
+    return float(given)
+
+
+def _compare_declared(name: str, declared: tuple[float, ...], answers: Floats, table: Floats, *, few: bool) -> None:
+    """Refuse a declared sensitivity below what enumeration, or a sample, shows."""
+    s, m = table.shape
+    if few:
+        every = (1 + m) ** s * m**s <= ENUMERATED_WORK
+        shown = {k: enumerated_change(answers, k, table, None) for k in (range(1, s + 1) if every else {1, s})}
+        said = {k: declared[k - 1] for k in shown}
+    else:
+        half = len(answers) // 2
+        one, some = answers[:half] - answers[half:], np.diff(answers[:half], axis=0)
+        shown = {1: float(np.abs(one).sum(axis=1).max()), s: float(np.abs(some).sum(axis=1).max())}
+        said = {1: declared[0], s: declared[-1]}
+    for k, moved in shown.items():
+        if said[k] < moved * (1 - SLACK):
+            raise InputError(
+                f"query {name}: sensitivity {said[k]:g} declared for {k} record{'s' * (k > 1)}, but they move the "
+                f"answer by {moved:g}; declare at least that, or leave sensitivity= out where snapshots are few"
+            )
+
+
+def _fingerprint(found: FunctionComputation) -> str:
+    """SHA-256 of the answers and of the sensitivity to one record and to all; and to others that do not follow."""
+    s, m = found.table.shape
+    if found.answers is not None:
+        answers = found.answers
+    else:
+        place = np.arange(64)[:, None] * 7919 + np.arange(s)[None, :] * (np.arange(64)[:, None] + 1)
+        answers = found.evaluate(place // 3 % m, found.table)
+    content = np.append(answers.ravel(), [found.undivided(k) for k in (1, s)])
+    declared = found.plain.declared
+    if declared is not None and found.answers is None:
+        some = [2**j for j in range(1, s.bit_length()) if 2**j < s]
+        middle = {k: found.plain(k) for k in some}
+    else:
+        middle = {} if declared is None else dict(enumerate(declared[1:-1], start=2))
+    if any(value != k * found.plain(1) for k, value in middle.items()):
+        content = np.append(content, [number for pair in sorted(middle.items()) for number in pair])
+    return hashlib.sha256(np.ascontiguousarray(content + 0.0, dtype="<f8").tobytes()).hexdigest()

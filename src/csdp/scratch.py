@@ -1,0 +1,173 @@
+"""Private temporary folders and files, marked with their owner: what a killed process left behind goes at the next run.
+
+The mark is a lock (flock) that the system takes back when its process ends, however it ends. A process number alone
+would not do: numbers are used again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from csdp.errors import InputError
+
+PREFIX = "csdp-scratch-"
+_MARK = ".owner"
+_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Scratch:
+    """A folder of mode 0700 that goes with its process; making one removes those of processes that are dead.
+
+    Args:
+        parent: where to make it; default the system's folder for temporary files.
+
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     with Scratch(parent) as scratch:
+    ...         kept = scratch.path.is_dir(), oct(scratch.path.stat().st_mode & 0o777)
+    ...     kept, list(Path(parent).iterdir())
+    ((True, '0o700'), [])
+    """
+
+    def __init__(self, parent: str | Path | None = None) -> None:
+        where = Path(tempfile.gettempdir() if parent is None else parent).absolute()
+        try:
+            remove_leftovers(where)
+            self.path, mark = _marked_folder(where)
+        except OSError as error:
+            raise InputError(f"folder: {where} cannot be written ({error.strerror}); give another one") from None
+        # Also where nobody closes it: readings must not stay on a disk.
+        self._remove = weakref.finalize(self, _remove_own, self.path, mark, os.getpid())
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it."""
+        self._remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove the scratch folders of this user whose processes are dead; those of live ones stay."""
+    with os.scandir(parent) as entries:
+        found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
+    for folder in found:
+        with suppress(OSError):
+            _remove_if_left(folder)
+
+
+def _marked_folder(parent: Path) -> tuple[Path, int]:
+    """A new folder and its mark. Whoever cleans up may come between making and marking; then it is made again."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # mode 0700
+        try:
+            mark = os.open(folder / _MARK, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileNotFoundError:
+            continue
+        if _locked(mark) and os.fstat(mark).st_nlink:
+            os.write(mark, f"{os.getpid()}\n".encode())
+            return folder, mark
+        os.close(mark)
+
+
+def _locked(handle: int) -> bool:
+    """Whether the lock of an open file could be taken: nobody alive holds it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_if_left(folder: Path) -> None:
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        return
+    try:
+        mark = os.open(folder / _MARK, _OPEN)
+    except FileNotFoundError:
+        folder.rmdir()  # of a process that died before it could mark it; one that holds anything is left alone
+        return
+    try:
+        if _locked(mark):
+            _empty(folder)
+    finally:
+        os.close(mark)
+
+
+def _empty(folder: Path) -> None:
+    """Remove a folder, its mark last: a removal that is cut off is finished by the next one."""
+    for entry in list(os.scandir(folder)):
+        if entry.name != _MARK:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    os.unlink(entry.path)
+    with suppress(OSError):
+        os.unlink(folder / _MARK)
+        folder.rmdir()
+
+
+def _remove_own(folder: Path, mark: int, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked process ends before the one that the folder belongs to
+    with suppress(FileNotFoundError):
+        _empty(folder)
+    os.close(mark)
+
+
+@contextmanager
+def open_part(path: Path) -> Iterator[tuple[int, Path]]:
+    """A file of mode 0600 beside `path` to write into and to put in its place; removed where that did not happen.
+
+    Parts of the same file that dead processes left are removed first: they may hold readings.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_part(Path(folder, "state")) as (handle, part):
+    ...         shown = part.name.startswith(".state."), oct(part.stat().st_mode & 0o777)
+    ...     shown, list(Path(folder).iterdir())
+    ((True, '0o600'), [])
+    """
+    start, end = f".{path.name}.", ".new"
+    with os.scandir(path.parent) as entries:
+        left = [entry.path for entry in entries if entry.name.startswith(start) and entry.name.endswith(end)]
+    for other in left:
+        with suppress(OSError):
+            _unlink_if_left(other)
+    handle, part = _marked_file(path, start, end)
+    try:
+        yield handle, part
+    finally:
+        with suppress(FileNotFoundError):
+            part.unlink()
+        os.close(handle)
+
+
+def _marked_file(path: Path, start: str, end: str) -> tuple[int, Path]:
+    while True:
+        part = path.with_name(f"{start}{os.getpid()}.{os.urandom(4).hex()}{end}")
+        handle = os.open(part, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+        if _locked(handle) and os.fstat(handle).st_nlink:
+            return handle, part
+        os.close(handle)
+
+
+def _unlink_if_left(part: str) -> None:
+    handle = os.open(part, _OPEN)
+    try:
+        if _locked(handle):
+            os.unlink(part)
+    finally:
+        os.close(handle)

@@ -1,0 +1,182 @@
+"""Components of any size: states of every sequence by itself, against brute force over all output histories."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp.accountant import Accountant
+from csdp.accountant.vector import WINDOW, InfluenceUnit, SliceUnit
+from csdp.errors import InputError
+from oracle import joint_kernel, stationary
+
+from accountant.brute import Told, history_leakage  # isort: skip
+from leakage.test_influence import QUERIES, answers, random_system, ring  # isort: skip
+from leakage.test_slice_history import weakly_coupled  # isort: skip
+
+#: Rounding of brute force itself.
+ROUNDING = 1e-10
+
+
+def forward_kernel(coupling, rows, direction):
+    """The kernel of the process in time, by Bayes; None where it has several long runs."""
+    kernel = joint_kernel(coupling, rows)
+    if direction == "forward":
+        return kernel
+    law = stationary(kernel)
+    joint = (kernel * law[:, None]).T
+    total = joint.sum(axis=1, keepdims=True)
+    return np.where(total > 0, joint / np.maximum(total, 1e-300), law[None, :])
+
+
+def compare_with_truth(seed, direction):
+    """(certified now, certified peak, truth, kinds) after a history with gaps, stale readings and levels."""
+    random = np.random.default_rng(seed)
+    s, m = [(1, 2), (1, 3), (2, 2), (2, 3), (3, 2)][random.integers(5)]
+    coupling, rows = random_system(random, s, m) if direction == "backward" else weakly_coupled(random, s, m)
+    chain = csdp.CoupledChain(coupling, rows, direction=direction)
+    try:
+        kernel = forward_kernel(coupling, rows, direction)
+    except (AssertionError, ValueError):
+        return None
+    query = QUERIES[random.choice(list(QUERIES))]
+    same = random.random() < 0.6
+    ages = [int(random.integers(0, 3))] * s if same else random.integers(0, 3, size=s).tolist()
+    epsilon_c = float(random.choice([0.1, 0.5, 2.0]))
+    try:
+        plan = csdp.Plan(chain, query, ages, epsilon_c)
+    except InputError:
+        return None
+    ticks = np.cumsum([10, *random.integers(1, 3, size=int(random.integers(0, 2)))]).tolist()
+    wait = int(random.integers(0, 2))
+    if (m**s) ** (ticks[-1] - ticks[0] + max(ages) + wait + 2) > 500_000:
+        return None
+    accountant = Accountant(plan, state="vector")
+    state, told = accountant.start(), []
+    f = tuple(map(tuple, answers(query, s, m)))
+    for tick in ticks:
+        level = float(random.choice([epsilon_c, epsilon_c / 2]))
+        stale = bool(random.random() < 0.2)
+        read = [age + int(stale and random.random() < 0.7) for age in ages]
+        state = accountant.release(state, tick, stale=stale, epsilon_c=level)
+        told.append(Told(tick, tuple(read), f, level / plan.sensitivity))
+    now = ticks[-1] + wait
+    truth = history_leakage(kernel, s, m, told, now)
+    found = accountant.leakage(accountant.restore(state.to_dict()), now).epsilon
+    return found, accountant.peak(state), truth
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_no_state_is_ever_below_brute_force(direction):
+    found = [pair for seed in range(150) if (pair := compare_with_truth(seed, direction)) is not None]
+    assert len(found) > 60
+    assert all(now >= truth - ROUNDING for now, _, truth in found)
+    assert all(peak >= truth - ROUNDING for _, peak, truth in found)
+    assert sum(truth > 0.01 for *_, truth in found) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_no_state_is_ever_below_brute_force_in_many_histories(direction):
+    found = [pair for seed in range(1000, 6000) if (pair := compare_with_truth(seed, direction)) is not None]
+    assert all(now >= truth - ROUNDING and peak >= truth - ROUNDING for now, peak, truth in found)
+
+
+def test_rings_are_certified_near_the_metric_state():
+    """At most 3 % above the metric state at 0.07, and 20 % at 0.2, on rings of three and four."""
+    for size in (3, 4):
+        for p, epsilon_c, most in ((0.3, 0.1, 1.03), (0.3, 0.28, 1.2)):
+            plan = csdp.Plan(ring(size, 0.8, p, p), csdp.Mean(), 1, epsilon_c)
+            metric, vector = (Accountant(plan, state=kind).limit().epsilon for kind in ("metric", "vector"))
+            assert metric <= vector * (1 + 1e-6)
+            assert vector <= most * metric
+
+
+def test_large_rings_count_the_noise_for_ever():
+    for p, most in ((0.3, 0.0680), (0.1, 0.67)):
+        accountant = Accountant(csdp.Plan(ring(50, 0.8, p, p), csdp.Mean(), 1, 0.1))
+        assert [type(unit) for unit in accountant.units] == [InfluenceUnit]
+        limit = accountant.limit()
+        assert limit.bound == "influence"
+        assert accountant.after(300).epsilon <= limit.epsilon <= most
+        assert accountant.ceiling() == pytest.approx(limit.epsilon)
+
+
+def test_a_history_at_rest_is_above_every_history():
+    """What is found directly is not below what tick by tick leads to, and not far above."""
+    for chain in (ring(9, 0.8, 0.1, 0.2), ring(9, 0.9, 0.02, 0.3)):
+        for epsilon_c in (0.02, 0.3, 2.0):
+            accountant = Accountant(csdp.Plan(chain, csdp.Mean(), 1, epsilon_c))
+            followed = accountant.after(1500).epsilon
+            assert followed * (1 - 1e-9) <= accountant.limit().epsilon <= followed * (1 + 1e-5)
+
+
+def test_forward_rings_count_the_noise_where_they_depend_weakly():
+    accountant = Accountant(csdp.Plan(ring(12, 0.8, 0.3, 0.3, "forward"), csdp.Mean(), 1, 0.1))
+    assert [type(unit) for unit in accountant.units] == [SliceUnit]
+    assert accountant.limit().epsilon == pytest.approx(0.0860, abs=1e-4)
+    assert accountant.ceiling() == pytest.approx(0.0860, abs=1e-4)
+    assert accountant.after(1).epsilon <= accountant.after(3).epsilon <= accountant.limit().epsilon
+    state = accountant.history(50)
+    assert accountant.leakage(state, state.tick + WINDOW + 40).epsilon < 1e-6
+
+
+def test_the_group_level_bounds_the_present_too():
+    """However strongly sequences are tied, two releases tell no more than both together of all of them."""
+    chain = ring(12, 0.75, 0.1, 0.2, "forward")
+    accountant = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 1e-6))
+    assert accountant.after(2).epsilon <= accountant.group_level(2) * (1 + 1e-9)
+    other = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 1e-6, adversary="any"))
+    assert other.after(2).epsilon <= other.group_level(2) * (1 + 1e-9)
+    assert other.after(2).bound == "group"
+
+
+def test_hubs_may_raise_a_quiet_state_before_it_falls():
+    """Many previous states copy one sequence: what they tell adds up a tick later, and the peak says so."""
+    size = 8
+    coupling = np.zeros((size, size))
+    coupling[:, 0] = 1.0
+    chain = csdp.CoupledChain(coupling, [[0.9, 0.1], [0.1, 0.9]], direction="backward")
+    accountant = Accountant(csdp.Plan(chain, csdp.Sum(), 0, 0.3))
+    state = accountant.release(accountant.start(), 1)
+    later = [accountant.leakage(state, 1 + n).epsilon for n in range(6)]
+    assert max(later) > later[0] * 1.5
+    assert accountant.peak(state) >= max(later) * (1 - 1e-12)
+    assert accountant.peak(state) <= max(later) * (1 + 1e-6)
+
+
+def test_a_change_of_plan_keeps_what_is_known_of_every_sequence():
+    chain = ring(20, 0.8, 0.3, 0.3)
+    old = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 0.1))
+    state = old.history(10)
+    new = Accountant(csdp.Plan(chain, csdp.Count(1), 1, 0.05))
+    kept = new.take_over(old, state, tick=10, cost=1e9)
+    assert new.leakage(kept, 10).epsilon == pytest.approx(old.leakage(state, 10).epsilon)
+    other = Accountant(csdp.Plan(ring(20, 0.8, 0.3, 0.2), csdp.Mean(), 1, 0.1))
+    assert other.leakage(other.take_over(old, state, tick=10, cost=2.0), 10).epsilon <= 2.0
+    forward = ring(20, 0.8, 0.3, 0.3, "forward")
+    before, after = (Accountant(csdp.Plan(forward, query, 1, 0.1)) for query in (csdp.Mean(), csdp.Max()))
+    moved = after.take_over(before, before.history(10), tick=10, cost=1e9)
+    assert after.leakage(moved, 10).epsilon == pytest.approx(before.after(10).epsilon, rel=1e-6)
+
+
+def test_states_of_many_sequences_are_written_small_and_read_back():
+    accountant = Accountant(csdp.Plan(ring(3000, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1))
+    state = accountant.release(accountant.release(accountant.start(), 1), 3)
+    content = state.to_dict()
+    assert len(content["slices"][0]) < 4000
+    again = accountant.restore(content)
+    assert np.array_equal(again.slices[0], state.slices[0])
+    assert accountant.leakage(again, 5).epsilon == accountant.leakage(state, 5).epsilon
+
+
+def test_what_it_does_not_hold_for_is_refused():
+    joint = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
+    uninformed = csdp.Plan(ring(3, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1, adversary="uninformed")
+    for plan in (csdp.Plan(joint, csdp.Mean(), 1, 0.1), uninformed):
+        with pytest.raises(InputError, match="state='vector' needs"):
+            Accountant(plan, state="vector").after(1)
+    assert math.isinf(Accountant(csdp.Plan(ring(12, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1)).lifetime())

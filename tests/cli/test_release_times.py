@@ -1,0 +1,87 @@
+"""`csdp release` of a file with times from the future: no tick leaves before the wall clock has passed its end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from csdp import Ledger, Mean, Plan, Publisher
+from csdp.chain.files import load_model
+from csdp.errors import InputError
+from csdp.panel import read_panel
+from csdp.tables import EngineSource, open_table
+
+STEP, AGE = 60, 5
+ENGINES = ("memory", "duckdb")
+
+
+@pytest.fixture
+def readings(tmp_path):
+    """Honest readings up to now, then a row from the future."""
+    now = int(time.time()) // STEP * STEP
+    path = tmp_path / "readings.csv"
+    with path.open("w", newline="") as file:
+        rows = [now - STEP * age for age in range(20, -1, -1)] + [now + STEP * AGE]
+        stamps = [datetime.fromtimestamp(row, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for row in rows]
+        csv.writer(file).writerows([("time", "x1", "x2"), *((stamp, k % 2, 1) for k, stamp in enumerate(stamps))])
+    return path
+
+
+def release(run, paper, readings, *more, dataset="d", **settings):
+    folder = readings.parent
+    plan = ("--chain", paper, "--query", "mean", "--age", AGE, "--epsilon-c", "1", "--stale-limit", "30")
+    where = ("--dataset", dataset, "--ledger", folder / "ledger.db", "-o", folder / "out.json", "--format", "json")
+    told = json.loads(run("release", readings, *plan, *where, *more, **settings).stdout)
+    with Ledger.open(folder / "ledger.db", read_only=True) as ledger:
+        ticks = [one.tick for one in ledger.published(dataset)]
+    return told["certificate"], ticks
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ticks_of_the_future_are_left_out_and_told(run, paper, readings, engine):
+    found, ticks = release(run, paper, readings, "--engine", engine)
+    assert all((tick + 1) * STEP <= time.time() for tick in ticks)
+    assert len(ticks) in {15, 16, 17}
+    assert found["counts"]["without_output"]["its time is not over by the wall clock"] >= AGE
+    assert any("wall clock has passed its end" in words for words in found["assumptions"])
+    assert not any("timestamps say" in words for words in found["not_promised"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_times_that_are_simulated_are_declared_and_said(run, paper, readings, engine):
+    found, ticks = release(run, paper, readings, "--engine", engine, "--simulated-times")
+    assert max(ticks) * STEP > time.time() + STEP
+    assert any("The age is what the timestamps say" in words for words in found["not_promised"])
+    again, _ = release(run, paper, readings, "--engine", engine)  # what was published so is said for ever
+    assert again["not_promised"] == found["not_promised"]
+
+
+def test_numbers_are_what_they_say(run, paper, tmp_path):
+    path = tmp_path / "counted.csv"
+    path.write_text("time,x1,x2\n" + "".join(f"{k},{k % 2},1\n" for k in range(20)))
+    found, ticks = release(run, paper, path)
+    assert ticks == list(range(AGE, 20))
+    assert any("The age is what the timestamps say" in words for words in found["not_promised"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_in_python_somebody_has_to_say_what_times_are(paper, readings, tmp_path, engine):
+    model = load_model(paper)
+    plan = Plan(model, Mean(), AGE, 1.0, stale_limit=30)
+    if engine == "memory":
+        source = read_panel(readings, values=model.value_table)
+    else:
+        table = open_table(readings, names=model.names, values=model.values, engine="duckdb")
+        source = EngineSource(table, plan)
+    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+        with pytest.raises(InputError, match="newest timestamps lie beyond the wall clock"):
+            publisher.publish(source)
+        assert publisher.summary()["published"] == 0
+    with Publisher(plan, dataset="e", ledger=tmp_path / "ledger.db", time_step=STEP, times="wall") as publisher:
+        ticks = [one.tick for one in publisher.publish(source).releases]
+        assert ticks
+        assert all((tick + 1) * STEP <= time.time() for tick in ticks)

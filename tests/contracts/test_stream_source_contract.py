@@ -1,0 +1,233 @@
+"""One suite for stream sources, ours and strangers': what they hand over is taken or refused, and never fatal."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import threading
+
+import numpy as np
+import pytest
+
+from csdp.stream import Bad, FileSource, Reading, Snapshot, Source, StreamSource, run
+
+from stream.parts import NAMES, Memory, SeenBy, published, running  # isort: skip
+
+
+def honest(ticks):
+    return [Reading(name, 10 * tick + 5, tick % 2) for tick in ticks for name in NAMES]
+
+
+class Stranger:
+    """A source as somebody else would write it, from the protocol alone."""
+
+    def __init__(self, messages):
+        self._messages = messages
+        self.done = 0
+
+    def run(self, emit, stop):
+        for message in self._messages:
+            if not emit(message, self._taken):
+                return
+
+    def _taken(self):
+        self.done += 1
+
+    def state(self):
+        return ""
+
+
+def as_lines(messages):
+    content = [{"time": m.time, "sequence": m.sequence, "value": m.value} for m in messages]
+    return b"".join(json.dumps(one).encode() + b"\n" for one in content)
+
+
+@pytest.fixture(params=["stranger", "lines", "file"])
+def source(request, tmp_path):
+    """A source of messages; ours read them from JSON."""
+
+    def make(messages):
+        if request.param == "stranger":
+            return Stranger(messages)
+        if request.param == "lines":
+            return StreamSource(io.BytesIO(as_lines(messages)))
+        (tmp_path / "in.ndjson").write_bytes(as_lines(messages))
+        return FileSource(tmp_path / "in.ndjson", follow=False)
+
+    return make
+
+
+def test_it_is_a_source(source):
+    protocol = {name for name in vars(Source) if not name.startswith("_")}
+    assert protocol == {"run", "state"}
+    assert isinstance(source([]).state(), str)
+
+
+def test_honest_messages_are_published(source, tmp_path):
+    sink = Memory()
+    with running(tmp_path, sink=sink) as runner:
+        status = run(runner, source(honest(range(8))))
+    assert sink.ticks == list(range(1, 7))
+    assert status.fates == {"accepted": 16}
+
+
+HOSTILE_VALUES = [math.nan, math.inf, -math.inf, True, False, 10**400, -(10**400), "1", "", None, [], {}, [1], 1e308]
+
+
+@pytest.mark.parametrize("value", HOSTILE_VALUES, ids=repr)
+def test_values_that_are_no_numbers_move_the_clock_and_nothing_else(source, tmp_path, value):
+    """What is published when is the same for every value."""
+    seen = SeenBy()
+    with running(tmp_path, states=seen) as runner:
+        messages = honest(range(4))
+        if isinstance(value, int) and abs(value) > 10**300:
+            messages += [Reading("hall", 47, -value if value < 0 else value)]
+        else:
+            messages += [Reading("hall", 47, value)]
+        run(runner, source(messages))
+        assert runner.status().closed == 3
+    assert list(published(tmp_path)) == [1, 2, 3]
+    assert all(np.isfinite(one).all() for one in seen.snapshots)
+
+
+@pytest.mark.parametrize("order", ["backwards", "shuffled", "twice"])
+def test_times_without_order_publish_each_tick_at_most_once(source, tmp_path, order):
+    messages = honest(range(12))
+    if order == "backwards":
+        messages = messages[::-1]
+    elif order == "shuffled":
+        messages = [messages[k] for k in np.random.default_rng(7).permutation(len(messages))]
+    else:
+        messages = [one for one in messages for _ in range(2)] + messages
+    sink = Memory()
+    with running(tmp_path, sink=sink) as runner:
+        status = run(runner, source(messages))
+    assert sum(status.fates.values()) == len(messages)
+    assert sink.ticks == sorted(set(sink.ticks)) == list(published(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["cellar", "", "hall ", "HALL", "hall\x00", "kitchen/hall", "💡"])
+def test_unknown_names_do_nothing(source, tmp_path, name):
+    with running(tmp_path) as runner:
+        status = run(runner, source([*honest(range(4)), Reading(name, 10**9, 1), *honest(range(4, 6))]))
+    assert status.fates == {"accepted": 12, "unknown": 1}
+    assert status.closed == 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"time": NaN, "sequence": "hall", "value": 1}',
+        b'{"time": Infinity, "sequence": "hall", "value": 1}',
+        b'{"time": true, "sequence": "hall", "value": 1}',
+        b'{"time": [5], "sequence": "hall", "value": 1}',
+        b'{"time": 1e400, "sequence": "hall", "value": 1}',
+        b'{"time": ' + b"9" * 5000 + b', "sequence": "hall", "value": 1}',
+        b'{"time": "2024-13-01", "sequence": "hall", "value": 1}',
+        b'{"time": 1000, "time": 5, "sequence": "hall", "value": 1}',
+        b'{"time": 47, "sequence": "hall", "sequence": "kitchen", "value": 1}',
+        b'{"time": 47, "values": {"hall": 1, "hall": 0}}',
+        b'{"time": 47, "value": 1, "value": 0, "sequence": "hall"}',
+        b'{"time": 47, "values": [1]}',
+        b'{"time": 47, "values": [1, 0, 1]}',
+        b'{"time": 47, "values": "10"}',
+    ],
+)
+def test_lines_that_mean_nothing_or_two_things_are_bad(tmp_path, line):
+    with running(tmp_path) as runner:
+        content = as_lines(honest(range(4))) + line + b"\n"
+        status = run(runner, StreamSource(io.BytesIO(content)))
+    assert status.fates == {"accepted": 8, "bad": 1}
+    assert status.closed == 2
+
+
+def test_objects_of_a_stranger_that_are_no_messages_of_ours(tmp_path):
+    """Numbers of numpy, snapshots as tuples or mappings of one's own, times that are floats: as what they are."""
+    seen = SeenBy()
+    with running(tmp_path, states=seen) as runner:
+        messages = [
+            Snapshot(5.0, (np.float64(0.25), np.int64(1))),
+            Snapshot(15, {"hall": np.float32(0.5), "cellar": 3, "kitchen": np.bool_(True)}),
+            Bad("whatever"),
+            Snapshot(25, {}),
+            Snapshot(26, []),
+            Reading("hall", 35, 1),
+        ]
+        status = run(runner, Stranger(messages))
+        assert status.fates == {"accepted": 3, "bad": 3, "unknown": 2}
+    assert seen.snapshots[0].tolist() == [0.25, 1.0]
+    assert seen.snapshots[1][0] == 0.5
+    assert math.isnan(seen.snapshots[1][1])
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, True, None, "now", 2**60, -(2**60), 10**400, 1j])
+def test_a_time_that_is_none_is_bad_and_the_stream_goes_on(tmp_path, time):
+    with running(tmp_path) as runner:
+        bad = [Reading("hall", time, 1), Snapshot(time, [1, 1])]
+        status = run(runner, Stranger([*honest(range(3)), *bad, *honest(range(3, 6))]))
+    assert status.fates == {"accepted": 12, "bad": 2}
+    assert list(published(tmp_path)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Reading([], 47, 1),
+        Reading(None, 47, 1),
+        Snapshot(47, None),
+        Snapshot(47, "10"),
+        Snapshot(47, 5),
+        Snapshot(47, b"10"),
+    ],
+    ids=repr,
+)
+def test_names_and_values_of_any_kind_do_not_end_a_stream(tmp_path, message):
+    with running(tmp_path) as runner:
+        status = run(runner, Stranger([*honest(range(3)), message, *honest(range(3, 6))]))
+    assert status.fates["accepted"] == 12
+    assert status.fates.get("bad", 0) + status.fates.get("unknown", 0) == 1
+    assert list(published(tmp_path)) == [1, 2, 3, 4]
+
+
+def test_a_source_that_raises_loses_nothing_that_it_handed_over(tmp_path):
+    class Breaks(Stranger):
+        def run(self, emit, stop):
+            super().run(emit, stop)
+            raise RuntimeError("the wire is cut")
+
+    with running(tmp_path) as runner, pytest.raises(RuntimeError, match="the wire is cut"):
+        run(runner, Breaks(honest(range(6))))
+    assert list(published(tmp_path)) == [1, 2, 3, 4]
+
+
+def test_a_source_that_goes_on_after_a_stop_is_left_alone(tmp_path):
+    class Deaf(Stranger):
+        def run(self, emit, stop):
+            for message in self._messages:
+                emit(message)
+
+    with running(tmp_path) as runner:
+        stop = threading.Event()
+        stop.set()
+        run(runner, Deaf(honest(range(1000))), stop=stop)
+    assert len(published(tmp_path)) < 1000
+
+
+def ingest(runner, message):
+    return runner.ingest(message.sequence, time=message.time, value=message.value)
+
+
+def test_several_sources_at_once(tmp_path):
+    """Threads of strangers that write at will: each tick once."""
+    with running(tmp_path) as runner:
+        workers = [
+            threading.Thread(target=Stranger(messages).run, args=(lambda m, _: bool(ingest(runner, m)), None))
+            for messages in (honest(range(20)), honest(range(19, -1, -1)), honest(range(20)))
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(60)
+    ticks = list(published(tmp_path))
+    assert ticks == sorted(set(ticks))

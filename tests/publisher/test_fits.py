@@ -1,0 +1,204 @@
+"""Private fits: each counts once for every record, whatever plan is in force, in limits, figures and replays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp import CoupledChain, Family, replay
+from csdp.chain import fits_epsilon, private_fits, recorded_fits
+from csdp.errors import BudgetExceeded, InputError
+from csdp.ledger import Ledger
+from csdp.publisher import Publisher
+from csdp.report.certificate import certify
+
+from publisher.rules import NAME, opened, panel, plan  # isort: skip
+
+
+def fitted(flip: float, epsilon: float, fit: str | None = None, sequences: int = 1) -> CoupledChain:
+    chain = CoupledChain(np.eye(sequences), [[1 - flip, flip], [flip, 1 - flip]])
+    return chain.carrying(fit_cost={"epsilon": epsilon, **({} if fit is None else {"fit": fit})})
+
+
+PUBLIC = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+
+
+def started(file: Path, chain: Any, **given: Any) -> Publisher:
+    return opened(file, budget=None, plan=plan(chain, epsilon_c=0.5), **given)
+
+
+def test_every_member_of_a_family_counts(file: Path) -> None:
+    """0.5 of the releases, 0.4 and 0.6 of two fits: 1.5, where the first member alone gives less."""
+    with started(file, Family([fitted(0.3, 0.4, "a"), fitted(0.2, 0.6, "b")])) as publisher:
+        publisher.publish(panel(4))
+        assert publisher.summary()["event_level"] == pytest.approx(1.5)
+        assert publisher.fit_epsilon == pytest.approx(1.0)
+        assert publisher.guarantee()["fits"] == {"a": 0.4, "b": 0.6}
+
+
+def test_a_private_member_counts_where_the_first_is_public(file: Path) -> None:
+    with started(file, Family([PUBLIC, fitted(0.2, 1.0)])) as publisher:
+        publisher.publish(panel(4))
+        assert publisher.summary()["event_level"] == pytest.approx(1.5)
+
+
+def test_fits_add_up_over_plans(file: Path) -> None:
+    """A first fit of 1, a second of 1, half of releases: 2.5, above a limit of 1.6 before anything is released."""
+    with started(file, fitted(0.3, 1.0, "a"), event_limit=1.6) as publisher:
+        publisher.publish(panel(4))
+        assert publisher.summary()["event_level"] == pytest.approx(1.5)
+        before = publisher._ledger.summary(NAME)
+        with pytest.raises(
+            BudgetExceeded, match=r"2\.5 \(2 of it from private fits\).*limit 1\.6.*not changed"
+        ) as caught:
+            publisher.change_plan(plan(fitted(0.2, 1.0, "b"), epsilon_c=0.5), from_tick=4)
+        assert caught.value.limit_name == "event_limit"
+        assert publisher._ledger.summary(NAME) == before
+        assert len(publisher.publish(panel(3, first=3))) == 2  # goes on as before
+
+
+def test_a_fit_is_not_forgotten_under_a_public_chain(file: Path) -> None:
+    with started(file, fitted(0.3, 1.0, "a"), event_limit=3.5) as publisher:
+        publisher.publish(panel(4))
+        second = publisher.change_plan(plan(PUBLIC, ages=4, epsilon_c=1.5), from_tick=4)
+        assert second.summary()["event_level"] == pytest.approx(1.5)
+        second.publish(panel(8, first=0))
+        # records that both plans read: 0.5 and 1.5, and the fit
+        assert second.summary()["event_level"] == pytest.approx(3.0)
+    with opened(file, budget=None, plan=plan(PUBLIC, ages=4, epsilon_c=1.5), event_limit=3.5) as again:
+        assert again.summary()["event_level"] == pytest.approx(3.0)
+        assert again.guarantee()["event_level"] == pytest.approx(2.5)
+        third = again.change_plan(plan(fitted(0.3, 1.0, "a"), ages=9, epsilon_c=0.5), from_tick=8)
+        third.publish(panel(10, first=0))
+        assert third.summary()["event_level"] == pytest.approx(3.5)  # the same fit counts once
+        with pytest.raises(BudgetExceeded, match="private fits"):
+            third.change_plan(plan(fitted(0.3, 0.1, "c"), epsilon_c=0.5), from_tick=20)
+
+
+def test_a_fit_counts_even_if_nothing_was_published_under_it(file: Path) -> None:
+    with started(file, fitted(0.3, 1.0, "a"), event_limit=2.0) as publisher:
+        assert publisher.summary()["event_level"] == pytest.approx(1.0)
+        assert publisher.remaining()["event_limit"] == pytest.approx(1.0)
+        changed = publisher.change_plan(plan(PUBLIC, epsilon_c=0.5), from_tick=0)
+        changed.publish(panel(3))
+        assert changed.summary()["event_level"] == pytest.approx(1.5)
+
+
+def test_limits_hold_against_all_fits_after_a_restart(file: Path) -> None:
+    with started(file, fitted(0.3, 1.0, "a"), event_limit=1.5) as publisher:
+        publisher.change_plan(plan(PUBLIC, epsilon_c=0.5), from_tick=0)
+    with opened(file, budget=None, plan=plan(PUBLIC, epsilon_c=0.5), event_limit=1.5) as again:
+        assert len(again.publish(panel(4))) == 3
+        older = again.change_plan(plan(PUBLIC, ages=3, epsilon_c=0.25), from_tick=4)
+        with pytest.raises(BudgetExceeded) as caught:
+            older.publish(panel(5, first=1))
+        assert caught.value.requested == pytest.approx(1.75)
+        assert older.remaining()["event_limit"] == pytest.approx(0.0)
+
+
+def test_a_publisher_that_was_open_all_along_counts_fits_of_plans_that_came_and_went(file: Path) -> None:
+    first, between = plan(PUBLIC, epsilon_c=0.5), plan(fitted(0.3, 1.0, "a"), epsilon_c=0.5)
+    with opened(file, budget=None, plan=first) as patient, opened(file, budget=None, plan=first) as other:
+        patient.publish(panel(3))
+        other.change_plan(between, from_tick=3).change_plan(first, from_tick=4)
+        patient.publish(panel(3, first=3))
+        assert patient.summary()["event_level"] == pytest.approx(1.5)
+        assert patient.fit_epsilon == pytest.approx(1.0)
+        last = list(patient._ledger.entries(NAME, kind="reserve"))[-1]
+        assert last.data()["charge"]["event"] == pytest.approx(1.5)
+
+
+def test_what_a_replay_recomputes_holds_every_fit(file: Path) -> None:
+    with started(file, Family([fitted(0.3, 0.4, "a"), fitted(0.2, 0.6, "b")])) as publisher:
+        publisher.publish(panel(4))
+        changed = publisher.change_plan(plan(PUBLIC, epsilon_c=0.5), from_tick=4)
+        changed.publish(panel(4, first=3))
+        assert [entry.data()["charge"]["event"] for entry in changed._ledger.entries(NAME, kind="reserve")] == [
+            pytest.approx(1.5)
+        ] * 6
+        assert replay(changed._ledger).ok
+
+
+def test_a_replay_finds_a_charge_that_forgot_a_fit(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a ledger of csdp 0.1 has it: of a family the first member alone was charged."""
+    with monkeypatch.context() as patched:
+        patched.setattr("csdp.publisher.gate.recorded_fits", lambda plans: {"a": 0.4})
+        with started(file, Family([fitted(0.3, 0.4, "a"), fitted(0.2, 0.6, "b")])) as publisher:
+            publisher.publish(panel(4))
+    with Ledger.open(file) as ledger:
+        found = replay(ledger)
+        assert not found.ok
+        assert "plain epsilon-DP of a record is recorded as 0.9, below 1.5" in str(found.findings[0])
+
+
+def test_members_that_come_from_one_fit_count_once() -> None:
+    states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(400, seed=1)
+    kept = csdp.fit(states, epsilon=2.0, states=2, ensemble=3)
+    again = csdp.fit(states, epsilon=2.0, states=2)
+    assert kept.family is not None
+    assert fits_epsilon(private_fits(kept)) == pytest.approx(2.0)
+    assert private_fits(kept.without_family()) == private_fits(kept)
+    assert fits_epsilon(private_fits(Family([kept, kept.without_family()]))) == pytest.approx(2.0)
+    assert fits_epsilon(private_fits(Family([kept, again]))) == pytest.approx(4.0)
+    copy = type(kept).from_json(kept.to_json())
+    assert private_fits(copy) == private_fits(kept)
+
+
+def test_a_cost_without_identity_is_that_of_its_chain(file: Path) -> None:
+    """Chains of csdp 0.1: members and plans count separately, the same chain once."""
+    old = fitted(0.3, 0.5)
+    assert fits_epsilon(private_fits(Family([old, fitted(0.2, 0.5), old]))) == pytest.approx(1.0)
+    texts = [json.dumps(plan(chain).record()) for chain in (old, PUBLIC, fitted(0.2, 0.5), old)]
+    assert fits_epsilon(recorded_fits(texts)) == pytest.approx(1.0)
+    with started(file, old) as publisher:
+        publisher.publish(panel(3))
+        back = publisher.change_plan(plan(PUBLIC), from_tick=4).change_plan(plan(old), from_tick=5)
+        assert back.fit_epsilon == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("epsilon", [None, -1.0, float("nan"), float("inf"), "1", True])
+def test_a_cost_that_is_no_number_is_refused(epsilon: object) -> None:
+    with pytest.raises(InputError, match="fit_cost: epsilon"):
+        private_fits(PUBLIC.carrying(fit_cost={"epsilon": epsilon}))
+
+
+def test_the_group_level_counts_every_record_in_every_fit(file: Path) -> None:
+    """Three releases of two tied sequences: six records, each in the fit, beside the cost of the releases."""
+    pair = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    with started(file, pair.carrying(fit_cost={"epsilon": 0.1, "fit": "a"})) as publisher:
+        publisher.publish(panel(4, sequences=2))
+        assert publisher.summary()["group_level"] == pytest.approx(3 * 2 * 0.5 + 6 * 0.1)
+
+
+def test_the_group_level_under_a_chain_that_ties_more(file: Path) -> None:
+    """What the old chain held apart is one group under the new one: its releases count for both sequences."""
+    apart = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]])
+    pair = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    with started(file, apart) as publisher:
+        publisher.publish(panel(4, sequences=2))
+        assert publisher.summary()["group_level"] == pytest.approx(3 * 0.5)
+        tied = publisher.change_plan(plan(pair, epsilon_c=0.5), from_tick=4)
+        assert tied.summary()["group_level"] == pytest.approx(3 * 2 * 0.5)
+
+
+def test_a_certificate_names_what_a_record_costs_for_ever(file: Path) -> None:
+    with started(file, fitted(0.3, 1.0, "a")) as publisher:
+        publisher.publish(panel(4))
+        found = {promise.name: promise for promise in certify(publisher, publisher._ledger).promises}
+        assert found["event"].epsilon == pytest.approx(1.5)
+        assert found["event"].ceiling == pytest.approx(1.5)
+
+
+def test_a_change_that_passes_the_lifetime_limit_is_refused(file: Path) -> None:
+    """Under another chain the old releases count in full; this record's limit would never be kept again."""
+    other = CoupledChain([[1.0]], [[0.99, 0.01], [0.01, 0.99]])
+    with started(file, PUBLIC, lifetime_limit=1.2) as publisher:
+        publisher.publish(panel(4))
+        assert publisher.summary()["lifetime"] <= 1.2
+        with pytest.raises(BudgetExceeded, match="what all releases tell of a record would be"):
+            publisher.change_plan(plan(other, epsilon_c=0.5), from_tick=4)

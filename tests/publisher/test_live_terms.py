@@ -1,0 +1,243 @@
+"""Terms that change while publishers are open: what is recorded binds at once, in either database."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from csdp import CoupledChain
+from csdp.audit.replay import replay
+from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerTermsError
+from csdp.fran import Output
+from csdp.ledger import Admission, Ledger
+from csdp.plan import Plan
+from csdp.publisher import Publisher, Release, Skipped
+
+from publisher.rules import NAME, ONE, opened, panel, plan, snapshot  # isort: skip
+
+#: One release of it leaks 0.20, a release at every tick up to 0.31.
+LOUD = plan(epsilon_c=0.5)
+Open = Callable[..., Publisher]
+
+
+@pytest.fixture
+def publisher_at(where: str) -> Iterator[Open]:
+    """Publishers of one dataset, each with a ledger of its own, as in processes of their own."""
+    found = []
+
+    def one(**given: object) -> Publisher:
+        found.append(opened(where, **{"plan": LOUD, "budget": 0.6, "on_refusal": "skip"} | given))
+        return found[-1]
+
+    yield one
+    for publisher in found:
+        publisher.close()
+
+
+def charges(publisher: Publisher) -> list[float]:
+    entries = publisher._ledger.entries(NAME, kind="reserve")
+    return [entry.data()["charge"]["peak"] for entry in entries]
+
+
+def test_a_lowered_budget_binds_a_publisher_that_is_already_open(publisher_at: Open) -> None:
+    """It went on publishing, up to 0.31, under a recorded limit of 0.2."""
+    first, second = publisher_at(), publisher_at()
+    for tick in range(3):
+        first.push(snapshot(tick), time=tick)
+        second.observe(snapshot(tick), time=tick)
+    first.change_plan(LOUD, from_tick=3, budget=0.2)
+    assert second.limits["budget"] == 0.2
+    results = [second.push(snapshot(tick), time=tick) for tick in range(3, 7)]
+    assert all(isinstance(one, Skipped) and one.why == "limit" for one in results[:2])
+    assert "above its limit 0.2" in results[0].reason
+    assert max(charges(second)[2:], default=0.0) <= 0.2
+    assert replay(second._ledger).ok
+    assert second._ledger.verify() == []
+
+
+def test_the_same_for_a_batch_and_for_one_that_raises(publisher_at: Open) -> None:
+    first, second = publisher_at(), publisher_at(on_refusal="raise")
+    first.publish(panel(3))
+    first.change_plan(LOUD, from_tick=3, budget=0.2)
+    with pytest.raises(BudgetExceeded) as caught:
+        second.publish(panel(6, first=2))
+    assert caught.value.limit_name == "budget"
+    assert caught.value.requested > 0.2 > caught.value.remaining
+    assert second.summary()["limits"]["budget"] == 0.2
+    assert second.remaining()["budget"] == first.remaining()["budget"] < 0.2
+
+
+def test_two_publishers_of_one_ledger_object(where: str) -> None:
+    with Ledger.open(where) as ledger:
+        first, second = (opened(ledger, plan=LOUD, budget=0.6) for _ in range(2))
+        first.publish(panel(3))
+        new = first.change_plan(LOUD, from_tick=3, budget=0.2)
+        for old in (first, second, new):
+            with pytest.raises(BudgetExceeded):
+                old.publish(panel(3, first=2))
+
+
+@pytest.mark.parametrize(("limit", "low"), [("budget", 0.2), ("event_limit", 0.4), ("lifetime_limit", 0.4)], ids=str)
+def test_every_limit_binds_once_it_is_recorded(publisher_at: Open, limit: str, low: float) -> None:
+    """Also where the publisher was opened without it."""
+    first, second = publisher_at(budget=None), publisher_at(budget=None)
+    first.publish(panel(3))
+    first.change_plan(LOUD, from_tick=3, **{limit: low})
+    batch = second.publish(panel(4, first=2))
+    assert len(batch) == 0
+    assert {skip.why for skip in batch.skipped[1:]} == {"limit"}
+    assert LIMITED[limit] in batch.skipped[1].reason
+
+
+LIMITED = {"budget": "the present", "event_limit": "of a record", "lifetime_limit": "all releases tell"}
+
+
+def test_a_raised_or_lifted_limit_holds_for_all_as_well(publisher_at: Open) -> None:
+    """One dataset has one set of limits, whichever process asks."""
+    first, second = publisher_at(budget=0.2), publisher_at(budget=0.2)
+    assert len(first.publish(panel(3))) == 1
+    raised = first.change_plan(LOUD, from_tick=3, budget=0.6)
+    assert len(second.publish(panel(4, first=2))) == 3
+    raised.change_plan(LOUD, from_tick=6, budget=math.inf)
+    assert second.limits == {"budget": math.inf, "event_limit": None, "lifetime_limit": None}
+    assert len(second.publish(panel(9, first=5))) == 8
+    assert replay(second._ledger).ok
+
+
+def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
+    """Reserve, commit of what was reserved before, observe, recorded ticks, questions, another change."""
+    first, second = publisher_at(), publisher_at()
+    second.publish(panel(3))
+    [held] = second._reserve([(3, 0)])
+    first.change_plan(plan(epsilon_c=0.25), from_tick=4)
+    output = second._output(held, Output((1.0,), (), (), stale=0, unsafe=False))
+    done = second._ledger.commit(held, output)  # charged before the change, and carried over by it
+    assert done.tick == 3
+    second.observe(snapshot(3), time=3)
+    second.observe(snapshot(4), time=4)
+    with pytest.raises(LedgerTermsError, match="published under plan"):
+        second.push(snapshot(5), time=5)
+    with pytest.raises(LedgerTermsError, match="published under plan"):
+        second.publish(panel(4, first=3))
+    recorded = second.push(snapshot(2), time=2)
+    assert isinstance(recorded, Release)
+    for question in (second.summary, second.remaining, lambda: second.limits):
+        with pytest.raises(LedgerTermsError, match="Open a new publisher"):
+            question()
+    with pytest.raises(LedgerTermsError):
+        second.change_plan(plan(epsilon_c=0.1), from_tick=9)
+    assert [terms.number for terms in second._ledger.history(NAME)] == [1, 2]
+    with publisher_at(plan=plan(epsilon_c=0.25)) as new:
+        assert len(new.publish(panel(4, first=3))) == 3
+        assert replay(new._ledger).ok
+
+
+def test_back_to_the_old_plan_the_old_publisher_goes_on_from_the_recorded_state(publisher_at: Open) -> None:
+    first, second = publisher_at(), publisher_at()
+    first.publish(panel(3))
+    between = first.change_plan(plan(epsilon_c=0.25), from_tick=3)
+    between.publish(panel(3, first=2))
+    between.change_plan(LOUD, from_tick=5, budget=0.5)
+    assert len(second.publish(panel(3, first=4))) == 2
+    assert replay(second._ledger).ok
+    assert max(charges(second)) <= 0.5
+
+
+def test_a_change_does_not_bring_back_limits_that_others_have_lowered(publisher_at: Open) -> None:
+    first, second = publisher_at(), publisher_at()
+    first.publish(panel(3))
+    first.change_plan(LOUD, from_tick=3, budget=0.2, event_limit=5.0)
+    changed = second.change_plan(plan(epsilon_c=0.25), from_tick=3)
+    assert changed.limits == {"budget": 0.2, "event_limit": 5.0, "lifetime_limit": None}
+
+
+def test_of_two_changes_at_once_the_second_is_told(publisher_at: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = publisher_at(), publisher_at()
+    change = Ledger.change_plan
+
+    def late(self: Ledger, *given: object, **named: object) -> object:
+        monkeypatch.setattr(Ledger, "change_plan", change)
+        first.change_plan(LOUD, from_tick=1, budget=0.2)
+        return change(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ledger, "change_plan", late)
+    with pytest.raises(LedgerTermsError, match="meanwhile"):
+        second.change_plan(LOUD, from_tick=2, event_limit=1.0)
+    assert second.limits == {"budget": 0.2, "event_limit": None, "lifetime_limit": None}
+
+
+@pytest.mark.parametrize("extra", [{"time_step": 60}, {"weekly_limit": 0.1}], ids=["grid", "unknown limit"])
+def test_terms_that_cannot_be_adopted_stop_the_publisher(publisher_at: Open, extra: dict[str, float]) -> None:
+    """Another grid counts other ticks; a limit that this version does not know would not be held."""
+    first, second = publisher_at(), publisher_at()
+    first.publish(panel(3))
+    recorded = first._ledger.dataset(NAME).terms
+    first._ledger.change_plan(
+        NAME,
+        limits={**recorded.limits, **extra},
+        chain_digest=recorded.chain_digest,
+        plan_digest=recorded.plan_digest,
+        plan_json=recorded.plan_json,
+        guarantee=recorded.guarantee,
+        from_tick=3,
+        rule="the state as it stands",
+        admit=lambda state, _, change: Admission(state or {}, {}),
+    )
+    with pytest.raises(LedgerTermsError, match="Open a new publisher"):
+        second.publish(panel(4, first=2))
+    assert len(charges(second)) == 2
+
+
+def test_opening_under_other_limits_than_the_recorded_ones_is_still_refused(publisher_at: Open) -> None:
+    publisher_at().change_plan(LOUD, from_tick=3, budget=0.2)
+    with pytest.raises(LedgerConflictError, match="limits"):
+        publisher_at()
+
+
+OTHER = """
+import sys
+from csdp.publisher import Skipped
+from publisher.rules import opened, plan, snapshot
+publisher = opened(sys.argv[1], plan=plan(epsilon_c=0.5), budget=0.6, on_refusal="skip")
+for tick in range(3):
+    publisher.push(snapshot(tick), time=tick)
+print("open", flush=True)
+sys.stdin.readline()
+for tick in range(3, 6):
+    found = publisher.push(snapshot(tick), time=tick)
+    print(found.why if isinstance(found, Skipped) else "released", flush=True)
+"""
+
+
+def test_two_processes(where: str) -> None:
+    """A process that has published before, and goes on after another one has lowered the budget."""
+    tests = str(Path(__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {tests!r})\n{OTHER}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with opened(where, plan=LOUD, budget=0.6) as publisher:
+            publisher.change_plan(LOUD, from_tick=3, budget=0.2)
+        rest, _ = other.communicate("go\n", timeout=120)
+        assert other.returncode == 0
+        assert rest.split()[0] == "limit"
+    with Ledger.open(where) as ledger:
+        assert replay(ledger).ok
+
+
+def test_a_change_of_chain_under_an_open_publisher(publisher_at: Open) -> None:
+    first, second = publisher_at(), publisher_at()
+    first.publish(panel(3))
+    other = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]])
+    assert other != ONE
+    first.change_plan(Plan(other, LOUD.query, 1, 0.01), from_tick=3)
+    with pytest.raises(LedgerTermsError):
+        second.publish(panel(4, first=2))

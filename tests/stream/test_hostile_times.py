@@ -1,0 +1,406 @@
+"""Devices that lie about the time: none of them has the present published as if it were old, or stops the clock."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import numpy as np
+import pytest
+
+from csdp.errors import InputError
+from csdp.ledger import Ledger
+from csdp.publisher import Publisher
+from csdp.publisher.times import recorded_times
+from csdp.report.certificate import certify
+from csdp.stream import Clock, Runner, run
+from csdp.stream.building import opened
+from csdp.stream.spec import read_spec
+from csdp.stream.starting import first_spec
+from csdp.stream.timekeeper import REPEATS, Majority
+
+from stream import hostile  # isort: skip
+from stream.hostile import AGE, LATENESS, POISON, STEP  # isort: skip
+from stream.parts import DATASET, NAMES, NOW, Memory, Wall, pairs, plan, published, running  # isort: skip
+
+
+def stream(path, messages):
+    """`csdp stream` of these lines; what became of the messages."""
+    with opened(read_spec(path), stdin=io.BytesIO(hostile.lines(messages))) as live:
+        return run(live.runner, live.source).fates
+
+
+class TestLines:
+    def test_one_reading_from_the_future_publishes_nothing(self, tmp_path):
+        """It would close the ticks of the next minutes, whose outputs are made of the readings of now."""
+        path = hostile.spec(tmp_path)
+        future = {"time": time.time() + 370, "sequence": "s0", "value": 1}
+        fates = stream(path, [*hostile.honest(range(20, -1, -1)), future])
+        assert fates == {"accepted": 21, "ahead": 1}
+        assert 10 <= len(hostile.published(tmp_path)) <= 15
+
+    def test_nor_with_old_readings_that_stand_in_for_missing_ones(self, tmp_path):
+        path = hostile.spec(tmp_path, stale_limit=30)
+        future = {"time": time.time() + 40 * STEP, "sequence": "s0", "value": 1}
+        stream(path, [*hostile.honest(range(20, -1, -1)), future])
+        assert len(hostile.published(tmp_path)) <= 15
+
+    def test_the_first_specification_keeps_the_age_that_it_certifies(self, tmp_path):
+        hostile.spec(tmp_path)
+        stamps = np.datetime64("2024-05-01T00:00:00") + np.arange(30) * np.timedelta64(STEP, "s")
+        rows = "\n".join(f"{stamp}Z,{k % 2},1" for k, stamp in enumerate(stamps))
+        (tmp_path / "readings.csv").write_text(f"time,s0,s1\n{rows}\n")
+        text = first_spec(tmp_path / "readings.csv", dataset=DATASET)
+        (tmp_path / "first.toml").write_text(text.replace('kind = "stdout"', 'kind = "none"'))
+        assert 'times = "wall"' in text
+        for seconds in (299, 120, STEP):
+            future = {"time": time.time() + seconds, "sequence": "s0", "value": 1}
+            stream(tmp_path / "first.toml", [*hostile.honest(range(20, -1, -1)), future])
+        assert hostile.published(tmp_path)
+
+    @pytest.mark.parametrize("poison", POISON.values(), ids=POISON)
+    @pytest.mark.parametrize("more", ["", 'state_file = "state"'], ids=["", "state file"])
+    def test_a_poisoned_clock_goes_on_also_after_a_restart(self, tmp_path, poison, more):
+        path = hostile.spec(tmp_path, age=1, more=more)
+        fates = stream(path, [*hostile.honest(range(20, 10, -1)), *poison, *hostile.honest(range(10, 5, -1))])
+        assert fates == {"accepted": 15, "ahead": len(poison)}
+        before = hostile.published(tmp_path)
+        fates = stream(path, [*poison, *hostile.honest(range(5, -1, -1))])
+        assert fates == {"accepted": 6, "ahead": len(poison)}
+        after = hostile.published(tmp_path)
+        assert len(before) >= 12
+        assert len(after) >= len(before) + 3
+
+    def test_counted_ticks_are_refused_unless_they_are_declared(self, tmp_path):
+        path = hostile.spec(tmp_path)
+        counted = [{"time": STEP * k, "values": [0, 1]} for k in range(20)]
+        assert stream(path, counted) == {"undated": 20}
+        path = hostile.spec(tmp_path, clock='lateness = 10\ntimes = "data"')
+        assert stream(path, counted) == {"accepted": 20}
+
+    def test_an_old_specification_with_a_far_ahead_says_what_to_write(self, tmp_path):
+        path = hostile.spec(tmp_path, clock='lateness = 10\nahead = "5min"')
+        with pytest.raises(InputError, match=r"stream\.toml:16: clock\.ahead: .*300 given.*at most the lateness"):
+            read_spec(path)
+        for clock in ('times = "data"\nadvance = "wall"', 'times = "data"\nahead = 1', "jump = 3"):
+            with pytest.raises(InputError, match=r"stream\.toml:16: |stream\.toml:15: clock\.jump"):
+                read_spec(hostile.spec(tmp_path, clock=clock))
+
+
+CLOCK = Clock(step=STEP, lateness=LATENESS)
+
+
+def house(folder, wall, **settings):
+    settings.setdefault("given", plan(AGE, stale_limit=30))
+    return running(folder, clock=CLOCK, wall=wall.clock, **settings)
+
+
+def over(runner, wall):
+    """Every published tick is over; how many there are."""
+    releases = [one for one in runner.recent if hasattr(one, "values")]
+    assert all(CLOCK.start(one.tick + 1) <= wall.shown for one in releases)
+    return len(releases)
+
+
+class TestRealAge:
+    def test_every_output_is_as_old_as_it_says(self, tmp_path):
+        """Readings carry the true time as their value: what is published when can be looked up."""
+        wall, ages = Wall(NOW), []
+
+        def told(outcome):
+            if hasattr(outcome, "values"):
+                ages.append(wall.shown - CLOCK.start(outcome.tick - AGE + 1))
+
+        with house(tmp_path, wall, on_outcome=told, given=plan(AGE)) as runner:
+            for k in range(400):
+                wall.pass_by(7.3)
+                runner.ingest(NAMES[k % 2], time=wall.shown + (k % 12) - 1, value=k % 2)
+        assert len(ages) > 30
+        # AGE whole ticks, and the lateness less what times may be ahead: here as much
+        assert min(ages) >= AGE * STEP
+
+    def test_less_ahead_is_more_age(self, tmp_path):
+        wall, ages = Wall(NOW), []
+        clock = Clock(step=STEP, lateness=LATENESS, ahead=2)
+
+        def told(outcome):
+            if hasattr(outcome, "values"):
+                ages.append(wall.shown - clock.start(outcome.tick - AGE + 1))
+
+        with running(tmp_path, clock=clock, wall=wall.clock, given=plan(AGE), on_outcome=told) as runner:
+            for k in range(400):
+                wall.pass_by(7.3)
+                runner.ingest(NAMES[k % 2], time=wall.shown + 2, value=k % 2)
+        assert min(ages) >= AGE * STEP + LATENESS - 2
+
+    def test_late_readings_and_a_silent_sequence(self, tmp_path):
+        wall = Wall(NOW)
+        with house(tmp_path, wall) as runner:
+            for k in range(30):
+                wall.pass_by(STEP)
+                runner.ingest("hall", time=wall.shown, value=k % 2)
+                if k < 8:
+                    runner.ingest("kitchen", time=wall.shown, value=1)
+                runner.ingest("kitchen", time=wall.shown - 5 * STEP, value=1)
+            assert runner.status().fates["late"] > 20
+            assert over(runner, wall) > 20
+
+    def test_time_that_passes_closes_ticks_up_to_the_wall_clock_and_no_further(self, tmp_path):
+        wall = Wall(NOW)
+        with house(tmp_path, wall) as runner:
+            for k in range(8):
+                wall.pass_by(STEP)
+                runner.ingest_snapshot([k % 2, 1], time=wall.shown)
+            before = over(runner, wall)
+            runner.advance(wall.shown + 100 * STEP)
+            assert over(runner, wall) <= before + 1
+            wall.pass_by(10 * STEP)
+            runner.advance(wall.shown)
+            assert over(runner, wall) >= before + 10
+
+    def test_sub_second_times_and_origins_of_any_time(self, tmp_path):
+        for number, origin in enumerate((0, 7, NOW + 10**6)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            wall = Wall(NOW + 0.75)
+            clock = Clock(step=1, lateness=0.5, origin=origin)
+            with running(folder, clock=clock, wall=wall.clock, given=plan(1)) as runner:
+                for k in range(40):
+                    wall.pass_by(0.25)
+                    runner.ingest(NAMES[k % 2], time=wall.shown + 0.5, value=1)
+                    last = runner.status().last
+                    assert last is None or clock.start(last.tick + 1) <= wall.shown
+                assert runner.status().published > 3
+
+    def test_a_shorter_lateness_at_the_next_start(self, tmp_path):
+        wall, file = Wall(NOW), tmp_path / "state"
+        for lateness in (50, 10, 0):
+            clock = Clock(step=STEP, lateness=lateness)
+            with running(
+                tmp_path, clock=clock, wall=wall.clock, given=plan(AGE, stale_limit=30), state_file=file
+            ) as runner:
+                for k in range(9):
+                    wall.pass_by(STEP)
+                    runner.ingest_snapshot([k % 2, 1], time=wall.shown + lateness)
+                    over(runner, wall)
+                runner.close()
+        assert len(published(tmp_path)) > 10
+
+
+class TestTheGate:
+    def test_no_tick_is_published_before_it_is_over_whoever_pushes_it(self, tmp_path):
+        """The second door: also what no stream has judged."""
+        wall = Wall(NOW)
+        settings = {"time_step": STEP, "times": "wall", "wall": wall.clock, "on_refusal": "skip"}
+        tick = NOW // STEP
+        with Publisher(plan(1), dataset="d", ledger=tmp_path / "l.db", **settings) as publisher:
+            publisher.push([0, 1], time=tick - 1)
+            early = publisher.push([1, 1], time=tick)
+            assert "not over by the wall clock" in early.reason
+            wall.pass_by(STEP)
+            assert publisher.push([1, 1], time=tick).tick == tick
+
+    def test_what_times_were_is_recorded_and_said(self, tmp_path):
+        wall = Wall(NOW)
+        settings = {"time_step": STEP, "wall": wall.clock, "on_refusal": "skip"}
+        tick = NOW // STEP - 10
+        with Ledger.open(tmp_path / "l.db") as ledger:
+            said = []
+            for k, times in enumerate(["wall", "wall", "data", "wall", None]):
+                publisher = Publisher(plan(1), dataset="d", ledger=ledger, times=times, **settings)
+                publisher.push([0, 1], time=tick + 2 * k)
+                publisher.push([0, 1], time=tick + 2 * k + 1)
+                said.append((recorded_times(ledger.summary("d").state), certify(publisher, ledger)))
+            publisher.change_plan(plan(2), from_tick=tick + 20)
+            assert recorded_times(ledger.summary("d").state) == ["data", "ticks", "wall"]
+        assert [times for times, _ in said] == [
+            ["wall"], ["wall"], ["data", "wall"], ["data", "wall"], ["data", "ticks", "wall"],
+        ]  # fmt: skip
+        words = "the age is what the timestamps say"
+        assert words not in " ".join(said[1][1].not_promised).lower()
+        assert words in " ".join(said[3][1].not_promised).lower()  # also after the wall clock is there again
+        assert any("wall clock has passed its end" in one for one in said[0][1].assumptions)
+
+    def test_a_stream_and_its_gate_agree_on_what_times_are(self, tmp_path):
+        with Ledger.open(tmp_path / "l.db") as ledger:
+            publisher = Publisher(plan(), dataset="d", ledger=ledger, time_step=STEP, on_refusal="skip")
+            with pytest.raises(InputError, match="times 'wall' given, but the publisher has None"):
+                Runner(publisher, ledger=ledger, clock=CLOCK)
+            with pytest.raises(InputError, match="without time_step"):
+                Publisher(plan(), dataset="e", ledger=ledger, times="wall")
+            with pytest.raises(InputError, match="'logical' given"):
+                Publisher(plan(), dataset="e", ledger=ledger, time_step=1, times="logical")
+
+
+class TestTheClockOnTheWall:
+    def test_a_year_ahead_and_back(self, tmp_path):
+        """Not believed: nothing closes early, honest readings go on, and so they do when it is back."""
+        wall = Wall(NOW)
+        with house(tmp_path, wall) as runner:
+            feed_now(runner, wall, 10)
+            wall.set_to(wall.shown + 365 * 86400)
+            assert runner.ingest("hall", time=wall.shown, value=1) == "ahead"
+            runner.advance(wall.shown)
+            assert "jumped forward" in runner.status().trouble
+            wall.set_to(wall.shown - 365 * 86400)
+            feed_now(runner, wall, 10)
+            assert runner.status().trouble == ""
+            assert over(runner, wall) >= 14
+
+    def test_an_hour_back_and_again_forward(self, tmp_path):
+        """Ticks wait; no reading is published early, none twice, and all goes on when the clock is right again."""
+        wall, sink = Wall(NOW), Memory()
+        with house(tmp_path, wall, sink=sink) as runner:
+            feed_now(runner, wall, 10)
+            before = list(sink.ticks)
+            wall.set_to(wall.shown - 3600)
+            assert runner.ingest_snapshot([1, 1], time=wall.shown + 3660) == "ahead"
+            runner.advance(wall.shown)
+            assert sink.ticks == before
+            assert runner.status().trouble
+            wall.set_to(wall.shown + 3600)
+            feed_now(runner, wall, 10)
+            assert runner.status().put_back == 0
+        assert sink.ticks == list(range(before[0], before[-1] + 11))
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_a_clock_that_was_wrong_from_the_start_is_put_back(self, tmp_path, restart, caplog):
+        """A year ahead, with readings of as wrong devices; then everybody is right. What was charged stays closed."""
+        wall, file = Wall(NOW + 365 * 86400), tmp_path / "state"
+        with house(tmp_path, wall, state_file=file) as runner:
+            # only one device was wrong like the server, so nothing of that year could be published
+            for _ in range(10):
+                wall.pass_by(STEP)
+                runner.ingest("hall", time=wall.shown, value=1)
+            if not restart:
+                wall.set_to(NOW)
+                feed_now(runner, wall, 3 * AGE)
+                assert runner.status().put_back == 1
+                assert over(runner, wall) > AGE
+            runner.close()
+        if restart:
+            wall = Wall(NOW)
+            with house(tmp_path, wall, state_file=file) as runner:
+                feed_now(runner, wall, 3 * AGE)
+                assert runner.status().put_back == 1
+                assert over(runner, wall) > AGE
+        assert "put back" in caplog.text
+        assert all(CLOCK.start(tick) < NOW + 3600 for tick in published(tmp_path))
+
+    def test_charged_ticks_never_come_again(self, tmp_path):
+        wall = Wall(NOW + 3600)  # an hour fast, and so are the devices
+        with house(tmp_path, wall) as runner:
+            feed_now(runner, wall, 10)
+        before = published(tmp_path)
+        wall = Wall(NOW)
+        with house(tmp_path, wall) as runner:
+            feed_now(runner, wall, 10)
+            assert published(tmp_path) == before  # they wait until the hour is over
+            feed_now(runner, wall, 70)
+        after = published(tmp_path)
+        assert before.items() < after.items()
+        assert all(tick > max(before) for tick in set(after) - set(before))
+
+
+def feed_now(runner, wall, ticks):
+    """Honest snapshots of the present."""
+    for k in range(ticks):
+        wall.pass_by(STEP)
+        for name in NAMES:
+            runner.ingest(name, time=wall.shown, value=k % 2)
+
+
+class TestData:
+    """Without a wall clock: the sequences themselves say what the time is, most of them."""
+
+    @pytest.mark.parametrize(
+        "poison",
+        [
+            [("s0", 2**53)],
+            [("s0", 10**12 + k) for k in range(1000)],
+            [("s0", 10 * k) for k in range(10, 2000, 11)],  # step by step
+            [(f"s{i}", 10**12) for i in range(4)],
+            [("s0", -(2**53))] * 10,
+        ],
+        ids=["far", "often", "walk", "four of nine", "the past"],
+    )
+    @pytest.mark.parametrize("first", [False, True], ids=["", "before anybody else"])
+    def test_a_minority_does_not_move_the_clock(self, tmp_path, poison, first):
+        nine = plan_of(9)
+        with running(tmp_path, given=nine) as runner:
+            if not first:
+                feed_all(runner, range(6))
+            for name, when in poison:
+                runner.ingest(name, time=when, value=1)
+            feed_all(runner, range(6 if not first else 0, 40))
+            assert runner.status().closed == 38
+        assert max(published(tmp_path)) == 38
+
+    def test_three_snapshots_about_all_do_not_either(self, tmp_path, caplog):
+        with running(tmp_path, given=plan_of(9)) as runner:
+            feed_all(runner, range(6))
+            for k in range(REPEATS - 1):
+                assert runner.ingest_snapshot([1] * 9, time=10**12 + 10 * k) == "ahead"
+            feed_all(runner, range(6, 20))
+            assert runner.status().closed == 18
+            assert runner.status().fates["ahead"] == 3
+        assert "1 messages lay too far ahead of most sequences" in caplog.text
+        assert "10000" not in caplog.text
+
+    def test_a_gap_that_most_sequences_show_is_believed(self, tmp_path):
+        with running(tmp_path, given=plan_of(9)) as runner:
+            feed_all(runner, range(6))
+            feed_all(runner, range(10**6, 10**6 + 10))
+            assert runner.status().closed == 10**6 + 8
+        assert {1, 10**6 + 6, 10**6 + 8} <= set(published(tmp_path))
+
+    def test_a_declared_jump(self, tmp_path):
+        clock = Clock(step=10, lateness=5, times="data", jump=3)
+        with running(tmp_path, given=plan_of(9), clock=clock) as runner:
+            feed_all(runner, range(6))
+            assert runner.ingest("s0", time=10 * (5 - REPEATS + 1 + 3) + 5, value=1) == "accepted"
+            assert runner.ingest("s0", time=10 * (5 + 3) + 6, value=1) == "ahead"
+
+    def test_the_state_of_a_poisoned_clock_heals(self, tmp_path):
+        """As an older version may have left it: a mark at 2^53, nothing charged there."""
+        file = tmp_path / "state"
+        clock = Clock(step=10, lateness=5, times="data", jump=2**50)
+        with running(tmp_path, given=plan_of(9), clock=clock, state_file=file) as runner:
+            feed_all(runner, range(6))
+            runner.ingest("s0", time=2**52, value=1)
+            runner.close()
+        with running(tmp_path, given=plan_of(9), state_file=file) as runner:
+            feed_all(runner, range(6, 20))
+            assert (runner.status().closed, runner.status().put_back) == (18, 1)
+        assert {1, 17, 18} <= set(published(tmp_path))
+
+    def test_the_majority(self):
+        most = Majority(4)
+        assert (most.reached(), most.reached(everybody=True)) == (None, None)
+        most.hear([0], 10**9)
+        assert (most.reached(), most.reached(everybody=True)) == (10**9, None)
+        most.hear([1, 2], 7)
+        assert (most.reached(), most.reached(everybody=True)) == (7, 7)
+        for _ in range(REPEATS):
+            most.hear([1], 10**9)
+        assert most.reached() == 10**9
+
+
+def plan_of(count):
+    from csdp import Mean, Plan
+
+    return Plan(pairs_of(count), Mean(), ages=1, epsilon_c=0.5, stale_limit=1)
+
+
+def pairs_of(count):
+    from csdp import CoupledChain
+
+    if count % 2 == 0:
+        return pairs(count)
+    return CoupledChain(np.eye(count), [[0.7, 0.3], [0.3, 0.7]], names=[f"s{i}" for i in range(count)])
+
+
+def feed_all(runner, ticks):
+    for tick in ticks:
+        for name in runner.names:
+            runner.ingest(name, time=10 * tick + 5, value=tick % 2)

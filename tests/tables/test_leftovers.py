@@ -1,0 +1,245 @@
+"""Readings stay nowhere: not in a log, not in a message, not on the disk of a process that was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from csdp.errors import InputError
+from csdp.scratch import PREFIX, Scratch, open_part
+from csdp.tables import open_table
+
+from tables.tables import ALIKE, NAMES, rows, states, write  # isort: skip
+
+SECRET = "37.062541"
+
+#: Opens tables with an engine; Spark in one small session that logs errors, as somebody's own session would.
+OPENER = """
+import sys, time
+from csdp.tables import open_table
+from csdp.tables.spark import SparkEngine, spark_session
+folder, engine, *paths = sys.argv[1:]
+sys.path.insert(0, folder)
+from tables import ALIKE, NAMES, SPARK, chain
+
+if engine == "spark":
+    running = spark_session("local[1]", more={**SPARK, "spark.log.level": "ERROR"})
+    session = running.__enter__()
+
+def opened(path):
+    if engine == "spark":
+        return SparkEngine(path, names=NAMES, values=ALIKE, session=session)
+    return open_table(path, names=NAMES, values=ALIKE, engine=engine)
+"""
+HOLDER = """
+table = opened(paths[0])
+table.ticks
+print("ready", flush=True)
+time.sleep(600)
+"""
+ASKER = """
+from csdp import Mean, Plan
+from csdp.errors import CsdpError
+from csdp.tables import EngineSource
+plan = Plan(chain(), Mean(), 2, 1.0, bound="group")
+for path in paths:
+    try:
+        with opened(path) as table:
+            EngineSource(table, plan)
+    except CsdpError as error:
+        print(type(error).__name__, error)
+if engine == "spark":
+    running.__exit__(None, None, None)
+"""
+
+
+def holder(path, temporary, engine="duckdb"):
+    """A process that holds a table open."""
+    command = [sys.executable, "-c", OPENER + HOLDER, str(Path(__file__).parent), engine, str(path)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def killed(process):
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    process.stdout.close()
+
+
+def kept(folder):
+    return [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def test_a_killed_duckdb_leaves_no_readings_and_the_next_run_cleans_up(tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    path = write(tmp_path / "t.csv", rows(states(gaps=False), ALIKE))
+    process, other = holder(path, temporary), holder(path, temporary)
+    try:
+        found = [folder for folder in temporary.iterdir() if folder.name.startswith(PREFIX)]
+        assert len(found) == 2
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in found} == {0o700}
+        # The copy has no name: nothing but the owner's mark is there while it is read, and nothing after.
+        assert {file.name for file in kept(temporary)} == {".owner"}
+        killed(process)
+        assert {file.name for file in kept(temporary)} == {".owner"}
+        third = holder(path, temporary)
+        left = set(temporary.iterdir())
+        assert len(left) == 2  # of the two that live
+        assert len(left & set(found)) == 1
+        killed(third)
+    finally:
+        for one in (process, other):
+            killed(one) if one.poll() is None else None
+    with open_table(path, names=NAMES, values=ALIKE, engine="memory"):
+        pass
+    with Scratch(temporary):
+        assert len(list(temporary.iterdir())) == 1
+    assert not list(temporary.iterdir())
+
+
+class TestScratch:
+    def test_a_live_one_is_left_alone_and_a_dead_one_goes(self, tmp_path):
+        live = Scratch(tmp_path)
+        (live.path / "readings").write_text(SECRET)
+        script = "import os, sys; from csdp.scratch import Scratch; s = Scratch(sys.argv[1]); "
+        script += "(s.path / 'a').mkdir(); (s.path / 'a' / 'readings').write_text('x'); os.kill(os.getpid(), 9)"
+        subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=100)
+        assert len(list(tmp_path.iterdir())) == 2
+        with Scratch(tmp_path) as another:
+            assert set(tmp_path.iterdir()) == {live.path, another.path}
+        assert (live.path / "readings").read_text() == SECRET
+        live.close()
+        assert not list(tmp_path.iterdir())
+
+    def test_what_is_not_ours_is_left_alone(self, tmp_path):
+        (tmp_path / f"{PREFIX}file").write_text("x")
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / ".owner").write_text("1")
+        (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "elsewhere")
+        unmarked = tmp_path / f"{PREFIX}unmarked"
+        unmarked.mkdir()
+        (unmarked / "x").write_text("x")
+        (tmp_path / f"{PREFIX}empty").mkdir()
+        with Scratch(tmp_path):
+            pass
+        names = {path.name for path in tmp_path.iterdir()}
+        assert names == {f"{PREFIX}file", "elsewhere", f"{PREFIX}link", f"{PREFIX}unmarked"}
+        assert (tmp_path / "elsewhere" / ".owner").exists()
+
+    def test_many_at_once(self, tmp_path):
+        """Those who make and those who clean up meet all the time; nobody loses a folder in use."""
+        script = """
+import sys
+from csdp.scratch import Scratch
+for k in range(60):
+    with Scratch(sys.argv[1]) as one:
+        (one.path / "x").write_text(str(k))
+        with Scratch(sys.argv[1]):
+            assert (one.path / "x").read_text() == str(k)
+"""
+        found = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
+        assert [process.wait(120) for process in found] == [0] * 4
+        assert not list(tmp_path.iterdir())
+
+    def test_a_forked_process_does_not_remove_it(self, tmp_path):
+        script = """
+import os, sys
+from csdp.scratch import Scratch
+one = Scratch(sys.argv[1])
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+assert one.path.is_dir()
+"""
+        assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=100).returncode == 0
+        assert not list(tmp_path.iterdir())
+
+    def test_a_place_that_cannot_be_written(self, tmp_path):
+        with pytest.raises(InputError, match="folder"):
+            Scratch(tmp_path / "nowhere")
+
+
+def test_a_part_of_a_killed_writer_goes_and_that_of_a_live_one_stays(tmp_path):
+    path = tmp_path / "state"
+    script = f"""
+import os, sys
+from pathlib import Path
+from csdp.scratch import open_part
+with open_part(Path(sys.argv[1])) as (handle, part):
+    os.write(handle, b"{SECRET}")
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script, str(path)], check=False, timeout=100)
+    [left] = tmp_path.iterdir()
+    assert stat.S_IMODE(left.stat().st_mode) == 0o600
+    from csdp.stream.private import write_privately
+
+    with open_part(path) as (_, live):
+        assert not left.exists()
+        write_privately(path, b"new")
+        assert live.exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["state"]
+    assert path.read_bytes() == b"new"
+
+
+BAD = {
+    "cells": f"0,n0,{SECRET},9\n",
+    "few": f"0,{SECRET}\n",
+    "quote": f'0,n0,"{SECRET}\n',
+    "word": f"0,n0,x{SECRET}\n",
+    "value": f"0,n0,{SECRET}\n",
+    "time": f"x{SECRET},n0,0\n",
+    "bytes": f"0,n0,{SECRET}\udcff\n",
+}
+
+
+@pytest.mark.parametrize("engine", ["memory", "duckdb", "spark"])
+def test_no_reading_of_a_bad_file_is_told(tmp_path, engine):
+    """As an operator sees it: everything that a process and what it starts write to both streams."""
+    paths = []
+    good = "".join(f"{t},{name},0\n" for t in range(3) for name in NAMES)
+    for name, line in BAD.items():
+        paths.append(tmp_path / f"{name}.csv")
+        paths[-1].write_bytes(f"time,sequence,value\n{line}{good}".encode(errors="surrogateescape"))
+    command = [sys.executable, "-c", OPENER + ASKER, str(Path(__file__).parent), engine, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(BAD), done.stdout
+    assert SECRET not in done.stdout + done.stderr
+    assert "Malformed" not in done.stderr
+
+
+def test_a_killed_spark_leaves_no_readings(tmp_path):
+    """The Java process ends after its driver and removes what it wrote; the next run removes the rest."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    path = write(tmp_path / "t.csv", rows(states(gaps=False), ALIKE))
+    process = holder(path, temporary, "spark")
+    [folder] = [folder for folder in temporary.iterdir() if folder.name.startswith(PREFIX)]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert any(one.name.startswith("blockmgr") for one in folder.iterdir())
+    killed(process)
+    deadline = time.monotonic() + 60
+    while True:
+        with Scratch(temporary):
+            pass
+        if not any(one.name.startswith((PREFIX, "blockmgr", "spark-")) for one in temporary.iterdir()):
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
