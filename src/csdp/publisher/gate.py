@@ -22,14 +22,14 @@ from csdp.ledger import Admission, Change, Ledger, Published, Refused, Request, 
 from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
-from csdp.panel.names import place_states
+from csdp.panel.names import place_states, read_labels
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.change import Carried, carried
 from csdp.publisher.checks import read_availability
 from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
 from csdp.publisher.exposure import RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.refusal import check_limit, explained
+from csdp.publisher.refusal import StoppedError, check_limit, explained
 from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.standing import Standing
 from csdp.publisher.terms import checked_limits, guarantee, record_terms
@@ -185,7 +185,8 @@ class Publisher:
             gap = tick - self._observed - 1
             for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
                 state = fran.observe(state, absent)
-        return fran.observe(state, place_states(snapshot, self.plan.model.names))
+        named = read_labels(snapshot)
+        return fran.observe(state, snapshot if named is None else place_states(named, self.plan.model.names))
 
     def publish(
         self,
@@ -233,7 +234,7 @@ class Publisher:
         refusal: BudgetExceeded | None = None
         try:
             answers = self._reserve(chunk)
-        except _StoppedError as stopped:
+        except StoppedError as stopped:
             answers, refusal = stopped.before, stopped.error
         releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
@@ -308,7 +309,7 @@ class Publisher:
             error = self._explained(refused.error, refused.tick)
             if not answers:
                 raise error
-            raise _StoppedError(answers, error)
+            raise StoppedError(answers, error)
         return answers
 
     def _admit(self, last: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
@@ -438,12 +439,3 @@ class Publisher:
             on_refusal=self._on_refusal,
             wait=self._wait,
         )
-
-
-class _StoppedError(Exception):
-    """A batch was refused part of the way; what was granted before is still to be released."""
-
-    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
-        super().__init__(str(error))
-        self.before = before
-        self.error = error

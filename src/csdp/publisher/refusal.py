@@ -8,7 +8,9 @@ from typing import Any
 from csdp.accountant import Accountant, State
 from csdp.errors import BudgetExceeded
 from csdp.leakage import shown
+from csdp.ledger import Published, Reserved
 from csdp.plan import Plan
+from csdp.publisher.records import Skipped
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
@@ -18,6 +20,15 @@ LIMITED = {
     "event_limit": "the plain epsilon-DP of a record",
     "lifetime_limit": "what all releases tell of a record",
 }
+
+
+class StoppedError(Exception):
+    """A batch was refused part of the way; what was granted before is still to be released."""
+
+    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
+        super().__init__(str(error))
+        self.before = before
+        self.error = error
 
 
 def check_limit(dataset: str, name: str, limit: float | None, value: float, spent_now: Callable[[], float]) -> None:
