@@ -71,12 +71,12 @@ class Status:
     published: int  #: outputs by this runner
     skipped: int  #: ticks without output
     past: int  #: ticks that were charged before this runner began; their readings only fill the ages
-    times: Times  #: what the times of readings are held against
-    put_back: int = 0  #: how often the clock was wrong and was put back
-    trouble: str = ""  #: what is wrong with the clock, in words
     fates: Mapping[Fate, int] = field(default_factory=dict)
     last: Release | None = None
     reason: str = ""  #: why the last tick without output had none
+    times: Times = "wall"  #: what the times of readings are held against
+    put_back: int = 0  #: how often the clock was wrong and was put back
+    trouble: str = ""  #: what is wrong with the clock, in words
 
 
 class Runner:
