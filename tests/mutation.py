@@ -28,6 +28,8 @@ from itertools import accumulate, count, groupby
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
+
 #: Each room with the tests that are about it.
 ROOMS = {
     "noise": ("noise", "fran"),
@@ -70,14 +72,23 @@ class Mutant:
 
 
 class Durations:
-    """A plugin that notes how long each test took."""
+    """A plugin that notes how long the processor worked for each test, whatever else it had to do."""
 
     def __init__(self, seconds):
         self.seconds = seconds
 
-    def pytest_runtest_logreport(self, report):
-        before = self.seconds.get(report.nodeid, 0.0) if report.when != "setup" else 0.0
-        self.seconds[report.nodeid] = before + report.duration
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        before = _processor()
+        yield
+        self.seconds[item.nodeid] = _processor() - before
+        return True
+
+
+def _processor():
+    """Seconds of the processor that this process and the ones it started took."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def measure(room, jobs):
@@ -109,8 +120,6 @@ def _files(path):
 
 def record(room, asked, jobs):
     """Run some tests of a room and add what they reached to its record."""
-    import pytest
-
     folder = RECORD / room
     settings = folder / "coveragerc"
     settings.write_text(
@@ -218,21 +227,36 @@ def _statement(tree, line):
     return range(best[0], best[1] + 1) if best else range(line, line + 1)
 
 
-def meet(tree, tests, told, limit):
-    """Run some tests in a copy of the tree, in a process of our own, and end with what pytest returns."""
-    import pytest
+class Limits:
+    """A plugin that ends a test which works far longer than it should: a wrong programme may never end."""
 
+    def __init__(self, durations):
+        self.durations = durations
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        limit = 5 + 10 * self.durations.get(item.nodeid, 0.0)
+        signal.signal(signal.SIGPROF, signal.default_int_handler)  # nothing catches an interruption
+        signal.setitimer(signal.ITIMER_PROF, limit, limit)
+        yield
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return True
+
+
+def meet(tree, tests, told, limit):
+    """Run some tests, given with their durations, in a copy of the tree, and end with what pytest returns."""
     os.setsid()  # with all that the tests start, so that it can be ended together
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     os.chdir(tree)
     sys.path.insert(0, str(Path("src").resolve()))
     os.environ.update(_environment(Path()))
+    sys.dont_write_bytecode = False  # the modules that are as they were need not be compiled again
     Path("asked.txt").write_text("\n".join(tests))
     with open(told, "w") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
     options = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=line"]
-    code = pytest.main([*options, "@asked.txt"])
+    code = pytest.main([*options, "@asked.txt"], plugins=[Limits(tests)])
     sys.stdout.flush()
     os._exit(int(code))
 
@@ -249,8 +273,9 @@ class Judge:
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(list(WARM))
 
-    def run(self, tests, limit):
-        """(does the tree as it stands pass, the failure), within so many seconds of processor time."""
+    def run(self, tests):
+        """(does the tree as it stands pass, the failure)."""
+        limit = int(30 + 3 * sum(tests.values()))  # seconds of the processor, whatever else it does
         told = self.tree / "told.txt"
         process = self.context.Process(target=meet, args=(str(self.tree), tests, str(told.resolve()), limit))
         process.start()
@@ -264,7 +289,7 @@ class Judge:
         by = next((line for line in text if line.startswith(("FAILED", "ERROR"))), text[-1] if text else "")
         return process.exitcode == 0, by
 
-    def verdict(self, path, change, tests, limit):
+    def verdict(self, path, change, tests):
         """Write a change into the copy, and take it back when the tests have run."""
         from cosmic_ray.mutating import mutate_code
 
@@ -275,7 +300,7 @@ class Judge:
             return Mutant(str(path), line, name, _difference(source, wrong), "not reached", "")
         try:
             self._write(path, wrong)
-            passed, by = self.run(tests, limit)
+            passed, by = self.run(tests)
         finally:
             self._write(path, source)
         return Mutant(str(path), line, name, _difference(source, wrong), "survived" if passed else "killed", by[:160])
@@ -304,7 +329,7 @@ def copy_tree(at):
 def affordable(tests, durations, seconds):
     """The shortest tests that together take so long; a mutant that only longer ones notice counts as surviving."""
     total = accumulate(durations[test] for test in tests)
-    return [test for test, used in zip(tests, total, strict=True) if used <= seconds]
+    return {test: durations[test] for test, used in zip(tests, total, strict=True) if used <= seconds}
 
 
 # ---- samples ---------------------------------------------------------------------------------------------------------
@@ -332,7 +357,7 @@ def judge_room(room, judges, given):
         tests = affordable(reaching(data, durations, path, change[0][0]), durations, given.seconds)
         judge = free.get()
         try:
-            return judge.verdict(path, change, tests, int(30 + 3 * sum(durations[test] for test in tests)))
+            return judge.verdict(path, change, tests)
         finally:
             free.put(judge)
 
@@ -366,7 +391,7 @@ def decided(path, again):
 
 def control(judge, tests):
     """The copy without a change must pass, or every verdict would be "noticed"."""
-    passed, by = judge.run(tests, 600)
+    passed, by = judge.run(tests)
     if not passed:
         sys.exit(f"mutation: the copy of the tree fails without a change: {by}")
 

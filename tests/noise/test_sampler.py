@@ -36,6 +36,14 @@ def test_any_threshold_agrees_with_integer_arithmetic(x: Fraction, is_odds: bool
         assert Threshold(x, is_odds).word(k) == expected
 
 
+def test_digits_are_proven_however_close_a_probability_is_to_a_short_one() -> None:
+    """exp(-x) a hair above and a hair below one half: which it is shows after sixty places only."""
+    ln_2 = Fraction(693147180559945309417232121458176568075500134360255254120680, 10**60)
+    above, below = Threshold(ln_2, is_odds=False), Threshold(ln_2 + Fraction(1, 10**60), is_odds=False)
+    assert (above.word(0), above.word(1)) == (2**63, 0)
+    assert (below.word(0), below.word(1)) == (2**63 - 1, 2**64 - 1)
+
+
 def test_a_threshold_of_a_billion_zeros_is_known_without_computing_it() -> None:
     law = thresholds.table(Fraction(1e-9)).tail
     assert law.word(0) == law.word(3) == law.word(10**6) == 0
