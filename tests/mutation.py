@@ -24,7 +24,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import accumulate, count, groupby
+from itertools import accumulate, chain, count, groupby, islice
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -199,7 +199,22 @@ def sample(paths, count, seed):
         for _, same in groupby(found, key=lambda change: change[0]):
             places.append((path, chosen.choice(list(same))))
     taken = chosen.sample(places, min(count, len(places)))
-    return sorted(taken, key=lambda place: (place[0], place[1][0])), len(places)
+    rest = [place for place in places if place not in taken]
+    chosen.shuffle(rest)
+    found = list(islice(filter(_compiles, chain(taken, rest)), count))
+    return sorted(found, key=lambda place: (place[0], place[1][0])), len(places)
+
+
+def _compiles(place):
+    """Whether a change leaves a programme at all: the star before keyword-only arguments looks like a product."""
+    from cosmic_ray.mutating import mutate_code
+
+    path, (_, _, operator, occurrence) = place
+    try:
+        compile(mutate_code(path.read_text(), operator, occurrence), str(path), "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -235,7 +250,7 @@ class Limits:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
-        limit = 5 + 10 * self.durations.get(item.nodeid, 0.0)
+        limit = 20 + 10 * self.durations.get(item.nodeid, 0.0)  # whoever comes first pays for what tests share
         signal.signal(signal.SIGPROF, signal.default_int_handler)  # nothing catches an interruption
         signal.setitimer(signal.ITIMER_PROF, limit, limit)
         yield
