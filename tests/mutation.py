@@ -362,6 +362,7 @@ def judge_room(room, judges, given):
     known = decided(folder / "verdicts.jsonl", given.again)
     free = SimpleQueue()
     for judge in judges:
+        copy_tree(judge.tree)  # with tests that were written while other rooms were judged
         free.put(judge)
     control(judges[0], affordable(sorted(durations, key=durations.__getitem__), durations, 5))
 
@@ -418,7 +419,6 @@ def run(given):
     for job in range(given.jobs):
         tree = RECORD / f"tree{job}"
         shutil.rmtree(tree, ignore_errors=True)
-        copy_tree(tree)
         judges.append(Judge(tree))
     for room in given.rooms:
         judge_room(room, judges, given)
