@@ -22,9 +22,11 @@ import subprocess
 import sys
 import time
 import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import accumulate, chain, count, groupby, islice
+from itertools import accumulate, count, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -191,18 +193,21 @@ def _annotations(tree):
 
 
 def sample(paths, count, seed):
-    """`count` places of some modules, each with one of its changes."""
-    chosen = random.Random(seed)
+    """`count` places of some modules, each with one of its changes: the first in an order drawn from their own text.
+
+    So a place stays in the sample, or out of it, whatever is written elsewhere.
+    """
     places = []
     for path in sorted(paths):
-        found = sorted(changes(path), key=lambda change: change[:2])
-        for _, same in groupby(found, key=lambda change: change[0]):
-            places.append((path, chosen.choice(list(same))))
-    taken = chosen.sample(places, min(count, len(places)))
-    rest = [place for place in places if place not in taken]
-    chosen.shuffle(rest)
-    found = list(islice(filter(_compiles, chain(taken, rest)), count))
-    return sorted(found, key=lambda place: (place[0], place[1][0])), len(places)
+        lines, seen = path.read_text().splitlines(), Counter()
+        for (line, column), same in groupby(sorted(changes(path), key=lambda change: change[:2]), key=itemgetter(0)):
+            text = f"{seed}|{path}|{column}|{lines[line - 1]}"
+            seen[text] += 1
+            drawn = random.Random(f"{text}|{seen[text]}")
+            places.append((drawn.random(), path, drawn.choice(list(same))))
+    order = (place[1:] for place in sorted(places, key=itemgetter(0)))
+    chosen = list(islice(filter(_compiles, order), count))
+    return sorted(chosen, key=lambda place: (place[0], place[1][0])), len(places)
 
 
 def _compiles(place):
