@@ -53,6 +53,7 @@ WARM = (
     "pytest_cov.plugin",
 )
 WARM += ("numpy", "scipy.optimize", "scipy.sparse.linalg", "scipy.stats", "sqlalchemy", "pandas", "numba")
+_SIGNATURES = ("param", "parameters", "lambdef")  # what parso, which cosmic-ray reads with, calls them
 STAMPS = count(
     1_000_000_000
 )  # a time of its own for every text written: Python and numba keep what they compiled by it
@@ -171,16 +172,20 @@ def _operators():
 
 
 def changes(path):
-    """(place, name, operator, occurrence) of everything that can be changed in a module, annotations left out."""
+    """(place, name, operator, occurrence) of everything that can be changed in a module.
+
+    Annotations are left out, and the marks between the arguments of a function, which only look like operators.
+    """
     from cosmic_ray.ast import ast_nodes, get_ast
 
     source = path.read_text()
     nodes = list(ast_nodes(get_ast(source)))
     hints = list(_annotations(ast.parse(source)))
+    marks = {node.start_pos for node in nodes if node.type == "operator" and node.parent.type in _SIGNATURES}
     for name, operator in _operators():
         places = (place for node in nodes for place, _ in operator.mutation_positions(node))
         for occurrence, place in enumerate(places):
-            if not any(start <= place < end for start, end in hints):
+            if place not in marks and not any(start <= place < end for start, end in hints):
                 yield place, name, operator, occurrence
 
 

@@ -292,6 +292,7 @@ def test_event_and_group_level() -> None:
     assert accountant.event_level() == pytest.approx(0.75)
     assert accountant.event_level(stale=2) == pytest.approx(2.25)
     assert accountant.group_level(4) == pytest.approx(4 * (2 * 0.5 + 0.25))
+    assert accountant.group_level() == pytest.approx(2 * 0.5 + 0.25)
     assert accountant.history_cost() == pytest.approx(1.25)
 
 
@@ -330,8 +331,9 @@ def test_plans_together_must_share_chain_and_adversary() -> None:
         Plan(CoupledChain(pair(0.5), SYMMETRIC), Mean(), 1, 0.5),
         Plan(plan.chain, Mean(), 1, 0.5, adversary="uninformed"),
     ):
-        with pytest.raises(InputError, match="share the chain and the adversary"):
-            Accountant(plan, also=[other])
+        for one, two in ((plan, other), (other, plan)):
+            with pytest.raises(InputError, match="share the chain and the adversary"):
+                Accountant(one, also=[two])
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5])
@@ -341,6 +343,9 @@ def test_bad_questions_say_what_is_allowed(bad: object) -> None:
         accountant.after(bad)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="'auto', 'metric', 'scalar' or 'segmented'"):
         Accountant(accountant.plan, state="best")
+    for level in (0.0, -0.5, 1.5, math.nan):
+        with pytest.raises(InputError, match="above 0, at most the plan's"):
+            accountant.release(accountant.start(), 1, epsilon_c=level)
 
 
 def test_ticks_go_forward_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import pickle
 import subprocess
@@ -75,10 +76,11 @@ def test_sources_are_neither_pickled_nor_copied() -> None:
                 duplicate(source)
 
 
-def test_a_stream_ends_before_it_would_run_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("csdp.noise.randomness._DRAWS", 2)
+def test_a_stream_ends_before_it_would_run_into_the_next() -> None:
+    """The next stream begins where draw 2**32 of this one would."""
     source = Randomness.from_key(bytes(32))
-    source.words(), source.words()
+    source._draws = itertools.count(2**32 - 1)
+    source.words()
     with pytest.raises(InputError, match="another stream"):
         source.words()
 

@@ -241,6 +241,8 @@ def test_a_frontier_runs_over_young_and_old_ages_and_cannot_be_changed():
     assert [point.age for point in line.points] == [0, 1, 2, 3, 5, 8]
     with pytest.raises(AttributeError):
         line.points = ()
+    levels = [point.epsilon_c for point in frontier(paper(), Mean(), ages=(1,)).points]
+    assert (len(levels), levels[0], levels[-1]) == (12, pytest.approx(0.05), pytest.approx(10.0))
 
 
 class TestErrors:
