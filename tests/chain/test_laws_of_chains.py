@@ -388,6 +388,7 @@ def test_summary_of_giants_and_of_several_laws():
     facts = giant(5000).summary()
     assert facts.primitive is True
     assert facts.rate == pytest.approx(0.4, abs=5e-3)
+    assert facts.spectrum == (1.0, facts.rate)
     assert facts.components == (5000,)
     assert giant(5000, [[0.5, 0.5], [0, 1]]).summary().primitive is None
     page = io.StringIO()
