@@ -231,13 +231,11 @@ def _compiles(place):
 
 
 def reaching(data, durations, path, line):
-    """The tests that ran the statement around a line, shortest first; of import time: all that ran the module."""
+    """The tests that ran the statement around a line, shortest first; of import time: all, in other processes too."""
     contexts = data.contexts_by_lineno(str(path))  # relative, as in pyproject.toml
     lines = _statement(ast.parse(path.read_text()), line)
     tests = {c.rsplit("|", 1)[0] for at in lines for c in contexts.get(at, ()) if c}
-    if not tests:
-        tests = {c.rsplit("|", 1)[0] for found in contexts.values() for c in found if c}
-    return sorted((test for test in tests if test in durations), key=durations.__getitem__)
+    return sorted(tests & durations.keys() if tests else durations, key=durations.__getitem__)
 
 
 def _statement(tree, line):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import isclose
 
 import numpy as np
@@ -133,6 +134,26 @@ def test_overflow_raises_from_the_sampler_too(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(bitslice, "table", lambda scale: law)
     with pytest.raises(TooLargeError, match="broken"):
         bitslice.draw(Fraction(1), 64, Words(bytes(32)), engine=engine(name))
+
+
+def test_a_long_draw_begins_as_one_that_fills_its_first_block() -> None:
+    """Blocks of 512 words take their random words one after the other, whatever follows."""
+    first = 64 * 512
+    long, short = (bitslice.draw(Fraction(9), n, Words(bytes(32)), engine=bitslice.NUMPY) for n in (first + 99, first))
+    np.testing.assert_array_equal(long[:first], short)
+    assert (long[first:] != long[:99]).any()
+
+
+def test_numba_is_loaded_by_the_first_large_draw_and_used_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in (2**14, 2**14 + 1):
+        loaded = lru_cache(lambda: bitslice.NUMPY)
+        monkeypatch.setattr(bitslice, "compiled_engine", loaded)
+        bitslice.draw(Fraction(9), 2**14 - 1, Words(bytes(32)))
+        assert loaded.cache_info().currsize == 0
+        bitslice.draw(Fraction(9), count, Words(bytes(32)))
+        assert loaded.cache_info().currsize == 1
+        bitslice.draw(Fraction(9), 1, Words(bytes(32)))
+        assert loaded.cache_info().hits == 1
 
 
 @settings(max_examples=60, deadline=None)
