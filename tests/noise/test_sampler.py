@@ -37,12 +37,18 @@ def test_any_threshold_agrees_with_integer_arithmetic(x: Fraction, is_odds: bool
         assert Threshold(x, is_odds).word(k) == expected
 
 
-def test_digits_are_proven_however_close_a_probability_is_to_a_short_one() -> None:
-    """exp(-x) a hair above and a hair below one half: which it is shows after sixty places only."""
-    ln_2 = Fraction(693147180559945309417232121458176568075500134360255254120680, 10**60)
-    above, below = Threshold(ln_2, is_odds=False), Threshold(ln_2 + Fraction(1, 10**60), is_odds=False)
-    assert (above.word(0), above.word(1)) == (2**63, 0)
-    assert (below.word(0), below.word(1)) == (2**63 - 1, 2**64 - 1)
+#: ln 2, rounded down
+LN_2 = Fraction(6931471805599453094172321214581765680755001343602552541206800094933936219696947156058633, 10**88)
+
+
+@pytest.mark.parametrize("thin", [30, 43, 44, 45, 46, 47, 60])
+def test_digits_are_proven_however_close_a_probability_is_to_a_short_one(thin: int) -> None:
+    """exp(-x) a hair above and a hair below 2^-k, about as thin as the arithmetic, and far thinner."""
+    hair = Fraction(1, 10**thin)
+    for k in range(1, 64):
+        above, below = (Threshold(k * LN_2 + move, is_odds=False) for move in (-hair, hair))
+        assert above.word(0) == 2 ** (64 - k)
+        assert below.word(0) == 2 ** (64 - k) - 1
 
 
 def test_a_threshold_of_a_billion_zeros_is_known_without_computing_it() -> None:
@@ -115,6 +121,24 @@ def test_digits_beyond_the_table_are_drawn(scale: float, name: str) -> None:
     oracle = Oracle(Fraction(scale), 1, choose, single)
     far = oracle.values[9]
     assert far == -1 - ((5 << oracle.digits) - 1)
+    check(oracle, Fraction(scale), name)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("scale", [1.0, 7.3, 1000.0])
+def test_the_tail_goes_on_with_its_own_probability(scale: float, name: str) -> None:
+    """Words just below and just above the threshold of the tail, in the place of extreme ones."""
+    source = np.random.default_rng(8)
+    moves = iter([-1, -1, 1])
+
+    def choose(row: int, position: int, plane: int) -> int:
+        return int(source.integers(2**64, dtype=np.uint64)) & ~(1 << 9)
+
+    def single(law: Threshold, k: int) -> int:
+        return oracle_digits(law.exponent, law.is_odds, 64) + next(moves)
+
+    oracle = Oracle(Fraction(scale), 1, choose, single)
+    assert oracle.values[9] == -1 - ((4 << oracle.digits) - 1)
     check(oracle, Fraction(scale), name)
 
 
