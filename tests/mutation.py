@@ -32,15 +32,15 @@ from queue import SimpleQueue
 
 import pytest
 
-#: Each room with the tests that are about it.
+#: Each room with the tests that are about it; the many others that pass through it may not be needed to notice.
 ROOMS = {
     "noise": ("noise", "fran"),
-    "chain": ("chain", "leakage"),
-    "leakage": ("leakage", "laws"),
+    "chain": ("chain",),
+    "leakage": ("leakage",),
     "planning": ("planning",),
-    "accountant": ("accountant", "planning", "test_plan.py"),
-    "ledger": ("ledger", "publisher"),
-    "publisher": ("publisher", "ledger", "fran"),
+    "accountant": ("accountant", "planning/test_segmentation.py", "test_plan.py"),
+    "ledger": ("ledger",),
+    "publisher": ("publisher",),
 }
 RECORD = Path(".mutants")
 OPPOSITES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor"}
@@ -438,7 +438,7 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=60, help="places changed in each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=30, help="of tests that a mutant meets, the shortest first")
+    parser.add_argument("--seconds", type=float, default=15, help="of tests that a mutant meets, the shortest first")
     parser.add_argument("--again", action="store_true", help="try the survivors of earlier runs once more")
     parser.add_argument("--measure", metavar="ROOM", help="only run the tests named, for the record of a room")
     given = parser.parse_args()
