@@ -40,7 +40,7 @@ ROOMS = {
     "planning": ("planning",),
     "accountant": ("accountant", "planning/test_segmentation.py", "test_plan.py"),
     "ledger": ("ledger",),
-    "publisher": ("publisher",),
+    "publisher": ("publisher", "contracts/test_source_contract.py", "contracts/test_names_contract.py"),
 }
 RECORD = Path(".mutants")
 OPPOSITES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor"}
