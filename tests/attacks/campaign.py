@@ -216,7 +216,11 @@ def shrink(case: Case, what: str, *, tries: int = 60) -> Case:
             without = replace(case, steps=tuple(one for one in case.steps if one is not step))
             case = without if still(without) else case
         for place, plan in enumerate(case.plans):
-            for simpler in (replace(plan, models=plan.models[:1]), replace(plan, levels=()), replace(plan, stale_limit=0)):
+            for simpler in (
+                replace(plan, models=plan.models[:1]),
+                replace(plan, levels=()),
+                replace(plan, stale_limit=0),
+            ):
                 if simpler == case.plans[place]:
                     continue
                 plans = (*case.plans[:place], simpler, *case.plans[place + 1 :])

@@ -329,8 +329,6 @@ def _together(rng: Random, seed: int, s: int, m: int) -> Case:
     plans = [first]
     for _ in range(int(rng.integers(0, 3))):
         plans.append(random_plan(rng, s, m, models, first.adversary))
-    plain = tuple(
-        PlanSpec(p.models, p.ask, p.ages, p.epsilon_c, p.adversary, first.stale_limit, ()) for p in plans
-    )
+    plain = tuple(PlanSpec(p.models, p.ask, p.ages, p.epsilon_c, p.adversary, first.stale_limit, ()) for p in plans)
     state = str(rng.choice(["auto", "auto", "metric", "scalar", "segmented"]))
     return Case(seed, plain, _steps(rng, 1, s, int(rng.integers(6, 14)), simple=True), {}, True, state)

@@ -150,9 +150,10 @@ class Drive:
             self._settle(step.tick, [])
         except CsdpError as error:
             self.out.tags.add(f"refused: {type(error).__name__}")
-            self._settle(step.tick, [])
+            self._settle(step.tick, [])  # nothing came out, so nothing was drawn
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             self.out.expect(f"{type(error).__name__} at {step.action}", False, step.tick)
+            self.tap.draws.clear()
             self._settle(step.tick, [])
         finally:
             self.tap.crash = False
@@ -269,7 +270,9 @@ class Drive:
         for entry in self.ledger.entries(self.name, after=self.after):
             self.after = entry.seq
             if entry.kind == "change":
-                self.out.compare("present at a change", entry.data()["charge"]["present"], self._now(entry.tick - 1), tick)
+                self.out.compare(
+                    "present at a change", entry.data()["charge"]["present"], self._now(entry.tick - 1), tick
+                )
             if entry.kind != "reserve":
                 continue
             assert entry.tick is not None
@@ -295,7 +298,9 @@ class Drive:
             self.out.expect("a sequence without a reading was published", bool(known), tick)
             reads.append(max(known, default=tick - age))
         late = max((tick - age - n for n, age in zip(reads, spec.ages, strict=True)), default=0)
-        self.out.expect("older than the plan allows", late <= spec.stale_limit, tick, seen=late, wanted=spec.stale_limit)
+        self.out.expect(
+            "older than the plan allows", late <= spec.stale_limit, tick, seen=late, wanted=spec.stale_limit
+        )
         if late:
             self.out.tags.add("stale readings")
         scale, steps = draw

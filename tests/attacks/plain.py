@@ -49,8 +49,6 @@ def _answer(ask: Ask, z: NDArray[np.intp], values: Array, members: object) -> li
     return plain[name]()
 
 
-
-
 class Truth:
     """Everything that was published, and what it tells under the models of a plan."""
 
@@ -119,5 +117,3 @@ class Truth:
         """Plain DP of all records of the sequences that the models tie together."""
         parts = [part for spec in plan.models for part in spec.parts]
         return max(group_loss(self.outputs, part, self.s, self.m) for part in parts)
-
-

@@ -60,9 +60,14 @@ def run_together(case: Case) -> Outcome:
     if released:
         out.compare("event of several queries", accountant.event_level(late), truth.event(), tick)
         out.compare("group of several queries", accountant.group_level(released), truth.group(first), tick)
-        out.compare("lifetime of several queries", accountant.lifetime(released, stale=late), truth.lifetime(first), tick)
+        out.compare(
+            "lifetime of several queries", accountant.lifetime(released, stale=late), truth.lifetime(first), tick
+        )
     return out
 
 
 def _reads(ages: tuple[int, ...], rows: dict[int, tuple[int, ...]], tick: int) -> list[int | None]:
-    return [max((t for t, lost in rows.items() if t <= tick - age and i not in lost), default=None) for i, age in enumerate(ages)]
+    return [
+        max((t for t, lost in rows.items() if t <= tick - age and i not in lost), default=None)
+        for i, age in enumerate(ages)
+    ]

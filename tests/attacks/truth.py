@@ -101,9 +101,7 @@ class World:
     def origin(self) -> Array:
         return stationary_law(self.kernel) if self.start is None else self.start
 
-    def joint(
-        self, outputs: Sequence[Output], watched: int, *, begin: int | None = None
-    ) -> tuple[Array, Array]:
+    def joint(self, outputs: Sequence[Output], watched: int, *, begin: int | None = None) -> tuple[Array, Array]:
         """(Pr(snapshot at the slice `watched`, density of the history) (N, histories), Pr(snapshot)).
 
         The slice may lie before some that are read. `begin`: the slice whose law is `start`; none that is read may lie
