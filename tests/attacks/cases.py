@@ -147,26 +147,22 @@ def _transitions(rng: Random, kind: str, m: int) -> Array:
 
 
 def _coupling(rng: Random, shape: str, s: int) -> Array:
-    if s == 1:
-        return np.ones((1, 1))
     own = float(rng.choice([0.5, 0.75, 0.9, 1 - 1e-3, 1 - 1e-6]))
     eye = np.eye(s)
-    if shape == "dense":
-        weights = rng.integers(1, 10, (s, s)).astype(float)
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-    if shape == "equal":
-        return np.where(eye > 0, own, (1 - own) / (s - 1))
-    if shape == "follow":  # nobody is followed back
-        return np.vstack([eye[0], *(own * eye[i] + (1 - own) * eye[i - 1] for i in range(1, s))])
-    if shape == "chain":
-        return eye[[0, *range(s - 1)]]
-    if shape == "hub":
-        return np.vstack([eye[0], *(eye[0] for _ in range(1, s))]) * 0.5 + eye * 0.5
-    if shape == "parts" and s > 2:
-        out = eye.copy()
-        out[:2, :2] = [[own, 1 - own], [1 - own, own]]
-        return out
-    return eye
+    if s == 1 or shape == "apart":
+        return eye
+    weights = rng.integers(1, 10, (s, s)).astype(float)
+    two = eye.copy()
+    two[:2, :2] = [[own, 1 - own], [1 - own, own]]
+    shapes = {
+        "dense": weights / weights.sum(axis=1, keepdims=True),
+        "equal": np.where(eye > 0, own, (1 - own) / (s - 1)),
+        "follow": np.vstack([eye[0], *(own * eye[i] + (1 - own) * eye[i - 1] for i in range(1, s))]),  # never back
+        "chain": eye[[0, *range(s - 1)]],
+        "hub": 0.5 * eye[[0] * s] + 0.5 * eye,
+        "parts": two if s > 2 else eye,
+    }
+    return np.asarray(shapes[shape])
 
 
 def _values(rng: Random, s: int, m: int) -> Array:
@@ -310,7 +306,11 @@ def random_case(seed: int) -> Case:
     plans = [random_plan(rng, s, m, _models(rng, s, m))]
     while len(plans) < 3 and rng.random() < 0.35:
         before = plans[-1]
-        plans.append(random_plan(rng, s, m, _next_models(rng, before, s, m), before.adversary))
+        if len(plans) == 2 and rng.random() < 0.3:
+            plans.append(plans[0])  # and back again
+            continue
+        adversary = before.adversary if rng.random() < 0.7 else None
+        plans.append(random_plan(rng, s, m, _next_models(rng, before, s, m), adversary))
     limits: dict[str, float | None] = {"budget": None, "event_limit": None, "lifetime_limit": None}
     if rng.random() < 0.3:
         limits["budget"] = float(rng.choice([0.2, 0.5, 1.0, 2.0, 4.0]))

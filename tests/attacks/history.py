@@ -57,8 +57,7 @@ class Outcome:
         if math.isnan(certified) or certified < true * (1 - RELATIVE) - ABSOLUTE:
             self.findings.append(Finding(what, certified, true, tick))
         if true > 1e-6:
-            kind = what.split(":")[0]
-            self.least_by[kind] = min(self.least_by.get(kind, math.inf), certified / true)
+            self.least_by[what] = min(self.least_by.get(what, math.inf), certified / true)
             self.least = min(self.least, certified / true)
 
     def expect(self, what: str, found: bool, tick: int, *, seen: float = 0.0, wanted: float = 0.0) -> None:
@@ -377,6 +376,7 @@ class Drive:
         compare(f"guarantee of one release{who}", summary["guarantee"]["one_release"], self._one(one), tick)
         if self.report and not who:
             self._certificate(one, truth, newest)
+            self.out.expect("the ledger does not verify", self.ledger.verify(self.name) == [], tick)
 
     def _one(self, one: Opened) -> float:
         """What a single release of a plan, as planned, tells."""

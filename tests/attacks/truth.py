@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,7 +219,7 @@ def worst_ratio(joint: Array, law: Array, s: int, m: int, adversary: str) -> flo
     return worst
 
 
-# ---- plain differential privacy, under any model -----------------------------------------------------------------------
+# ---- plain differential privacy, under any model ---------------------------------------------------------------------
 
 
 def record_loss(outputs: Sequence[Output], s: int, m: int) -> float:
@@ -249,7 +249,7 @@ def connected(coupling: Array) -> list[list[int]]:
     return [list(part) for part in sorted({tuple(np.flatnonzero(row).tolist()) for row in tied})]
 
 
-# ---- the same by another way, for tiny systems -------------------------------------------------------------------------
+# ---- the same by another way, for tiny systems -----------------------------------------------------------------------
 
 
 def told_by_paths(
@@ -263,7 +263,7 @@ def told_by_paths(
     mass: dict[tuple[int, tuple[int, ...]], float] = {}
     for path in product(range(len(digits)), repeat=last - first + 1):
         chance = world.origin[path[0]]
-        for here, there in zip(path, path[1:], strict=False):
+        for here, there in pairwise(path):
             chance *= world.kernel[here, there]
         if chance > 0:
             read = tuple(
