@@ -12,6 +12,7 @@ import numpy as np
 from attacks.cases import Case, PlanSpec, Step
 from attacks.library import NAMES, CrashError, Tap, cut_small_components, make_plan
 from attacks.plain import Truth, answers
+from attacks.truth import TooManyError
 from csdp.errors import CsdpError
 from csdp.ledger import Ledger
 from csdp.panel import Panel
@@ -19,8 +20,8 @@ from csdp.plan import Plan
 from csdp.publisher import Publisher, Release
 from csdp.report.certificate import certify
 
-#: Worst histories beyond which a case ends: the truth takes too long.
-MANY = 20_000
+#: Worst histories beyond which nothing more is published: the truth takes too long.
+MANY = 3_000
 #: What a float of the truth may be off by.
 RELATIVE, ABSOLUTE = 1e-9, 1e-11
 
@@ -107,10 +108,12 @@ class Drive:
         self.ledger = Ledger.open(self.where)
         try:
             for step in self.case.steps:
-                if self.truth.histories() > MANY // 4:
+                if self.truth.histories() > MANY:
                     break
                 self._step(step)
             self._question(self.case.steps[-1].tick if self.case.steps else 0)
+        except TooManyError:
+            self.out.tags.add("cut short")
         finally:
             self.ledger.close()
             for place in (0, 1):

@@ -113,6 +113,13 @@ class Truth:
         return record_loss(self.outputs, self.s, self.m) + sum(self.fits.values()) * bool(self.outputs)
 
     def group(self, plan: PlanSpec) -> float:
-        """Plain DP of all records of the sequences that the models tie together."""
-        parts = [part for spec in plan.models for part in spec.parts]
-        return max(group_loss(self.outputs, part, self.s, self.m) for part in parts)
+        """Plain DP of all records that were read of the sequences that the models tie together, private fits included.
+
+        Each of these records may be in every fit.
+        """
+        fits = sum(self.fits.values())
+        worst = 0.0
+        for part in {tuple(part) for spec in plan.models for part in spec.parts}:
+            records = {(i, o.reads[i]) for o in self.outputs for i in part}
+            worst = max(worst, group_loss(self.outputs, part, self.s, self.m) + fits * len(records))
+        return worst

@@ -23,6 +23,14 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
+#: Numbers that the filter holds at once, at most.
+LARGEST = 4_000_000
+
+
+class TooManyError(Exception):
+    """The truth of a history would take too long."""
+
+
 @lru_cache(maxsize=64)
 def digits_of(s: int, m: int) -> NDArray[np.intp]:
     """The states (m**s, s) of every snapshot."""
@@ -182,6 +190,8 @@ def _codes(states: NDArray[np.intp], m: int) -> NDArray[np.intp]:
 
 def _collect(weight: Array, axis: int, code: NDArray[np.intp], base: int) -> Array:
     """Append the states that are read now (they depend on axis 0 alone) to what an axis holds."""
+    if weight.size * base > LARGEST:
+        raise TooManyError
     moved = np.moveaxis(weight, axis, 1)
     out = np.zeros((*moved.shape[:2], base, *moved.shape[2:]))
     at = np.arange(len(code))
@@ -191,6 +201,8 @@ def _collect(weight: Array, axis: int, code: NDArray[np.intp], base: int) -> Arr
 
 def _finish(weight: Array, axis: int, likelihoods: Array, order: NDArray[np.intp]) -> Array:
     """Everything is read: sum over it with the density of every worst output, which joins the finished histories."""
+    if weight.size // weight.shape[axis] * len(likelihoods) > LARGEST:
+        raise TooManyError
     summed = np.tensordot(weight, likelihoods[:, order], axes=([axis], [1]))  # (..., histories, watched, y)
     summed = np.moveaxis(summed, -1, -2)
     return summed.reshape(*summed.shape[:-3], -1, summed.shape[-1])
