@@ -59,7 +59,8 @@ def tags_of(case: Case) -> set[str]:
         "values per sequence": any(spec.values.ndim == 2 for spec in specs),
         "unequal ages": any(len(set(plan.ages)) > 1 for plan in case.plans),
         "age 0": any(0 in plan.ages for plan in case.plans),
-        "gaps": len({step.tick for step in case.steps if step.action in {"push", "batch"}}) < case.steps[-1].tick,
+        "gaps": len({step.tick for step in case.steps if step.action in {"push", "batch"}})
+        < max((step.tick for step in case.steps), default=0),
         "stranger's query": any(plan.ask.name in STRANGERS for plan in case.plans),
         **{limit: value is not None for limit, value in case.limits.items()},
     }

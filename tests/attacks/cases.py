@@ -6,7 +6,7 @@ the description alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,13 @@ BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "line
 STRANGERS = ("above", "weighted", "average", "gap")
 #: Kinds that the library takes long for are drawn less often.
 KINDS = (
-    *("smooth",) * 6,
+    *("smooth",) * 5,
+    *("gentle",) * 3,
     *("skewed", "zeros", "reducible") * 3,
     *("persistent", "deterministic") * 2,
     "periodic",
 )
-SHAPES = ("dense", "dense", "equal", "follow", "chain", "hub", "parts", "apart")
+SHAPES = ("dense", "dense", "equal", "follow", "chain", "hub", "parts", "apart", "weak", "nearly")
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +141,10 @@ def _transitions(rng: Random, kind: str, m: int) -> Array:
         return np.roll(np.eye(m), 1, axis=1)
     if kind == "reducible":
         return np.vstack([np.eye(m)[0], *(_row(rng, "smooth", m) for _ in range(m - 1))])
+    if kind == "gentle":  # little is remembered, so that little crosses a cut
+        keep = float(rng.choice([0.05, 0.2, 0.4]))
+        usual = _row(rng, "smooth", m)
+        return (1 - keep) * usual + keep * np.array([_row(rng, "smooth", m) for _ in range(m)])
     if kind == "persistent":
         move = float(rng.choice([0.01, 0.03, 0.1]))
         return (1 - move) * np.eye(m) + move * np.array([_row(rng, "smooth", m) for _ in range(m)])
@@ -152,6 +157,7 @@ def _coupling(rng: Random, shape: str, s: int) -> Array:
     if s == 1 or shape == "apart":
         return eye
     weights = rng.integers(1, 10, (s, s)).astype(float)
+    weak = float(rng.choice([1e-2, 1e-4, 1e-6]))
     two = eye.copy()
     two[:2, :2] = [[own, 1 - own], [1 - own, own]]
     shapes = {
@@ -161,6 +167,8 @@ def _coupling(rng: Random, shape: str, s: int) -> Array:
         "chain": eye[[0, *range(s - 1)]],
         "hub": 0.5 * eye[[0] * s] + 0.5 * eye,
         "parts": two if s > 2 else eye,
+        "weak": np.where(eye > 0, 1 - weak, weak / (s - 1)),
+        "nearly": (1 - weak) * two + weak * eye[[*range(1, s), 0]],  # two of them closely, the rest hardly tied
     }
     return np.asarray(shapes[shape])
 
@@ -206,18 +214,20 @@ def random_spec(rng: Random, s: int, m: int, *, values: Array | None = None, fit
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 
+def _groups(rng: Random, s: int) -> tuple[tuple[int, ...], ...]:
+    labels = rng.integers(0, 2, s) if s > 2 else np.arange(s) * (rng.random() < 0.7)
+    if rng.random() < 0.3:
+        labels = np.arange(s)
+    return tuple(tuple(np.flatnonzero(labels == g).tolist()) for g in np.unique(labels))
+
+
 def random_ask(rng: Random, s: int, m: int) -> Ask:
     """What is asked: a built-in, somebody's own query, or one per group."""
     drawn = rng.random()
     weights = tuple(float(w) for w in rng.choice([-1.0, 0.5, 1.0, 2.0, 4.0], size=s))
     state = int(rng.integers(m))
     if s > 1 and drawn < 0.25:
-        names = [str(rng.choice(["sum", "count", "histogram"]))]
-        labels = rng.integers(0, 2, s) if s > 2 else np.arange(s) * (rng.random() < 0.7)
-        if rng.random() < 0.3:
-            labels = np.arange(s)
-        groups = tuple(tuple(np.flatnonzero(labels == g).tolist()) for g in np.unique(labels))
-        return Ask(names[0], state, groups=groups)
+        return Ask(str(rng.choice(["sum", "count", "histogram"])), state, groups=_groups(rng, s))
     if drawn < 0.4:
         return Ask(str(rng.choice(STRANGERS)), state, weights)
     return Ask(str(rng.choice(BUILT_IN)), state, weights)
@@ -310,7 +320,10 @@ def random_case(seed: int) -> Case:
             plans.append(plans[0])  # and back again
             continue
         adversary = before.adversary if rng.random() < 0.7 else None
-        plans.append(random_plan(rng, s, m, _next_models(rng, before, s, m), adversary))
+        following = random_plan(rng, s, m, _next_models(rng, before, s, m), adversary)
+        if before.ask.groups and rng.random() < 0.5:  # the same question of other groups
+            following = replace(following, ask=replace(before.ask, groups=_groups(rng, s)), segments=before.segments)
+        plans.append(following)
     limits: dict[str, float | None] = {"budget": None, "event_limit": None, "lifetime_limit": None}
     if rng.random() < 0.3:
         limits["budget"] = float(rng.choice([0.2, 0.5, 1.0, 2.0, 4.0]))
