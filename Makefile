@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CONSTRAINTS := constraints/dev.txt
 
+# How long to attack, and from which random history on.
+SECONDS ?= 600
+SEED ?= 0
+
 # Real servers and browsers for the tests: a command that shows each is there, and Debian's package that brings it.
 SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-jre-headless \
 	Rscript:r-base-core openssl:openssl
@@ -15,7 +19,7 @@ COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py
 	$(addprefix src/csdp/,accountant chain leakage ledger noise planning publisher utility aging.py fran.py lattice.py \
 	plan.py queries.py segments.py)
 
-.PHONY: help demo test test-all check coverage system bench mutants reproduce figures docs lock clean
+.PHONY: help demo test test-all check coverage system bench mutants attack reproduce figures docs lock clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
 	$(BIN)/csdp demo --out demo-out
@@ -52,6 +56,9 @@ coverage: $(VENV)/.installed ## the branches of the mathematics and the gate tha
 
 mutants: $(VENV)/.mutants ## wrong programmes on purpose: does the suite notice? (about two hours)
 	$(BIN)/python tests/mutation.py
+
+attack: $(VENV)/.installed ## random histories against brute force: is any number below the truth? (SECONDS=600)
+	cd tests && ../$(BIN)/python -m attacks --seconds $(SECONDS) --seed $(SEED)
 
 bench: $(VENV)/.installed ## time and memory, each as a ratio to a peer measured in the same run
 	$(BIN)/python -m bench

@@ -3,28 +3,60 @@
 cosmic-ray finds the places of a module where an operator, a comparison, a number or a keyword can be changed; we add
 the change that matters most to a bound, `min` for `max`. A sample drawn with a fixed seed takes one change a place.
 Each is written into a copy of the tree and meets the tests that reached its line, shortest first, until one fails.
+
+Everything decided is kept in .mutants/ROOM/: a run that was ended goes on where it was, and `--again` tries the
+survivors once more, after new tests.
 """
 
 import argparse
 import ast
 import difflib
 import json
+import multiprocessing
 import os
 import random
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, count, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from queue import SimpleQueue
 
-ROOMS = ("leakage", "accountant", "publisher", "noise")
-TESTS = ("leakage", "laws", "accountant", "publisher", "noise", "fran", "planning", "test_plan.py")
+import pytest
+
+#: Each room with the tests that are about it; the many others that pass through it may not be needed to notice.
+ROOMS = {
+    "noise": ("noise", "fran"),
+    "chain": ("chain",),
+    "leakage": ("leakage",),
+    "planning": ("planning",),
+    "accountant": ("accountant", "planning/test_segmentation.py", "test_plan.py"),
+    "ledger": ("ledger",),
+    "publisher": ("publisher", "contracts/test_source_contract.py", "contracts/test_names_contract.py"),
+}
 RECORD = Path(".mutants")
 OPPOSITES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor"}
+#: What every run of tests imports before it reaches ours: loaded once, and each mutant starts as a fork of that.
+WARM = (
+    "pytest",
+    "_hypothesis_pytestplugin",
+    "hypothesis.extra.numpy",
+    "schemathesis.pytest.plugin",
+    "pytest_cov.plugin",
+)
+WARM += ("numpy", "scipy.optimize", "scipy.sparse.linalg", "scipy.stats", "sqlalchemy", "pandas", "numba")
+_SIGNATURES = ("param", "parameters", "lambdef")  # what parso, which cosmic-ray reads with, calls them
+STAMPS = count(
+    1_000_000_000
+)  # a time of its own for every text written: Python and numba keep what they compiled by it
 
 
 @dataclass(frozen=True)
@@ -39,42 +71,83 @@ class Mutant:
     by: str
 
 
-class Durations:
-    """A plugin that notes how long each test took."""
+# ---- the suite as it is ----------------------------------------------------------------------------------------------
 
-    def __init__(self):
-        self.seconds = {}
+
+class Durations:
+    """A plugin that notes how long the processor worked for each test that passes, whatever else it had to do."""
+
+    def __init__(self, seconds):
+        self.seconds, self.failed = seconds, set()
 
     def pytest_runtest_logreport(self, report):
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        before = _processor()
+        yield
+        self.seconds[item.nodeid] = _processor() - before
+        return True
 
 
-def baseline(folder):
-    """The suite as it is, with the tests that reach each line and their durations; it must pass."""
-    import pytest
-
-    rooms = [f"src/csdp/{room}" for room in ROOMS]
-    durations = Durations()
-    asked = [
-        "-q",
-        "-n",
-        "2",
-        "-m",
-        "not slow",
-        "-p",
-        "no:cacheprovider",
-        "--cov",
-        "--cov-context=test",
-        "--cov-report=",
-    ]
-    code = pytest.main([*asked, *_tests(), *rooms], plugins=[durations])
-    if code:
-        sys.exit("mutation: the suite fails as it is; mend it first")
-    (folder / "durations.json").write_text(json.dumps(durations.seconds))
+def _processor():
+    """Seconds of the processor that this process and the ones it started took."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
-def _tests():
-    return [f"tests/{name}" for name in TESTS]
+def measure(room, jobs):
+    """The tests that reach each line of a room, and their durations, in its record.
+
+    Of a room whose own text did not change, only the files of tests that are newer than the record run again.
+    """
+    folder = RECORD / room
+    folder.mkdir(parents=True, exist_ok=True)
+    durations = folder / "durations.json"
+    since = durations.stat().st_mtime if durations.exists() else 0.0
+    source = Path(f"src/csdp/{room}")
+    if any(path.stat().st_mtime > since for path in source.glob("*.py")):
+        since = 0.0
+        (folder / "coverage").unlink(missing_ok=True)
+        durations.unlink(missing_ok=True)
+    tests = [path for name in ROOMS[room] for path in _files(Path("tests", name)) if path.stat().st_mtime > since]
+    asked = [str(path) for path in tests] + ([] if since else [str(source)])
+    if not asked:
+        return
+    command = [sys.executable, __file__, "--measure", room, "--jobs", str(jobs), *asked]
+    started = time.time()
+    if subprocess.run(command, env=_environment(Path()), check=False).returncode:
+        sys.exit(f"mutation: the tests of {room} cannot be run")
+    os.utime(durations, (started, started))  # what is written while they run is newer
+
+
+def _files(path):
+    return sorted(path.glob("test_*.py")) if path.is_dir() else [path]
+
+
+def record(room, asked, jobs):
+    """Run some tests of a room and add what they reached to its record."""
+    folder = RECORD / room
+    settings = folder / "coveragerc"
+    settings.write_text(
+        f"[run]\nrelative_files = true\ninclude = src/csdp/{room}/*\ndata_file = {folder.resolve() / 'coverage'}\n"
+    )
+    known = folder / "durations.json"
+    durations = Durations(json.loads(known.read_text()) if known.exists() else {})
+    # What holds for a ledger in a file and on a server is tested on both by the same lines: one of them is enough here.
+    options = ["-q", "-m", "not slow", "-k", "not postgresql", "-p", "no:cacheprovider"]
+    options += ["--tb=line", "--cov", f"--cov-config={settings}"]
+    options += ["--cov-context=test", "--cov-report=", "--cov-append"] + (["-n", str(jobs)] if jobs > 1 else [])
+    code = pytest.main([*options, *asked], plugins=[durations])
+    if code > pytest.ExitCode.TESTS_FAILED:
+        return int(code)
+    for test in durations.failed:
+        print(f"left out, because it fails without any change: {test}")
+        del durations.seconds[test]
+    known.write_text(json.dumps(durations.seconds))
+    return 0
 
 
 # ---- changes ---------------------------------------------------------------------------------------------------------
@@ -111,16 +184,20 @@ def _operators():
 
 
 def changes(path):
-    """(place, name, operator, occurrence) of everything that can be changed in a module, annotations left out."""
+    """(place, name, operator, occurrence) of everything that can be changed in a module.
+
+    Annotations are left out, and the marks between the arguments of a function, which only look like operators.
+    """
     from cosmic_ray.ast import ast_nodes, get_ast
 
     source = path.read_text()
     nodes = list(ast_nodes(get_ast(source)))
     hints = list(_annotations(ast.parse(source)))
+    marks = {node.start_pos for node in nodes if node.type == "operator" and node.parent.type in _SIGNATURES}
     for name, operator in _operators():
         places = (place for node in nodes for place, _ in operator.mutation_positions(node))
         for occurrence, place in enumerate(places):
-            if not any(start <= place < end for start, end in hints):
+            if place not in marks and not any(start <= place < end for start, end in hints):
                 yield place, name, operator, occurrence
 
 
@@ -133,28 +210,44 @@ def _annotations(tree):
 
 
 def sample(paths, count, seed):
-    """`count` places of some modules, each with one of its changes."""
-    chosen = random.Random(seed)
+    """`count` places of some modules, each with one of its changes: the first in an order drawn from their own text.
+
+    So a place stays in the sample, or out of it, whatever is written elsewhere.
+    """
     places = []
     for path in sorted(paths):
-        found = sorted(changes(path), key=lambda change: change[:2])
-        for _, same in groupby(found, key=lambda change: change[0]):
-            places.append((path, chosen.choice(list(same))))
-    taken = chosen.sample(places, min(count, len(places)))
-    return sorted(taken, key=lambda place: (place[0], place[1][0])), len(places)
+        lines, seen = path.read_text().splitlines(), Counter()
+        for (line, column), same in groupby(sorted(changes(path), key=lambda change: change[:2]), key=itemgetter(0)):
+            text = f"{seed}|{path}|{column}|{lines[line - 1]}"
+            seen[text] += 1
+            drawn = random.Random(f"{text}|{seen[text]}")
+            places.append((drawn.random(), path, drawn.choice(list(same))))
+    order = (place[1:] for place in sorted(places, key=itemgetter(0)))
+    chosen = list(islice(filter(_compiles, order), count))
+    return sorted(chosen, key=lambda place: (place[0], place[1][0])), len(places)
+
+
+def _compiles(place):
+    """Whether a change leaves a programme at all: the star before keyword-only arguments looks like a product."""
+    from cosmic_ray.mutating import mutate_code
+
+    path, (_, _, operator, occurrence) = place
+    try:
+        compile(mutate_code(path.read_text(), operator, occurrence), str(path), "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
 
 
 def reaching(data, durations, path, line):
-    """The tests that ran the statement around a line, shortest first; of import time: all that ran the module."""
+    """The tests that ran the statement around a line, shortest first; of import time: all, in other processes too."""
     contexts = data.contexts_by_lineno(str(path))  # relative, as in pyproject.toml
     lines = _statement(ast.parse(path.read_text()), line)
     tests = {c.rsplit("|", 1)[0] for at in lines for c in contexts.get(at, ()) if c}
-    if not tests:
-        tests = {c.rsplit("|", 1)[0] for found in contexts.values() for c in found if c}
-    return sorted((test for test in tests if test in durations), key=durations.__getitem__)
+    return sorted(tests & durations.keys() if tests else durations, key=durations.__getitem__)
 
 
 def _statement(tree, line):
@@ -169,34 +262,101 @@ def _statement(tree, line):
     return range(best[0], best[1] + 1) if best else range(line, line + 1)
 
 
-def judge(tree, path, change, tests, *, limit):
-    """Write a change into a copy of the tree and run the tests on it."""
-    from cosmic_ray.mutating import mutate_code
+class Limits:
+    """A plugin that ends a test which works far longer than it should: a wrong programme may never end."""
 
-    (line, _), name, operator, occurrence = change
-    source = path.read_text()
-    wrong = mutate_code(source, operator, occurrence)
-    told = "\n".join(difflib.unified_diff(source.splitlines(), wrong.splitlines(), n=0, lineterm="")).split("\n", 2)[-1]
-    target, listed = tree / path, tree / "asked.txt"
-    target.write_text(wrong)
-    listed.write_text("\n".join(tests))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "@asked.txt"]
-    here = os.environ | {"PYTHONPATH": str((tree / "src").resolve())}  # before what is installed
-    try:
-        run = subprocess.run(command, cwd=tree, env=here, capture_output=True, text=True, timeout=limit, check=False)
-        verdict = "survived" if run.returncode == 0 else "killed"
-        by = next((text for text in run.stdout.splitlines() if text.startswith(("FAILED", "ERROR"))), "")
-    except subprocess.TimeoutExpired:
-        verdict, by = "killed", "time limit"
-    finally:
-        target.write_text(source)
-    return Mutant(str(path), line, name, told, verdict if tests else "not reached", by[:160])
+    def __init__(self, durations):
+        self.durations = durations
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        limit = 20 + 10 * self.durations.get(item.nodeid, 0.0)  # whoever comes first pays for what tests share
+        signal.signal(signal.SIGPROF, signal.default_int_handler)  # nothing catches an interruption
+        signal.setitimer(signal.ITIMER_PROF, limit, limit)
+        yield
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return True
+
+
+def meet(tree, tests, told, limit):
+    """Run some tests, given with their durations, in a copy of the tree, and end with what pytest returns."""
+    os.setsid()  # with all that the tests start, so that it can be ended together
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+    os.chdir(tree)
+    sys.path.insert(0, str(Path("src").resolve()))
+    os.environ.update(_environment(Path()))
+    sys.dont_write_bytecode = False  # the modules that are as they were need not be compiled again
+    Path("asked.txt").write_text("\n".join(tests))
+    with open(told, "w") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=line"]
+    code = pytest.main([*options, "@asked.txt"], plugins=[Limits(tests)])
+    sys.stdout.flush()
+    os._exit(int(code))
+
+
+def _environment(tree):
+    return os.environ | {"PYTHONPATH": str((tree / "src").resolve())}  # before what is installed
+
+
+class Judge:
+    """A copy of the tree, in which one wrong programme at a time meets tests."""
+
+    def __init__(self, tree):
+        self.tree = tree
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(list(WARM))
+
+    def run(self, tests):
+        """(does the tree as it stands pass, the failure)."""
+        limit = int(30 + 3 * sum(tests.values()))  # seconds of the processor, whatever else it does
+        told = self.tree / "told.txt"
+        process = self.context.Process(target=meet, args=(str(self.tree), tests, str(told.resolve()), limit))
+        process.start()
+        process.join(20 * limit)
+        if process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+        if process.exitcode < 0:
+            return False, "time limit"
+        text = told.read_text().splitlines()
+        by = next((line for line in text if line.startswith(("FAILED", "ERROR"))), text[-1] if text else "")
+        return process.exitcode == 0, by
+
+    def verdict(self, path, change, tests):
+        """Write a change into the copy, and take it back when the tests have run."""
+        from cosmic_ray.mutating import mutate_code
+
+        (line, _), name, operator, occurrence = change
+        source = path.read_text()
+        wrong = mutate_code(source, operator, occurrence)
+        if not tests:
+            return Mutant(str(path), line, name, _difference(source, wrong), "not reached", "")
+        try:
+            self._write(path, wrong)
+            passed, by = self.run(tests)
+        finally:
+            self._write(path, source)
+        return Mutant(str(path), line, name, _difference(source, wrong), "survived" if passed else "killed", by[:160])
+
+    def _write(self, path, text):
+        target = self.tree / path
+        target.write_text(text)
+        stamp = next(STAMPS)
+        os.utime(target, (stamp, stamp))
+
+
+def _difference(source, wrong):
+    lines = difflib.unified_diff(source.splitlines(), wrong.splitlines(), n=0, lineterm="")
+    return "\n".join(lines).split("\n", 2)[-1]
 
 
 def copy_tree(at):
-    """A copy of the tracked files, so that no mutant ever stands in the tree itself."""
-    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
-    for name in filter(os.path.exists, tracked):
+    """A copy of the files of the project, so that no mutant ever stands in the tree itself."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.splitlines()
+    for name in filter(os.path.exists, names):
         (at / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(name, at / name)
 
@@ -204,58 +364,96 @@ def copy_tree(at):
 def affordable(tests, durations, seconds):
     """The shortest tests that together take so long; a mutant that only longer ones notice counts as surviving."""
     total = accumulate(durations[test] for test in tests)
-    return [test for test, used in zip(tests, total, strict=True) if used <= seconds]
+    return {test: durations[test] for test, used in zip(tests, total, strict=True) if used <= seconds}
 
 
-def run(count, seed, rooms, jobs, seconds):
-    """A sample of each room; a line a mutant, as it is decided, in .mutants/ROOM.jsonl."""
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+
+def judge_room(room, judges, given):
+    """A sample of a room; a line a mutant, as it is decided, in .mutants/ROOM/verdicts.jsonl."""
     from coverage import CoverageData
 
-    RECORD.mkdir(exist_ok=True)
-    if not (RECORD / "durations.json").exists():
-        subprocess.run([sys.executable, __file__, "--baseline"], check=True)
-        shutil.copy2(".coverage", RECORD / "coverage")
-    durations = json.loads((RECORD / "durations.json").read_text())
-    data = CoverageData(str(RECORD / "coverage"))
+    folder = RECORD / room
+    measure(room, given.jobs)
+    durations = json.loads((folder / "durations.json").read_text())
+    data = CoverageData(str(folder / "coverage"))
     data.read()
-    trees = SimpleQueue()
-    for job in range(jobs):
-        shutil.rmtree(RECORD / f"tree{job}", ignore_errors=True)
-        copy_tree(RECORD / f"tree{job}")
-        trees.put(RECORD / f"tree{job}")
+    known = decided(folder / "verdicts.jsonl", given.again)
+    free = SimpleQueue()
+    for judge in judges:
+        copy_tree(judge.tree)  # with tests that were written while other rooms were judged
+        free.put(judge)
+    control(judges[0], affordable(sorted(durations, key=durations.__getitem__), durations, 5))
 
-    def one(found):
+    def decide(found):
         path, change = found
-        tests = affordable(reaching(data, durations, path, change[0][0]), durations, seconds)
-        tree = trees.get()
+        if name_of(path, change) in known:
+            return known[name_of(path, change)]
+        tests = affordable(reaching(data, durations, path, change[0][0]), durations, given.seconds)
+        judge = free.get()
         try:
-            limit = 120 + 5 * sum(durations[test] for test in tests)
-            return judge(tree, path, change, tests, limit=limit)
+            return judge.verdict(path, change, tests)
         finally:
-            trees.put(tree)
+            free.put(judge)
 
-    for room in rooms:
-        chosen, places = sample(Path(f"src/csdp/{room}").glob("*.py"), count, seed)
-        started, verdicts = time.time(), []
-        with ThreadPoolExecutor(jobs) as pool, (RECORD / f"{room}.jsonl").open("w") as out:
-            for mutant in pool.map(one, chosen):
-                verdicts.append(mutant.verdict)
-                print(json.dumps(asdict(mutant)), file=out, flush=True)
-        minutes = (time.time() - started) / 60
-        killed = verdicts.count("killed")
-        print(f"{room}: {killed} of {len(verdicts)} noticed ({places} places), {minutes:.0f} min", flush=True)
+    chosen, places = sample(Path(f"src/csdp/{room}").glob("*.py"), given.count, given.seed)
+    started, verdicts = time.time(), []
+    with ThreadPoolExecutor(len(judges)) as pool, (folder / "verdicts.jsonl").open("a") as out:
+        for found, mutant in zip(chosen, pool.map(decide, chosen), strict=True):
+            verdicts.append(mutant)
+            if name_of(*found) not in known:
+                print(json.dumps([name_of(*found), asdict(mutant)]), file=out, flush=True)
+    for mutant in verdicts:
+        if mutant.verdict != "killed":
+            print(f"{mutant.verdict}: {mutant.module} {mutant.change}\n{mutant.diff}\n")
+    noticed = sum(mutant.verdict == "killed" for mutant in verdicts)
+    minutes = (time.time() - started) / 60
+    print(f"{room}: {noticed} of {len(verdicts)} noticed ({places} places), {minutes:.0f} min", flush=True)
+
+
+def name_of(path, change):
+    """What names a change, as long as its module is the same."""
+    (line, column), name, _, occurrence = change
+    return f"{path}:{line}:{column}:{name}:{occurrence}:{zlib.crc32(path.read_bytes()):08x}"
+
+
+def decided(path, again):
+    """What earlier runs decided, by name; survivors too, unless they are to be tried again."""
+    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    known = {name: Mutant(**mutant) for name, mutant in lines}
+    return {name: mutant for name, mutant in known.items() if mutant.verdict == "killed" or not again}
+
+
+def control(judge, tests):
+    """The copy without a change must pass, or every verdict would be "noticed"."""
+    passed, by = judge.run(tests)
+    if not passed:
+        sys.exit(f"mutation: the copy of the tree fails without a change: {by}")
+
+
+def run(given):
+    """A sample of each room that is asked for."""
+    RECORD.mkdir(exist_ok=True)
+    judges = []
+    for job in range(given.jobs):
+        tree = RECORD / f"tree{job}"
+        shutil.rmtree(tree, ignore_errors=True)
+        judges.append(Judge(tree))
+    for room in given.rooms:
+        judge_room(room, judges, given)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rooms", nargs="*", default=ROOMS)
-    parser.add_argument("--count", type=int, default=100, help="places changed in each room")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rooms", nargs="*", default=tuple(ROOMS), help=f"of {', '.join(ROOMS)}; all of them if none")
+    parser.add_argument("--count", type=int, default=60, help="places changed in each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=120, help="of tests that a mutant meets, the shortest first")
-    parser.add_argument("--baseline", action="store_true", help="only run the suite as it is, for its record")
+    parser.add_argument("--seconds", type=float, default=15, help="of tests that a mutant meets, the shortest first")
+    parser.add_argument("--again", action="store_true", help="try the survivors of earlier runs once more")
+    parser.add_argument("--measure", metavar="ROOM", help="only run the tests named, for the record of a room")
     given = parser.parse_args()
-    if given.baseline:
-        baseline(RECORD)
-    else:
-        run(given.count, given.seed, given.rooms, given.jobs, given.seconds)
+    if given.measure:
+        sys.exit(record(given.measure, given.rooms, given.jobs))
+    run(given)

@@ -50,11 +50,7 @@ class Query(Protocol):
 
 @runtime_checkable
 class FoldQuery(Query, Protocol):
-    """A query made of one part per sequence.
-
-    The parts are what counts: answers, sensitivities, noise and leakage are worked out from them
-    (`csdp.computation`), and a query whose other methods say something else is refused.
-    """
+    """A query made of one part per sequence; the parts decide, and what else it says must agree (csdp.computation)."""
 
     @property
     def fold(self) -> Fold:
@@ -390,7 +386,15 @@ class Custom:
             return float(self.declared(k))
         if self.declared is not None:
             return k * float(self.declared)
-        return _enumerated_sensitivity(self, k, values, members)
+        s, m = values.shape
+        if not few_snapshots(s, m):
+            raise InputError(
+                f"custom: {m}**{s} snapshots are too many to enumerate; declare sensitivity= (s_1, or k -> s_k)"
+            )
+        largest = enumerated_change(self.evaluate(all_snapshots(s, m), values), k, values, members)
+        if largest == 0 and members is None:
+            raise InputError("custom: the function is constant; there is nothing to protect or to publish")
+        return largest
 
     def output_names(self, names: Sequence[str], values: Floats) -> tuple[str, ...]:
         """The name, numbered where there are several outputs."""
@@ -417,18 +421,6 @@ def enumerated_change(answers: Floats, k: int, values: Floats, members: Sequence
         moved = np.moveaxis(grid, chosen, range(k)).reshape(m**k, -1, grid.shape[-1])
         for a in range(m**k):
             largest = max(largest, float(np.abs(moved - moved[a]).sum(axis=-1).max()))
-    return largest
-
-
-def _enumerated_sensitivity(query: Query, k: int, values: Floats, members: Sequence[int] | None) -> float:
-    s, m = values.shape
-    if not few_snapshots(s, m):
-        raise InputError(
-            f"custom: {m}**{s} snapshots are too many to enumerate; declare sensitivity= (s_1, or k -> s_k)"
-        )
-    largest = enumerated_change(query.evaluate(all_snapshots(s, m), values), k, values, members)
-    if largest == 0 and members is None:
-        raise InputError("custom: the function is constant; there is nothing to protect or to publish")
     return largest
 
 

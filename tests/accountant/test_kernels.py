@@ -9,8 +9,8 @@ import pytest
 import oracle as o
 from csdp import CoupledChain, Custom, Max
 from csdp.accountant import Accountant
-from csdp.accountant.kernels import Backward, ProfileTable
-from csdp.accountant.metric import step_back
+from csdp.accountant.kernels import Backward, ProfileTable, Rows
+from csdp.accountant.metric import FlowSolver, step_back
 from csdp.plan import Plan
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.3, 0.7]])
@@ -46,6 +46,20 @@ def test_profiles_at_the_ends_of_alpha() -> None:
     assert whole[1, 0] == math.inf
     assert whole[1, 2] == pytest.approx(0.0, abs=2e-12)
     assert table.largest(math.inf) == math.inf
+
+
+def test_a_tiny_cost_keeps_its_digits_beside_the_rounding_of_the_kernel() -> None:
+    table = Backward(PAIR).profile_table(1)
+    assert table.largest(1e-12) / 1e-12 == pytest.approx(table.largest(1e-5) / 1e-5, rel=1e-3)
+
+
+def test_two_laws_that_seem_equal_may_differ_by_their_rounding() -> None:
+    """What rounding hides is charged where it tells most: at the rarest snapshot."""
+    law = np.array([[0.9, 0.1]])
+    metric = np.array([[0.0, 1.0], [1.0, 0.0]])
+    for exponent in (0, -40):
+        rows = Rows(law, law, np.zeros((1, 2)), np.array([1e-15, 1e-15]), exponent)
+        assert FlowSolver(metric).bounds(rows)[0] == pytest.approx(1e-14 * 2.0**exponent, rel=1e-9, abs=0)
 
 
 def test_a_state_that_tells_nothing_stays_so() -> None:

@@ -102,6 +102,25 @@ def test_one_chain_never_passes_freshness() -> None:
     assert accountant.limit().epsilon == pytest.approx(0.3096, abs=2e-4)
 
 
+def test_the_peak_is_the_largest_of_all_later_moments_at_an_old_age_too() -> None:
+    """Leakage rises for a tick after a release that reads three ticks back, before it falls."""
+    moves = [[[[0.01, 0.99], [0.91, 0.09]], [[0.5, 0.5], [0.01, 0.99]]], [[[0.5, 0.5], [0.001, 0.999]]] * 2]
+    found = Accountant(Plan(CoupledChain(pair(0.91), moves), Mean(), 3, 1.0), state="metric")
+    state = found.release(found.start(), 1)
+    later = [found.leakage(state, 1 + wait).epsilon for wait in range(6)]
+    assert later[1] > 1.02 * later[0]
+    assert found.peak(state) == pytest.approx(max(later), rel=1e-12)
+
+
+@pytest.mark.parametrize("flips", [(0.3, 0.3), (0.01, 0.3), (1e-4, 2e-4)])
+@pytest.mark.parametrize("age", [1, 3])
+def test_the_cap_is_what_any_number_of_releases_of_that_age_tells(flips: tuple[float, float], age: int) -> None:
+    chain = CoupledChain([[1.0]], [[1 - flips[0], flips[0]], [flips[1], 1 - flips[1]]])
+    unit = Accountant(Plan(chain, Mean(), age, 0.5)).units[0]
+    freshness = csdp.leakage(chain, Mean(), ages=age, epsilon_c=0.5, bound="freshness").epsilon
+    assert unit.cap(age)[0] == pytest.approx(freshness, rel=1e-9)
+
+
 def test_limit_is_a_fixed_point_above_every_count() -> None:
     for coupling, transitions, age, epsilon_c, _, _ in CASES.values():
         accountant = Accountant(Plan(CoupledChain(coupling, transitions), Mean(), age, epsilon_c))
@@ -273,7 +292,37 @@ def test_event_and_group_level() -> None:
     assert accountant.event_level() == pytest.approx(0.75)
     assert accountant.event_level(stale=2) == pytest.approx(2.25)
     assert accountant.group_level(4) == pytest.approx(4 * (2 * 0.5 + 0.25))
+    assert accountant.group_level() == pytest.approx(2 * 0.5 + 0.25)
     assert accountant.history_cost() == pytest.approx(1.25)
+
+
+def test_what_all_releases_add_to_one_slice() -> None:
+    """A slice is read once for every age from the newest to the oldest, and once more for each stale tick."""
+    plan = Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), (1, 3), 0.5)
+    accountant = Accountant(plan, also=[Plan(plan.chain, Max(), 2, 0.25)])
+    for any_model in (False, True):
+        assert accountant.slice_cost(any_model=any_model) == pytest.approx(3 * 1.25)
+        assert accountant.slice_cost(2, any_model=any_model) == pytest.approx(5 * 1.25)
+    apart = Accountant(Plan(CoupledChain(np.eye(2), SYMMETRIC), Mean(), (1, 3), 0.5))
+    assert apart.slice_cost() == pytest.approx(0.5)  # each alone is read at one age
+    assert apart.slice_cost(any_model=True) == pytest.approx(3 * 1.0)
+
+
+def test_the_least_of_all_is_the_largest_seen_from_the_other_end() -> None:
+    moves = np.array([[0.9, 0.1], [0.4, 0.6]])
+    turned = CoupledChain(pair(0.75), moves[::-1, ::-1])
+    for ages in (1, (1, 2)):
+        lowest = Accountant(Plan(CoupledChain(pair(0.75), moves), csdp.Min(), ages, 1.0))
+        highest = Accountant(Plan(turned, Max(), ages, 1.0))
+        assert lowest.after(3).epsilon == pytest.approx(highest.after(3).epsilon, rel=1e-9)
+    unlike = Accountant(Plan(CoupledChain(pair(0.75), moves), Max(), 1, 1.0))
+    assert unlike.after(3).epsilon != pytest.approx(Accountant(Plan(turned, Max(), 1, 1.0)).after(3).epsilon, rel=1e-3)
+
+
+def test_ages_far_apart_are_counted_by_one_number() -> None:
+    chain = CoupledChain(pair(0.75), SYMMETRIC)
+    kinds = [Accountant(Plan(chain, Mean(), (1, oldest), 0.5)).units[0].kind for oldest in (1, 9, 10)]
+    assert kinds == ["metric", "metric", "scalar"]
 
 
 def test_plans_together_must_share_chain_and_adversary() -> None:
@@ -282,8 +331,9 @@ def test_plans_together_must_share_chain_and_adversary() -> None:
         Plan(CoupledChain(pair(0.5), SYMMETRIC), Mean(), 1, 0.5),
         Plan(plan.chain, Mean(), 1, 0.5, adversary="uninformed"),
     ):
-        with pytest.raises(InputError, match="share the chain and the adversary"):
-            Accountant(plan, also=[other])
+        for one, two in ((plan, other), (other, plan)):
+            with pytest.raises(InputError, match="share the chain and the adversary"):
+                Accountant(one, also=[two])
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5])
@@ -293,6 +343,9 @@ def test_bad_questions_say_what_is_allowed(bad: object) -> None:
         accountant.after(bad)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="'auto', 'metric', 'scalar' or 'segmented'"):
         Accountant(accountant.plan, state="best")
+    for level in (0.0, -0.5, 1.5, math.nan):
+        with pytest.raises(InputError, match="above 0, at most the plan's"):
+            accountant.release(accountant.start(), 1, epsilon_c=level)
 
 
 def test_ticks_go_forward_only() -> None:

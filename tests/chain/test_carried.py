@@ -44,6 +44,12 @@ def test_all_of_it_travels_through_json() -> None:
     assert not {"values", "names"} & set(shared)  # written once, for all members
 
 
+def test_a_record_that_says_little_claims_nothing() -> None:
+    told = FitRecord("counts", 7).to_dict()
+    assert {name for name, value in told.items() if value} == {"method", "observations", "converged", "restarts"}
+    assert (told["restarts"], told["seed"], told["epsilon"], told["log_likelihood"]) == (1, 0, None, None)
+
+
 def test_the_digest_covers_cost_and_family_but_not_the_record() -> None:
     plain = flipping(0.3)
     paid = plain.carrying(fit_cost=COST)

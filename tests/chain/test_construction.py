@@ -153,6 +153,7 @@ def test_values_per_sequence():
         ({(0, -1): 1.0}, r"coupling: keys must be pairs \(target, source\) of sequence numbers from 0"),
         ({(0, 0.5): 1.0}, r"coupling: keys must be pairs"),
         ({0: 1.0}, r"coupling: keys must be pairs"),
+        ({(0, 0, 0): 1.0}, r"coupling: keys must be pairs"),
         ({(0, 0): math.nan}, r"coupling: NaN or infinite entries"),
     ],
 )
@@ -173,6 +174,7 @@ def test_bad_couplings(coupling, message):
             r"pass its transpose",
         ),
         ([[1.2, -0.2], [0.3, 0.7]], r"transitions: negative probability -0.2 at \(0, 1\)"),
+        ([[0.3, 0.7], [-0.2, 1.2]], r"transitions: negative probability -0.2 at \(1, 0\)"),
         ([[math.nan, 1], [0.3, 0.7]], r"transitions: NaN or infinite entries are not allowed; replace or remove them"),
         ([[0.7, 0.3]], r"transitions: shape \(1, 2\) given; \(m, m\) with m >= 2, \(s, s, m, m\) with s = 2"),
         ([[1.0]], r"transitions: shape \(1, 1\) given; \(m, m\) with m >= 2"),
@@ -369,6 +371,16 @@ def test_different_content_differs():
     joint = csdp.JointChain(base.kernel(), states=2, sequences=2)
     assert joint != base
     assert len({base, sample(), joint}) == 2
+
+
+def test_a_model_of_ones_own_gives_its_whole_law():
+    """What is left out would be answered by nothing: such a model cannot be made."""
+    from csdp.chain import Model
+
+    own = {"step", "positive", "digest", "components", "alike", "subchain", "marginals", "from_dict"}
+    assert Model.__abstractmethods__ == own | {"_law_content", "_dense_kernel", "_advance"}
+    with pytest.raises(TypeError, match="abstract"):
+        type("Half", (Model,), {"schema": "half/1"})()
 
 
 def test_chains_are_frozen():

@@ -122,6 +122,13 @@ def test_elimination_against_fractions():
     assert got == pytest.approx([float(v) for v in want], rel=1e-15)
 
 
+@pytest.mark.parametrize("s", [1, 2, 3])
+def test_elimination_counts_eight_roundings_for_every_state(s):
+    """The factor of Grassmann, Taksar and Heyman's relative error, in units of 2**-53: certificates add it."""
+    alone = csdp.CoupledChain([[1.0]], np.full((2**s, 2**s), 0.5**s))
+    assert alone.stationary_with_error[1] == 8 * 2**s * 2.0**-53
+
+
 def test_closed_classes():
     kernel = np.array([[1, 0, 0, 0], [0.5, 0, 0.5, 0], [0, 0, 0, 1], [0, 0, 1, 0]], dtype=float)
     assert [c.tolist() for c in closed_classes(kernel)] == [[0], [2, 3]]
@@ -182,6 +189,16 @@ def test_marginals_of_a_giant():
     margins = giant(20_000, [[0.9, 0.1], [0.3, 0.7]]).marginals()
     assert margins.shape == (20_000, 2)
     assert margins == pytest.approx(np.broadcast_to([0.75, 0.25], (20_000, 2)), rel=1e-12)
+
+
+def test_marginals_of_many_sequences_are_accurate_though_some_are_at_rest_from_the_start():
+    s = 2400
+    quick, slow = [[0.5, 0.5], [0.5, 0.5]], [[0.9, 0.1], [0.3, 0.7]]
+    own = {(j, j): 1.0 for j in range(s)}
+    chain = csdp.CoupledChain(own, {pair: quick if pair[0] % 2 else slow for pair in own})
+    margins = chain.marginals()
+    assert margins[1::2] == pytest.approx(np.full((s // 2, 2), 0.5), abs=1e-15)
+    assert margins[::2] == pytest.approx(np.broadcast_to([0.75, 0.25], (s // 2, 2)), abs=2e-14)
 
 
 # ---------------------------------------------------------------- components and subchains
@@ -297,6 +314,14 @@ def test_simulating_nothing():
         ring(3).simulate(0, seed=1)
 
 
+@pytest.mark.parametrize("law", [[0.1, 0.9], [0.2, 0.5, 0.3]])
+def test_a_path_starts_from_independent_initial_laws(law):
+    s, m = 2000, len(law)
+    chain = csdp.CoupledChain({(j, j): 1.0 for j in range(s)}, np.full((m, m), 1 / m), initial=[law] * s)
+    seen = np.bincount(chain.simulate(1, seed=3)[0], minlength=m) / s
+    assert seen == pytest.approx(law, abs=0.06)  # five standard deviations
+
+
 def test_many_states_need_wider_integers():
     m = 200
     chain = csdp.CoupledChain([[1.0]], np.full((m, m), 1 / m))
@@ -332,6 +357,8 @@ def test_summary_of_the_papers_chain():
     assert facts.components == (2,)
     assert facts.marginals == pytest.approx(np.full((2, 2), 0.5))
     assert facts.to_dict()["components"] == [2]
+    parts = csdp.CoupledChain(np.diag([1.0, 0, 0, 1.0]) + np.diag([0, 1.0, 0], 1) + np.diag([0, 1.0, 0], -1), FLIP)
+    assert parts.summary().components == (2, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -361,6 +388,7 @@ def test_summary_of_giants_and_of_several_laws():
     facts = giant(5000).summary()
     assert facts.primitive is True
     assert facts.rate == pytest.approx(0.4, abs=5e-3)
+    assert facts.spectrum == (1.0, facts.rate)
     assert facts.components == (5000,)
     assert giant(5000, [[0.5, 0.5], [0, 1]]).summary().primitive is None
     page = io.StringIO()
@@ -371,6 +399,9 @@ def test_summary_of_giants_and_of_several_laws():
         Console(file=page, width=140).print(shown)
     text = page.getvalue()
     assert "... and 4992 more" in text
+    assert "stationary law of sequence 8" in text
+    assert "stationary law of sequence 2" in text.split("several stationary laws")[1]
+    assert "0.6667, 0.3333" in text
     assert "several stationary laws: give initial=" in text
     assert "spectrum of Q" in text
 

@@ -45,7 +45,7 @@ def release(run, paper, readings, *more, dataset="d", **settings):
 def test_ticks_of_the_future_are_left_out_and_told(run, paper, readings, engine):
     found, ticks = release(run, paper, readings, "--engine", engine)
     assert all((tick + 1) * STEP <= time.time() for tick in ticks)
-    assert len(ticks) in {15, 16, 17}
+    assert len(ticks) >= 15
     assert found["counts"]["without_output"]["its time is not over by the wall clock"] >= AGE
     assert any("wall clock has passed its end" in words for words in found["assumptions"])
     assert not any("timestamps say" in words for words in found["not_promised"])

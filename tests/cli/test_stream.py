@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -140,4 +141,7 @@ def test_summary():
     status = Status("ward", 5, 3, 1, 0, 2, 0, {"late": 1, "accepted": 3}, None, "no reading for too long")
     assert summary(status) == (
         "ward: 0 published, 2 ticks without output (no reading for too long); messages: 3 accepted, 1 late"
+    )
+    assert summary(replace(status, times="data", trouble="the wall clock is wrong")).endswith(
+        "1 late; ages are what the timestamps say; the wall clock is wrong"
     )

@@ -172,5 +172,5 @@ def test_wrong_calls():
         csdp.drift("chain", np.zeros((9, 2), int), public=True)
     with pytest.raises(InputError, match="expected"):
         csdp.DriftCheck("chain", public=True)
-    with pytest.raises(InputError, match="3 sequences given"):
+    with pytest.raises(InputError, match="3 sequences x1, x2, x3 given; the chain has 2"):
         csdp.drift(PAIR, np.zeros((9, 3), int), public=True)

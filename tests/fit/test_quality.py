@@ -183,7 +183,7 @@ def test_wrong_data():
     chain = fitted(random_chain(11, 2, 2).simulate(200, seed=11), states=2)
     with pytest.raises(InputError, match="too few"):
         quality(chain, np.zeros((30, 2), int))
-    with pytest.raises(InputError, match="3 sequences given"):
+    with pytest.raises(InputError, match="3 sequences x1, x2, x3 given; the chain has 2"):
         quality(chain, np.zeros((300, 3), int))
     with pytest.raises(InputError, match="beyond the declared 2"):
         quality(chain, np.full((300, 2), 2))

@@ -174,6 +174,9 @@ def test_round_up_never_rounds_down():
     assert round_up(-1.0) == SMALLEST
     assert round_up(math.inf) == math.inf
     assert round_up(round_up(0.3)) == round_up(0.3)
+    for value in (0.1, 0.7, 1 / 3, 5e-9, 123.4):  # 44 binary digits and no more: the same on every machine
+        assert (math.frexp(round_up(value))[0] * 2**44).is_integer()
+        assert round_up(value) <= value * (1 + 2.0**-43)
     with pytest.raises(FloatingPointError, match="NaN"):
         round_up(math.nan)
 

@@ -138,6 +138,17 @@ def test_counts_and_snapshots_agree(monkeypatch, transitions, query, adversary):
         assert counts.epsilon >= plain.epsilon * (1 - 1e-9) - 1e-15
 
 
+@pytest.mark.parametrize("moves", [[[0.99, 0.01], [0.3, 0.7]], [[0.7, 0.3], [0.01, 0.99]]])
+def test_outputs_that_do_not_fit_together_are_looked_at_in_turns(monkeypatch, moves):
+    """The worst output is at the first end of the answers, or at the last: it counts wherever it is."""
+    chain, asked = equal(6, 0.7, moves), {"ages": 2, "epsilon_c": 2.0}
+    together = both_ways(monkeypatch, chain, csdp.Mean(), **asked)
+    monkeypatch.setattr(exact, "_BLOCK", 1)
+    for found, expected in zip(both_ways(monkeypatch, chain, csdp.Mean(), **asked), together, strict=True):
+        assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+        assert found.witness.output == pytest.approx(expected.witness.output)
+
+
 def test_the_witness_of_counts_is_a_snapshot(monkeypatch):
     counts, plain = both_ways(monkeypatch, equal(5, 0.6, [[0.99, 0.01], [0.3, 0.7]]), csdp.Mean(), ages=2)
     assert counts.witness is not None
@@ -303,6 +314,21 @@ def test_too_much_work_for_one_step_is_refused(monkeypatch):
         csdp.leakage(ring(8), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact")
 
 
+def test_components_bounded_in_different_ways_are_named():
+    coupling = np.zeros((42, 42))
+    coupling[:2, :2] = [[0.6, 0.4], [0.3, 0.7]]
+    for i in range(40):
+        coupling[2 + i, 2 + i], coupling[2 + i, 2 + (i + 1) % 40] = 0.8, 0.2
+    mixed = csdp.leakage(csdp.CoupledChain(coupling, FLIP), csdp.Mean(), ages=3, epsilon_c=1.0)
+    assert mixed.assumptions[-1] == "by component: exact, slice"
+    alike = csdp.leakage(csdp.CoupledChain(coupling[:2, :2], FLIP), csdp.Mean(), ages=3, epsilon_c=1.0)
+    assert not any("component" in words for words in alike.assumptions)
+    parts = csdp.leakage(csdp.CoupledChain(np.eye(2), FLIP), csdp.Mean(), ages=3, epsilon_c=1.0)
+    assert any("several independent components" in words for words in parts.assumptions)
+    bounded = csdp.leakage(csdp.CoupledChain(np.eye(2), FLIP), csdp.Mean(), ages=3, epsilon_c=1.0, bound="profile")
+    assert not any("several independent components" in words for words in bounded.assumptions)
+
+
 def test_refused_bounds_are_listed_in_the_table():
     table = csdp.leakage_table(ring(11), csdp.Mean(), ages=1, epsilon_c=1.0)
     assert {row.bound for row in table.rows} >= {"exact", "lineage", "group"}
@@ -316,7 +342,7 @@ def test_progress_is_told():
     assert all(0 < done <= total for _, done, total in told)
     told.clear()
     csdp.leakage(equal(12), csdp.Mean(), ages=2, epsilon_c=1.0, progress=lambda *what: told.append(what))
-    assert told[-1] == ("lumping", 2, 2)
+    assert [step for step in told if step[0] == "lumping"] == [("lumping", 1, 2), ("lumping", 2, 2)]
 
 
 def test_too_rare_counts_are_refused_not_guessed():

@@ -98,6 +98,23 @@ def test_row_sums_of_kappa_hold_in_every_way_they_are_made(monkeypatch):
     assert together.max() < exact.max() * 1.5
 
 
+def test_row_sums_of_an_endless_kappa_hold_child_by_child_too(monkeypatch):
+    """A state that some parents rule out tells without bound which of them it was."""
+    moves = np.broadcast_to(np.array(FLIP), (3, 3, 2, 2)).copy()
+    moves[0] = [[1.0, 0.0], [0.4, 0.6]]
+    chain = csdp.CoupledChain(np.full((3, 3), 1 / 3), moves)
+    exact = Influence.of(chain).kappa_row_sums()
+    assert exact.max() >= 2  # of either of the two others, whole
+    monkeypatch.setattr(influence, "SORTED_PAIRS", 0)
+    assert (exact <= Influence.of(chain).kappa_row_sums() * (1 + 1e-9)).all()
+
+
+def test_what_does_not_move_has_no_distance_however_rare():
+    low = np.array([[1.0, 0.0], [0.0, 1.0], [0.3, 0.3]])
+    assert influence.logit_distance(low, np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
+    assert influence.logit_distance(low, np.full(3, 0.1))[:2].tolist() == [np.inf, np.inf]
+
+
 def test_a_matrix_per_edge():
     rng = np.random.default_rng(0)
     coupling = giant(300, 3)

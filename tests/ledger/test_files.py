@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
-from csdp.ledger import Ledger, Refused
+from csdp.ledger import Ledger, Refused, schema
 from ledger.rules import ask, register, reserve_one
 
 
@@ -105,6 +107,14 @@ def test_what_is_no_place_for_a_ledger(where: str, message: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
+def test_a_server_out_of_reach_is_named_without_its_password() -> None:
+    with pytest.raises(LedgerBusyError, match=r"database 'ward' at 127\.0\.0\.1 is out of reach") as refused:
+        Ledger.open("postgresql://me:hunter2@127.0.0.1:9/ward", timeout=2)
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(LedgerBusyError, match="database 'ward' at the local socket is out of reach"):
+        Ledger.open("postgresql:///ward?port=9", timeout=2)
+
+
 def test_settings_are_checked(path: Path) -> None:
     with pytest.raises(InputError, match="timeout"):
         Ledger.open(path, timeout=0)
@@ -148,6 +158,43 @@ def test_a_truncated_file_is_refused_and_left_alone(path: Path, keep: float) -> 
         with pytest.raises(LedgerCorruptError):
             Ledger.open(path)
     assert {name: beside(path)[name] for name in before} == before
+
+
+def test_pages_of_64_kib_are_counted_too(path: Path) -> None:
+    """Their size is written as 1 in the header of a SQLite file."""
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA page_size = 65536", "VACUUM"):
+            connection.execute(statement)
+    with Ledger.open(path, read_only=True) as ledger:
+        assert ledger.verify() == []
+    os.truncate(path, path.stat().st_size - 1000)
+    with pytest.raises(LedgerCorruptError, match="truncated"):
+        Ledger.open(path, read_only=True)
+
+
+#: table: columns; in capitals the primary key, with a question mark what may be empty
+TABLES = {
+    "csdp_meta": "KEY value",
+    "csdp_datasets": "NAME created plan_number head_seq head_hash state_seq?",
+    "csdp_plans": "DATASET NUMBER digest plan chain limits guarantee fit_cost? from_tick? rule?",
+    "csdp_entries": "DATASET SEQ kind tick? query? plan time payload previous hash",
+}
+
+
+def test_the_tables_are_those_of_the_format(path: Path) -> None:
+    """docs/ledger-format.md describes them; whatever changes here is another version of the format."""
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for table, columns in TABLES.items():
+            found = connection.execute(f"PRAGMA table_info({table})").fetchall()
+            told = [name.upper() if key else name + "?" * (not required) for _, name, _, required, _, key in found]
+            assert " ".join(told) == columns
+    for table in schema.metadata.sorted_tables:
+        text = str(CreateTable(table).compile(dialect=postgresql.dialect()))
+        assert "SERIAL" not in text  # numbers are given by the log, never by the server
+        required = [column.name for column in table.columns if not column.nullable]
+        assert text.count("NOT NULL") == len(required)
 
 
 def test_a_damaged_page_raises_or_is_found_and_is_never_written_over(path: Path) -> None:

@@ -18,7 +18,7 @@ from csdp.noise.thresholds import Threshold
 
 FAST = ["numpy", "compiled"]
 ENGINES = [*FAST, "interpreted"]
-SCALES = [1e-9, 0.01, 1 / 12, 0.5, 1.0, 7.3, 1000.0, 65536.0, 1e9]
+SCALES = [1e-9, 0.01, 1 / 12, 0.5, 1.0, 7.3, 1000.0, 2.0**16 / 12, 65536.0, 1e9]  # one of exactly sixteen digits
 
 
 def engine(name: str) -> bitslice.Engine:

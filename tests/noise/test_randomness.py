@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import pickle
 import subprocess
@@ -75,12 +76,21 @@ def test_sources_are_neither_pickled_nor_copied() -> None:
                 duplicate(source)
 
 
-def test_a_stream_ends_before_it_would_run_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("csdp.noise.randomness._DRAWS", 2)
+def test_a_stream_ends_before_it_would_run_into_the_next() -> None:
+    """The next stream begins where draw 2**32 of this one would."""
     source = Randomness.from_key(bytes(32))
-    source.words(), source.words()
+    source._draws = itertools.count(2**32 - 1)
+    source.words()
     with pytest.raises(InputError, match="another stream"):
         source.words()
+
+
+def test_keys_for_releases_are_whole_and_never_the_same() -> None:
+    for source in (Randomness.secure(), Randomness.from_key(bytes(32)), seeded(1)):
+        keys = [source.key() for _ in range(50)]
+        assert {len(key) for key in keys} == {32}
+        assert len(set(keys)) == 50
+        assert all(any(key[24:]) for key in keys)
 
 
 def head(source: Randomness) -> bytes:

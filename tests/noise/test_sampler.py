@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import isclose
 
 import numpy as np
@@ -34,6 +35,20 @@ def test_any_threshold_agrees_with_integer_arithmetic(x: Fraction, is_odds: bool
     if x > 0:
         expected = oracle_digits(x, is_odds, 64 * (k + 1)) % 2**64
         assert Threshold(x, is_odds).word(k) == expected
+
+
+#: ln 2, rounded down
+LN_2 = Fraction(6931471805599453094172321214581765680755001343602552541206800094933936219696947156058633, 10**88)
+
+
+@pytest.mark.parametrize("thin", [30, 43, 44, 45, 46, 47, 60])
+def test_digits_are_proven_however_close_a_probability_is_to_a_short_one(thin: int) -> None:
+    """exp(-x) a hair above and a hair below 2^-k, about as thin as the arithmetic, and far thinner."""
+    hair = Fraction(1, 10**thin)
+    for k in range(1, 64):
+        above, below = (Threshold(k * LN_2 + move, is_odds=False) for move in (-hair, hair))
+        assert above.word(0) == 2 ** (64 - k)
+        assert below.word(0) == 2 ** (64 - k) - 1
 
 
 def test_a_threshold_of_a_billion_zeros_is_known_without_computing_it() -> None:
@@ -109,6 +124,24 @@ def test_digits_beyond_the_table_are_drawn(scale: float, name: str) -> None:
     check(oracle, Fraction(scale), name)
 
 
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("scale", [1.0, 7.3, 1000.0])
+def test_the_tail_goes_on_with_its_own_probability(scale: float, name: str) -> None:
+    """Words just below and just above the threshold of the tail, in the place of extreme ones."""
+    source = np.random.default_rng(8)
+    moves = iter([-1, -1, 1])
+
+    def choose(row: int, position: int, plane: int) -> int:
+        return int(source.integers(2**64, dtype=np.uint64)) & ~(1 << 9)
+
+    def single(law: Threshold, k: int) -> int:
+        return oracle_digits(law.exponent, law.is_odds, 64) + next(moves)
+
+    oracle = Oracle(Fraction(scale), 1, choose, single)
+    assert oracle.values[9] == -1 - ((4 << oracle.digits) - 1)
+    check(oracle, Fraction(scale), name)
+
+
 def test_a_value_beyond_64_bits_raises_and_never_wraps() -> None:
     assert bitslice._beyond(0, 2**63 - 1) == 2**63 - 1
     assert bitslice._beyond(-1, 2**63 - 1) == -(2**63)
@@ -125,6 +158,26 @@ def test_overflow_raises_from_the_sampler_too(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(bitslice, "table", lambda scale: law)
     with pytest.raises(TooLargeError, match="broken"):
         bitslice.draw(Fraction(1), 64, Words(bytes(32)), engine=engine(name))
+
+
+def test_a_long_draw_begins_as_one_that_fills_its_first_block() -> None:
+    """Blocks of 512 words take their random words one after the other, whatever follows."""
+    first = 64 * 512
+    long, short = (bitslice.draw(Fraction(9), n, Words(bytes(32)), engine=bitslice.NUMPY) for n in (first + 99, first))
+    np.testing.assert_array_equal(long[:first], short)
+    assert (long[first:] != long[:99]).any()
+
+
+def test_numba_is_loaded_by_the_first_large_draw_and_used_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in (2**14, 2**14 + 1):
+        loaded = lru_cache(lambda: bitslice.NUMPY)
+        monkeypatch.setattr(bitslice, "compiled_engine", loaded)
+        bitslice.draw(Fraction(9), 2**14 - 1, Words(bytes(32)))
+        assert loaded.cache_info().currsize == 0
+        bitslice.draw(Fraction(9), count, Words(bytes(32)))
+        assert loaded.cache_info().currsize == 1
+        bitslice.draw(Fraction(9), 1, Words(bytes(32)))
+        assert loaded.cache_info().hits == 1
 
 
 @settings(max_examples=60, deadline=None)

@@ -42,6 +42,27 @@ def test_a_schedule_never_passes_its_budget(
         assert truth(chain, age, list(found.levels), moment) <= budget + 1e-12
 
 
+@pytest.mark.parametrize("weights", [[6, 1, 1, 1], [1, 6, 1, 1]])
+def test_the_tick_that_matters_most_is_the_sharpest_and_nothing_is_left_over(weights: list[float]) -> None:
+    slow = csdp.CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
+    found = dynamic_plan(slow, csdp.Mean(), ages=1, budget=0.9, horizon=4, weights=weights, estimate="raw")
+    assert np.argmax(found.levels) == np.argmax(weights)
+    assert found.gain > 0.25
+    assert 0.999 * 0.9 <= max(found.leakage) <= 0.9
+    even = Accountant(Plan(slow, csdp.Mean(), 1, found.constant_level))
+    assert 0.99 * 0.9 <= even.ceiling(4) <= 0.9
+
+
+@pytest.mark.parametrize(("weights", "gain"), [([1, 0, 0, 1], 0.04), ([1, 0, 1, 0], 0.015)])
+def test_what_fades_while_nothing_is_published_is_spent(weights: list[float], gain: float) -> None:
+    slow = csdp.CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
+    found = dynamic_plan(slow, csdp.Mean(), ages=1, budget=0.9, horizon=4, weights=weights, estimate="raw")
+    assert [level > 0 for level in found.levels] == [weight > 0 for weight in weights]
+    assert found.levels[0] > found.constant_level
+    assert found.gain > gain
+    assert max(found.leakage) <= 0.9
+
+
 def test_for_one_binary_sequence_the_charge_is_the_truth_and_less_would_be_wrong() -> None:
     levels = [0.6, 0.2, 0.5]
     accountant = Accountant(Plan(SKEWED, csdp.Mean(), 1, 0.6))
@@ -109,12 +130,17 @@ def test_the_figures_beside_the_ticks() -> None:
     told = found.summary()
     assert told["gain"] == found.gain == 1 - found.mse / found.constant_mse
     assert told["ticks"] == 2
+    assert [record["tick"] for record in found.records()] == [0, 1]
+    assert [record["leakage"] for record in found.records()] == list(found.leakage)
     assert not {"plan", "levels", "leakage"} & set(told)
     assert json.loads(json.dumps(told))["budget"] == 0.25
 
 
-def test_a_schedule_that_passes_the_budget_is_an_error_not_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("csdp.planning.dynamic._Levels.shaped", lambda self, weights, error: [5.0, 5.0])
+@pytest.mark.parametrize("levels", [[5.0, 5.0], [0.05, 5.0]], ids=["at once", "at the end"])
+def test_a_schedule_that_passes_the_budget_is_an_error_not_a_plan(
+    levels: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("csdp.planning.dynamic._Levels.shaped", lambda self, weights, error: levels)
     with pytest.raises(AssertionError, match="a schedule passes the budget"):
         dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25, horizon=2)
 
@@ -188,8 +214,9 @@ def test_a_level_above_the_plan_is_refused() -> None:
 
 def test_a_budget_that_no_noise_meets_says_so() -> None:
     frozen = csdp.CoupledChain([[1.0]], [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]])
-    with pytest.raises(InfeasibleError, match="even epsilon_c"):
+    with pytest.raises(InfeasibleError, match="even epsilon_c") as told:
         dynamic_plan(frozen, csdp.Mean(), ages=0, budget=1e-7, horizon=5000, weights=[1.0] * 5000)
+    assert told.value.nearest > 1e-7
 
 
 def test_a_found_plan_is_admitted_by_a_publisher_with_the_same_budget(tmp_path: Path) -> None:

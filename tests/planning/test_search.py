@@ -140,6 +140,12 @@ def test_family_takes_the_worst_member():
         assert leakage(member, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= 0.3
 
 
+def test_a_family_of_one_is_that_one():
+    options = {"budget": 0.3, "min_age": 1, "max_age": 2}
+    alone, family = (find_plan(model, Mean(), **options) for model in (paper(), Family([paper()])))
+    assert (family.ages, family.epsilon_c) == (alone.ages, alone.epsilon_c)
+
+
 def test_a_found_plan_shows_what_it_achieves():
     found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2)
     assert repr(found) == "Found(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)"
@@ -228,6 +234,15 @@ def test_frontier_has_the_no_data_line_and_marks_the_best_points():
     assert best
     for point in best:
         assert not any(o.leakage < point.leakage and o.mse < point.mse for o in line.points)
+
+
+def test_a_frontier_runs_over_young_and_old_ages_and_cannot_be_changed():
+    line = frontier(paper(), Mean(), levels=(1.0,))
+    assert [point.age for point in line.points] == [0, 1, 2, 3, 5, 8]
+    with pytest.raises(AttributeError):
+        line.points = ()
+    levels = [point.epsilon_c for point in frontier(paper(), Mean(), ages=(1,)).points]
+    assert (len(levels), levels[0], levels[-1]) == (12, pytest.approx(0.05), pytest.approx(10.0))
 
 
 class TestErrors:

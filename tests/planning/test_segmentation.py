@@ -201,6 +201,7 @@ def test_what_crosses_and_who_is_where_is_told() -> None:
     assert found.groups == HALVES
     targets, sources = found.chain.edge_targets, found.chain.edge_sources
     assert found.crossing == found.chain.edge_weights[(targets < 2) != (sources < 2)].max()
+    assert segment(halves(0, 0.0), max_states=4).crossing == 0.0
     records = found.records()
     assert [record["group"] for record in records] == [1, 2]
     assert [record["sequences"] for record in records] == [list(found.chain.names[:2]), list(found.chain.names[2:])]

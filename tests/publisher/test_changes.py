@@ -69,6 +69,20 @@ def test_a_change_before_any_release_starts_afresh(file: Path) -> None:
             assert result.epsilon_s == pytest.approx(Accountant(plan(ages=3)).after(1, state="metric").epsilon)
 
 
+def test_what_is_released_after_an_early_change_is_carried_by_the_next(file: Path) -> None:
+    other = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]])
+    with opened(file, budget=None) as publisher:
+        second = publisher.change_plan(plan(epsilon_c=0.25), from_tick=1)
+        second.publish(panel(2, first=1))
+        third = second.change_plan(plan(other), from_tick=3)
+        accountant = Accountant(plan(other))
+        expected = accountant.leakage(accountant.resume(0.25, 2, 1)).epsilon
+        assert third.summary()["present"] == pytest.approx(expected)
+        kept = third._ledger.summary(NAME).state
+        assert kept["cost"] == pytest.approx(0.25)
+        assert (kept["earlier"]["slice"], kept["earlier"]["releases"]) == (pytest.approx(0.25), 1)
+
+
 def test_records_that_both_plans_read_count_twice(file: Path) -> None:
     """Event level and lifetime: older ages read again what was published before the change."""
     with opened(file, budget=None, event_limit=0.8) as publisher:

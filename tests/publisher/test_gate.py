@@ -108,7 +108,7 @@ def test_no_raw_reading_reaches_the_file(file: Path) -> None:
             payload = json.loads(entry.payload)
             assert set(payload) <= {"number", "terms", "state", "charge", "reserve", "output", "digest", "path"}
             if "state" in payload:
-                assert set(payload["state"]) <= {"accountant", "releases", "stale", "cost"}
+                assert set(payload["state"]) <= {"accountant", "releases", "stale", "cost", "times"}
     plain = b"".join(p.read_bytes() for p in file.parent.iterdir() if p.is_file())
     # Declared values are part of the chain, which is public; they stand in the terms once, and nowhere else.
     with Ledger.open(file) as ledger:

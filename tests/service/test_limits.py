@@ -256,7 +256,7 @@ def _shorten(live):
 
 
 def test_connections_share_a_key_and_a_limit(tmp_path):
-    with serving(settings_of(tmp_path, rate=1.0, burst=4.0)) as served:
+    with serving(settings_of(tmp_path, rate=0.01, burst=4.0)) as served:
         codes = []
         for _ in range(8):
             with httpx.Client(base_url=served.url, headers=served.access.headers("reader")) as one:

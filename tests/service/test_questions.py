@@ -116,7 +116,7 @@ def test_a_killed_service_leaves_no_work_behind(tmp_path):
 
 def test_a_client_that_leaves_ends_its_question(tmp_path):
     with serving(settings_of(tmp_path, specs=[persistent_spec(tmp_path)])) as served:
-        client = served.client("reader", timeout=5)
+        client = served.client("reader", timeout=10)
         asker = Asker(client, LONG)
         until(solvers)
         [process] = solvers()
@@ -141,22 +141,18 @@ def test_an_answer_that_two_wait_for_is_worked_out_for_the_one_who_stays(tmp_pat
 
 
 def test_a_question_has_a_limit_and_a_key_a_share(tmp_path):
-    settings = settings_of(tmp_path, specs=[persistent_spec(tmp_path)], question_seconds=4.0, question_share=1e-6)
+    settings = settings_of(tmp_path, specs=[persistent_spec(tmp_path)], question_seconds=10.0, question_share=1e-6)
     with serving(settings) as served:
         reader, other = served.client("reader", timeout=60), served.client("reader", "*", timeout=60)
         for level in (0.5, 0.6):
             late = reader.get(f"{URL}/what-if", params={**LONG, "epsilon_c": level})
-            refused(late, 422, "too-large", "the 4 seconds that one question may take")
+            refused(late, 422, "too-large", "the 10 seconds that one question may take")
         used = reader.get(f"{URL}/what-if", params=SHORT)
-        refused(used, 429, "share", "have used their 8 seconds")
+        refused(used, 429, "share", "have used their 20 seconds")
         assert int(used.headers["retry-after"]) > 100
         # Another key has its own share, and what it asked is there for everybody.
         until(lambda: not at_work())
-        found = None
-        for _ in range(5):  # the first ones may spend their four seconds on the start of a process
-            found = other.get(f"{URL}/what-if", params=SHORT)
-            if found.status_code == 200:
-                break
+        found = other.get(f"{URL}/what-if", params=SHORT)
         assert found.status_code == 200
         assert reader.get(f"{URL}/what-if", params=SHORT).json() == found.json()
         assert reader.get(f"{URL}/status").status_code == 200

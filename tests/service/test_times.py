@@ -55,7 +55,7 @@ def test_a_poisoned_clock_goes_on_also_after_a_restart(tmp_path, poison):
                 "accepted": len(messages),
                 "ahead": len(poison),
             }
-    assert len(hostile.published(tmp_path)) >= 10
+    assert len(hostile.published(tmp_path)) >= 8
 
 
 def test_times_that_count_ticks_must_be_declared(tmp_path):

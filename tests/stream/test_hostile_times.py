@@ -68,8 +68,8 @@ class TestLines:
         fates = stream(path, [*poison, *hostile.honest(range(5, -1, -1))])
         assert fates == {"accepted": 6, "ahead": len(poison)}
         after = hostile.published(tmp_path)
-        assert len(before) >= 12
-        assert len(after) >= len(before) + 3
+        assert len(before) >= 10
+        assert len(after) >= len(before) + 2
 
     def test_counted_ticks_are_refused_unless_they_are_declared(self, tmp_path):
         path = hostile.spec(tmp_path)

@@ -133,7 +133,7 @@ class SegmentUnit:
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
-        cap, why = self._whole.cap(steps)
+        cap, why = self.cap(steps)
         if steps == 0:
             value = float(state.max())
         else:
@@ -175,8 +175,11 @@ class SegmentUnit:
         return self.leakage(state, steps)[0]
 
     def cap(self, steps: int) -> tuple[float, str]:
-        """What no number of releases can pass when all that was read is at least `steps` old."""
-        return self._whole.cap(steps)
+        """What no number of releases can pass when all that was read of this group is at least `steps` old.
+
+        Other groups may have been read at smaller ages, and the cap of the component holds from the newest of them on.
+        """
+        return self._whole.cap(max(0, steps - (self.ages[0] - self._whole.ages[0])))
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases tell of one record: that of the component as a whole."""

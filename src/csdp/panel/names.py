@@ -96,24 +96,20 @@ def read_labels(snapshot: Any) -> Mapping[str, Any] | None:
     return dict(zip(labels, list(snapshot), strict=True))
 
 
-def place_states(snapshot: Any, names: Sequence[str]) -> Any:
-    """States in the order of a chain's names: those of a snapshot that names its sequences are put in place.
-
-    A sequence that is not named is missing (-1); anything without names is taken as it stands.
+def place_states(snapshot: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """The states of named sequences in the order of a chain's names; a sequence that is not named is missing (-1).
 
     >>> place_states({"b": 1}, ["a", "b"])
     [-1, 1]
     """
-    given = read_labels(snapshot)
-    if given is None:
-        return snapshot
-    unknown = [name for name in given if name not in set(names)]
+    known = set(names)
+    unknown = [name for name in snapshot if name not in known]
     if unknown:
         raise InputError(
-            f"snapshot: unknown sequence {unknown[0]!r}; the chain has {_shown(tuple(names), tuple(given))}. Name the "
-            "sequences as the chain does, or give a list in its order"
+            f"snapshot: unknown sequence {unknown[0]!r}; the chain has {_shown(tuple(names), tuple(snapshot))}. "
+            "Name the sequences as the chain does, or give a list in its order"
         )
-    return [given.get(name, -1) for name in names]
+    return [snapshot.get(name, -1) for name in names]
 
 
 def _shown(names: tuple[str, ...], others: tuple[str, ...]) -> str:

@@ -24,7 +24,7 @@ from csdp.ledger import Admission, Change, Ledger, Published, Refused, Request, 
 from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
-from csdp.panel.names import place_states
+from csdp.panel.names import place_states, read_labels
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.change import Carried, carried, check_records
 from csdp.publisher.checks import read_availability
@@ -204,7 +204,8 @@ class Publisher:
             gap = tick - self._observed - 1
             for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
                 state = fran.observe(state, absent)
-        return fran.observe(state, place_states(snapshot, self.plan.model.names))
+        named = read_labels(snapshot)
+        return fran.observe(state, snapshot if named is None else place_states(named, self.plan.model.names))
 
     def publish(
         self,

@@ -22,6 +22,15 @@ LIMITED = {
 }
 
 
+class StoppedError(Exception):
+    """A batch was refused part of the way; what was granted before is still to be released."""
+
+    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
+        super().__init__(str(error))
+        self.before = before
+        self.error = error
+
+
 def check_limit(dataset: str, name: str, limit: float | None, value: float, spent_now: Callable[[], float]) -> None:
     """Refuse a release that would bring what a limit limits above it."""
     if limit is None or value <= limit:

@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import time
+from asyncio.subprocess import SubprocessStreamProtocol
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -38,8 +39,8 @@ Which = tuple[str, Question]
 class Solver:
     """One process that answers questions."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, process: asyncio.subprocess.Process, transport: asyncio.SubprocessTransport) -> None:
+        self._process, self._transport = process, transport
         self._plans: set[str] = set()
 
     @classmethod
@@ -47,15 +48,19 @@ class Solver:
         """Start a process; it takes about a second until it can answer."""
         # One thread each: the other cores are for those who publish, and for other questions.
         alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-        process = await asyncio.create_subprocess_exec(
+        loop = asyncio.get_running_loop()
+        # As asyncio.create_subprocess_exec, which keeps the transport to itself: it must be closed before the loop is.
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(2**16, loop),
             sys.executable,
             *("-m", "csdp.service.solver"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=None,
             env={**os.environ, **alone},
             start_new_session=True,
         )
-        return cls(process)
+        return cls(asyncio.subprocess.Process(transport, protocol, loop), transport)
 
     @property
     def alive(self) -> bool:
@@ -82,6 +87,7 @@ class Solver:
         with suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
+        self._transport.close()
 
 
 @dataclass(eq=False)

@@ -71,12 +71,12 @@ class Status:
     published: int  #: outputs by this runner
     skipped: int  #: ticks without output
     past: int  #: ticks that were charged before this runner began; their readings only fill the ages
-    times: Times  #: what the times of readings are held against
-    put_back: int = 0  #: how often the clock was wrong and was put back
-    trouble: str = ""  #: what is wrong with the clock, in words
     fates: Mapping[Fate, int] = field(default_factory=dict)
     last: Release | None = None
     reason: str = ""  #: why the last tick without output had none
+    times: Times = "wall"  #: what the times of readings are held against
+    put_back: int = 0  #: how often the clock was wrong and was put back
+    trouble: str = ""  #: what is wrong with the clock, in words
 
 
 class Runner:
@@ -148,6 +148,7 @@ class Runner:
         self._time = Timekeeper(
             clock,
             publisher.ticking.wall,
+            dataset=publisher.dataset,
             sequences=len(self.names),
             reach=self._reach,
             charged=lambda: ledger.summary(publisher.dataset).newest_tick,
@@ -182,8 +183,6 @@ class Runner:
         with self._lock:
             fate = self._placed(message)
             self._fates[fate] += 1
-            if fate == "ahead":
-                self._tell_ahead()
             return fate
 
     def _placed(self, message: Message) -> Fate:
@@ -245,14 +244,6 @@ class Runner:
         self._last_data = None
         for tick, row in rows:
             self._refill(tick, row)
-
-    def _tell_ahead(self) -> None:
-        """Tell the operator, once for every power of ten."""
-        count = self._fates["ahead"]
-        if str(count).strip("0") == "1":
-            than = "the wall clock" if self.clock.times == "wall" else "most sequences"
-            name = self.publisher.dataset
-            log.warning("%s: %d messages lay too far ahead of %s, and were refused", name, count, than)
 
     def _put(self, tick: int, reading: Reading) -> Fate:
         value = number(reading.value, self._states.categories)

@@ -61,18 +61,26 @@ class Timekeeper:
     """Judges times, and moves the mark.
 
     Args:
-        clock: the grid and its rules. wall: the clock on the wall. sequences: how many there are.
+        clock: the grid and its rules. wall: the clock on the wall. dataset: for the log. sequences: how many there are.
         reach: ticks that an output can rest on. charged: the newest tick that was charged; the clock is never put back
             before it.
     """
 
     def __init__(
-        self, clock: Clock, wall: WallClock, *, sequences: int, reach: int, charged: Callable[[], int | None]
+        self,
+        clock: Clock,
+        wall: WallClock,
+        *,
+        dataset: str,
+        sequences: int,
+        reach: int,
+        charged: Callable[[], int | None],
     ) -> None:
         self.mark: Mark | None = None
         self.put_back = 0  #: how often the clock was wrong and was put back
         self.highest: Time = 0  #: the greatest time that counted when it was
-        self._clock, self._wall, self._charged = clock, wall, charged
+        self._clock, self._wall, self._dataset, self._charged = clock, wall, dataset, charged
+        self._ahead = 0
         self._majority = Majority(sequences)
         late = math.ceil(clock.lateness / clock.step)
         self._jump = clock.step * (reach + late + _JUMP if clock.jump is None else clock.jump)
@@ -86,7 +94,16 @@ class Timekeeper:
         if moved.verdict == "late" and self._is_put_back(limit):
             moved = self._clock.observe(self.mark, time, limit=limit)
         self.mark = moved.mark
+        if moved.verdict == "ahead":
+            self._tell_ahead()
         return moved.verdict
+
+    def _tell_ahead(self) -> None:
+        """Tell the operator, once for every power of ten."""
+        self._ahead += 1
+        if str(self._ahead).strip("0") == "1":
+            than = "the wall clock" if self._clock.times == "wall" else "most sequences"
+            log.warning("%s: %d messages lay too far ahead of %s, and were refused", self._dataset, self._ahead, than)
 
     def advance(self, time: Time) -> None:
         """Time passes without a message; with times="wall" never beyond the wall clock."""

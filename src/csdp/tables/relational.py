@@ -58,6 +58,7 @@ class RelationalEngine:
         self._backend = backend
         self._once = once
         self._by_place = by_place
+        self._arranged: tuple[str, Domain] | None = None
         self._domain = domain
         self._step = step
         self._survey: tuple[object, Survey] | None = None
@@ -105,7 +106,9 @@ class RelationalEngine:
         """The domain with its sequences in the order of the plan's chain."""
         if plan is None or self._by_place:
             return self._domain
-        return self._domain.arrange(plan.model.names)
+        if self._arranged is None or self._arranged[0] != plan.chain.digest:
+            self._arranged = (plan.chain.digest, self._domain.arrange(plan.model.names))
+        return self._arranged[1]
 
     def _any_survey(self) -> Survey:
         return self._surveyed(None) if self._survey is None else self._survey[1]
@@ -129,7 +132,7 @@ class RelationalEngine:
         yield from zip(found.ticks.tolist(), stale.tolist(), reasons, strict=True)
 
     def _stalest(self, plan: Plan, found: Survey) -> dict[int, Ints]:
-        key = (plan.ages, plan.model.names)
+        key = (plan.ages, plan.chain.digest)
         if self._stale is None or self._stale[0] != key:
             gaps.put_clock(self._backend, found, "clock", np.ones(found.at.size, dtype=bool))
             self._put_dimensions(plan)
@@ -303,6 +306,6 @@ def _kind(plan: Plan | None) -> object:
     """What a survey depends on."""
     if plan is None:
         return None
-    ages = (plan.ages, plan.model.names) if len(set(plan.ages)) > 1 else None
+    ages = (plan.ages, plan.chain.digest) if len(set(plan.ages)) > 1 else None
     weights = plan.digest if sql.folded_part(plan) else None
     return (ages, weights) if ages is not None or weights is not None else None

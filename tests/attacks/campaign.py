@@ -1,0 +1,255 @@
+"""Many histories, what they covered, and the smallest description of each that found something."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+
+from attacks.cases import STRANGERS, Case, Spec, random_case
+from attacks.history import Drive, Finding, Outcome
+from attacks.library import Tap
+from attacks.together import run_together
+
+#: Histories in one ledger: a file for each would take longer than the histories.
+PER_FILE = 50
+#: A report takes longer than a history.
+REPORTED = 12
+#: Findings that are described, of each kind.
+SHOWN = 3
+
+
+def run_case(case: Case, where: Path, *, report: bool = False) -> Outcome:
+    """One history against a ledger, with what it covers as tags."""
+    if case.together:
+        outcome = run_together(case)
+    else:
+        tap = Tap()
+        with tap.open():
+            outcome = Drive(case, where, tap, report=report).run()
+    if outcome.releases:
+        outcome.tags |= tags_of(case)
+    outcome.findings = [replace(finding, seed=case.seed) for finding in outcome.findings]
+    return outcome
+
+
+def tags_of(case: Case) -> set[str]:
+    """What a case covers, as far as its description says."""
+    specs = [spec for plan in case.plans for spec in plan.models]
+    tags = {f"query {plan.ask.name}" for plan in case.plans} | {f"adversary {plan.adversary}" for plan in case.plans}
+    tags |= {f"chain {spec.kind.split()[0]}" for spec in specs} | {f"{case.s} of {case.m} states"}
+    tags |= {f"coupling {spec.kind.split()[-1]}" for spec in specs if spec.coupling is not None and spec.s > 1}
+    present = {
+        "schedule": any(plan.levels for plan in case.plans),
+        "several queries": case.together and len(case.plans) > 1,
+        "state asked for": case.together and case.state != "auto",
+        "per group": any(plan.ask.groups for plan in case.plans),
+        "segments": any(_cut(plan.segments, plan.models) for plan in case.plans) or case.state == "segmented",
+        "family": any(len(plan.models) > 1 for plan in case.plans),
+        "private fit": any(spec.fit is not None for spec in specs),
+        "initial law": any(spec.initial is not None for spec in specs),
+        "joint chain": any(spec.coupling is None for spec in specs),
+        "several components": any(len(spec.parts) > 1 for spec in specs),
+        "values per sequence": any(spec.values.ndim == 2 for spec in specs),
+        "unequal ages": any(len(set(plan.ages)) > 1 for plan in case.plans),
+        "age 0": any(0 in plan.ages for plan in case.plans),
+        "gaps": len({step.tick for step in case.steps if step.action in {"push", "batch"}})
+        < max((step.tick for step in case.steps), default=0),
+        "stranger's query": any(plan.ask.name in STRANGERS for plan in case.plans),
+        **{limit: value is not None for limit, value in case.limits.items()},
+    }
+    return tags | {name for name, found in present.items() if found}
+
+
+def _cut(segments: bool, models: tuple[Spec, ...]) -> bool:
+    return segments and any(spec.coupling is not None and spec.initial is None for spec in models)
+
+
+@dataclass
+class Coverage:
+    """What all histories together did."""
+
+    histories: int = 0
+    released: int = 0  #: histories with a release
+    releases: int = 0
+    checks: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    tags: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    least: dict[str, float] = field(default_factory=dict)  #: by tag
+    numbers: dict[str, float] = field(default_factory=dict)  #: by the number that was compared
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one history."""
+        self.histories += 1
+        self.released += outcome.releases > 0
+        self.releases += outcome.releases
+        self.checks += outcome.checks
+        if outcome.refused:
+            self.refused[outcome.refused.split(":")[0]] += 1
+        self.tags.update(outcome.tags)
+        self.pairs.update(combinations(sorted(outcome.tags), 2))
+        for tag in outcome.tags:
+            self.least[tag] = min(self.least.get(tag, math.inf), outcome.least)
+        for what, ratio in outcome.least_by.items():
+            self.numbers[what] = min(self.numbers.get(what, math.inf), ratio)
+        self.findings += outcome.findings
+
+    def merge(self, other: Coverage) -> None:
+        """Count what another process did."""
+        for name in ("histories", "released", "releases", "checks"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("refused", "tags", "pairs"):
+            getattr(self, name).update(getattr(other, name))
+        for mine, theirs in ((self.least, other.least), (self.numbers, other.numbers)):
+            for key, ratio in theirs.items():
+                mine[key] = min(mine.get(key, math.inf), ratio)
+        self.findings += other.findings
+
+    def lines(self) -> Iterator[str]:
+        """The tables that are printed in the end."""
+        least = min(self.numbers.values(), default=math.inf)
+        yield f"{self.histories:,} histories, {self.released:,} with a release, {self.releases:,} releases"
+        yield f"{self.checks:,} numbers compared; smallest certified / true {least:.9f}"
+        if self.refused:
+            yield "refused as a whole: " + ", ".join(f"{n} {why}" for why, n in self.refused.most_common())
+        yield ""
+        yield f"{'covered':36}{'histories':>10}{'least ratio':>16}"
+        for tag, count in self.tags.most_common():
+            yield f"{tag:36}{count:>10,}{self.least.get(tag, math.inf):>16.6f}"
+        main = [tag for tag in self.tags if " " not in tag or tag in FEATURES]
+        missing = [p for p in combinations(sorted(main), 2) if not self.pairs[p]]
+        yield ""
+        yield f"{len(main) * (len(main) - 1) // 2 - len(missing)} pairs of {len(main)} features seen together"
+        if missing:
+            yield "never together: " + "; ".join(f"{a} and {b}" for a, b in missing[:20])
+        yield ""
+        yield f"{'number':44}{'least ratio':>16}"
+        for what, ratio in sorted(self.numbers.items()):
+            yield f"{what:44}{ratio:>16.9f}"
+
+
+FEATURES = frozenset(
+    (
+        "change of plan",
+        "change of chain",
+        "stale readings",
+        "lost ticks",
+        "several publishers",
+        "several queries",
+        "several components",
+        "lowered budget",
+        "per group",
+        "private fit",
+        "initial law",
+        "joint chain",
+        "values per sequence",
+        "unequal ages",
+        "stranger's query",
+    )
+)
+
+
+def run_seeds(seeds: range, *, until: float = math.inf, without: frozenset[str] = frozenset()) -> Coverage:
+    """Histories of some seeds, until a time of the monotonic clock; those that have one of some tags are left out."""
+    coverage = Coverage()
+    memory = Path("/dev/shm")  # a ledger in memory is as real as one on disk, and does not wait for it
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        for number, seed in enumerate(seeds):
+            if time.monotonic() > until:
+                break
+            file = Path(folder) / f"{number // PER_FILE}.db"
+            if number % PER_FILE == 0:
+                for old in Path(folder).glob(f"{number // PER_FILE - 1}.db*"):
+                    old.unlink(missing_ok=True) if old.is_file() else None
+            case = random_case(seed)
+            if not without & tags_of(case):
+                coverage.add(run_case(case, file, report=seed % REPORTED == 0))
+    return coverage
+
+
+def run_campaign(
+    first: int, count: int, *, seconds: float, jobs: int, without: frozenset[str] = frozenset()
+) -> Coverage:
+    """Histories of consecutive seeds on several processes, each with every n-th seed."""
+    until = time.monotonic() + seconds
+    ranges = [range(first + job, first + count, jobs) for job in range(jobs)]
+    if jobs == 1:
+        return run_seeds(ranges[0], until=until, without=without)
+    whole = Coverage()
+    with ProcessPoolExecutor(jobs) as pool:
+        for coverage in pool.map(_timed, ranges, [seconds] * jobs, [without] * jobs):
+            whole.merge(coverage)
+    return whole
+
+
+def _timed(seeds: range, seconds: float, without: frozenset[str]) -> Coverage:
+    return run_seeds(seeds, until=time.monotonic() + seconds, without=without)
+
+
+# ---- smaller ---------------------------------------------------------------------------------------------------------
+
+
+def shrink(case: Case, what: str, *, tries: int = 60) -> Case:
+    """Leave out steps, limits and family members as long as the same number stays below the truth."""
+    with tempfile.TemporaryDirectory() as folder:
+        count = 0
+
+        def still(smaller: Case) -> bool:
+            nonlocal count
+            count += 1
+            if count > tries or not smaller.steps:
+                return False
+            outcome = run_case(smaller, Path(folder) / f"{count}.db", report=what.startswith("report"))
+            return any(finding.what == what for finding in outcome.findings)
+
+        for limit in [name for name, value in case.limits.items() if value is not None]:
+            without = replace(case, limits={**case.limits, limit: None})
+            case = without if still(without) else case
+        for step in reversed(case.steps):
+            without = replace(case, steps=tuple(one for one in case.steps if one is not step))
+            case = without if still(without) else case
+        for place, plan in enumerate(case.plans):
+            for simpler in (
+                replace(plan, models=plan.models[:1]),
+                replace(plan, levels=()),
+                replace(plan, stale_limit=0),
+            ):
+                if simpler == case.plans[place]:
+                    continue
+                plans = (*case.plans[:place], simpler, *case.plans[place + 1 :])
+                case = replace(case, plans=plans) if still(replace(case, plans=plans)) else case
+    return case
+
+
+def describe(case: Case) -> str:
+    """A case in a few lines."""
+    lines = [f"  {plan}" for plan in case.plans]
+    steps = "; ".join(
+        f"{step.tick} {step.action}{f' by {step.who}' if step.who else ''}"
+        f"{f' without {list(step.missing)}' if step.missing else ''}{f' to {step.plan}' if step.plan else ''}"
+        for step in case.steps
+    )
+    limits = {name: value for name, value in case.limits.items() if value is not None}
+    return "\n".join([*lines, f"  steps: {steps}", f"  limits: {limits}; together {case.together}, state {case.state}"])
+
+
+def reported(coverage: Coverage, *, smaller: bool = True) -> Iterator[str]:
+    """What was found, a few of each kind, each with a history that is as small as it could be made."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in coverage.findings:
+        kinds.setdefault(finding.what, []).append(finding)
+    for what, found in sorted(kinds.items(), key=lambda item: -len({f.seed for f in item[1]})):
+        seeds = sorted({finding.seed for finding in found})
+        yield f"{what}: {len(seeds)} histories, seeds {seeds[:12]}"
+        for finding in sorted(found, key=lambda f: f.certified / f.true if f.true else 0.0)[:SHOWN]:
+            yield f"  {finding}"
+        if smaller:
+            yield describe(shrink(random_case(found[0].seed), what))

@@ -1,0 +1,109 @@
+"""From the description of a case to the library's own objects, and a tap on the noise that it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import csdp
+from attacks.cases import Ask, PlanSpec, Spec
+from attacks.strangers import Above, Average, Gap, Weighted
+from csdp import fran
+from csdp.accountant import units
+from csdp.plan import Plan, Schedule
+from csdp.segments import PerGroup
+
+NAMES = ("ash", "birch", "cedar")
+
+
+class CrashError(Exception):
+    """A process that dies after the charge and before the output."""
+
+
+def make_chain(spec: Spec) -> csdp.CoupledChain | csdp.JointChain:
+    """The model of the library."""
+    rest: dict[str, Any] = {"values": spec.values, "initial": spec.initial, "names": NAMES[: spec.s]}
+    chain: Any
+    if spec.coupling is None:
+        chain = csdp.JointChain(spec.kernel, states=spec.m, sequences=spec.s, **rest)
+    else:
+        chain = csdp.CoupledChain(spec.coupling, spec.transitions, **rest)
+    if spec.fit is None:
+        return chain
+    return chain.carrying(fit_cost={"epsilon": spec.fit, "mechanism": "counts", "sensitivity": 4})
+
+
+def make_query(ask: Ask, spec: Spec) -> Any:
+    """The query of the library, or of a stranger."""
+    table = np.broadcast_to(spec.values, (spec.s, spec.m))
+    made: Any = {
+        "mean": csdp.Mean,
+        "sum": csdp.Sum,
+        "max": csdp.Max,
+        "min": csdp.Min,
+        "count": lambda: csdp.Count(ask.state),
+        "histogram": csdp.Histogram,
+        "identity": csdp.Identity,
+        "linear": lambda: csdp.Linear(ask.weights),
+        "custom": lambda: csdp.Custom(lambda v: v.max() - v.min() + 2.0 * v[0]),
+        "above": lambda: Above(float(table.mean())),
+        "weighted": lambda: Weighted(ask.weights),
+        "average": lambda: Average(4),
+        "gap": lambda: Gap(8.0),
+    }[ask.name]()
+    return PerGroup(made, ask.groups) if ask.groups else made
+
+
+def make_plan(given: PlanSpec) -> Plan:
+    """The plan of the library."""
+    models = [make_chain(spec) for spec in given.models]
+    schedule = Schedule(given.levels, then=given.levels[-1]) if given.levels else None
+    return Plan(
+        models[0] if len(models) == 1 else csdp.Family(models),
+        make_query(given.ask, given.models[0]),
+        list(given.ages),
+        given.epsilon_c,
+        adversary=given.adversary,  # type: ignore[arg-type]
+        stale_limit=given.stale_limit,
+        schedule=schedule,
+    )
+
+
+@contextmanager
+def cut_small_components(wanted: bool) -> Iterator[None]:
+    """The state of a cut component where it would be kept whole for being small."""
+    kept = units.SCALAR_STATES
+    if wanted:
+        units.SCALAR_STATES = 1
+    try:
+        yield
+    finally:
+        units.SCALAR_STATES = kept
+
+
+class Tap:
+    """Sees every draw of noise on its way from the sampler to the mechanism; the noise is the real one."""
+
+    def __init__(self) -> None:
+        self.draws: list[tuple[Any, Any]] = []
+        self.crash = False
+
+    @contextmanager
+    def open(self) -> Iterator[Tap]:
+        real = fran.two_sided_geometric
+
+        def tapped(scale: Any, shape: Any, randomness: Any) -> Any:
+            if self.crash:
+                raise CrashError
+            steps = real(scale, shape, randomness)
+            self.draws.append((scale, steps))
+            return steps
+
+        fran.two_sided_geometric = tapped
+        try:
+            yield self
+        finally:
+            fran.two_sided_geometric = real

@@ -1,0 +1,97 @@
+"""Wrong rules, planted in the library on purpose: histories that do not find them would find nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+from csdp import accountant
+from csdp.accountant import Accountant, carry, segmented
+from csdp.plan import Plan
+from csdp.publisher import change, exposure
+
+Patch = pytest.MonkeyPatch
+
+
+def late_readings_cost_nothing(patch: Patch) -> None:
+    """A reading that is older than planned is charged as if it were not."""
+    real = Accountant._add
+
+    def add(self: Any, state: Any, tick: int, stale: bool, share: float = 1.0) -> Any:
+        return real(self, state, tick, False, share)
+
+    patch.setattr(Accountant, "_add", add)
+
+
+def repeated_readings_cost_nothing(patch: Patch) -> None:
+    """A late reading was read before, and its record does not pay again."""
+    real = Accountant.event_level
+    patch.setattr(Accountant, "event_level", lambda self, stale=0: real(self))
+
+
+def all_ages_are_the_smallest(patch: Patch) -> None:
+    """Unequal ages are charged as if every sequence were read at the newest slice."""
+    real = accountant.units_of
+
+    def units_of(model: Any, plans: Any, kind: str) -> Any:
+        younger = [Plan(p.chain, p.query, p.min_age, p.epsilon_c, adversary=p.adversary) for p in plans]
+        return real(model, younger, kind)
+
+    patch.setattr(accountant, "units_of", units_of)
+
+
+def groups_do_not_add_up(patch: Patch) -> None:
+    """At a change of plan the largest of what groups told is taken, not the sum."""
+    patch.setattr(carry, "added", max)
+    patch.setattr(segmented, "added", max)
+
+
+def a_change_forgets(patch: Patch) -> None:
+    """The history under the plan before counts for nothing."""
+    patch.setattr(Accountant, "take_over", lambda self, old, state, *, tick, cost: self.start(tick))
+
+
+def plans_never_read_the_same_records(patch: Patch) -> None:
+    """Records that two plans read pay for the dearer one only."""
+    real = change._earlier_costs
+    patch.setattr(change, "_earlier_costs", lambda *given: {**real(*given), "overlap": False})
+
+
+def fits_are_free(patch: Patch) -> None:
+    """A private fit costs its records nothing."""
+    patch.setattr(exposure, "fits_epsilon", lambda fits: 0.0)
+
+
+def the_peak_is_now(patch: Patch) -> None:
+    """Quiet ticks are taken to lower the leakage, always."""
+    patch.setattr(Accountant, "peak", lambda self, state: self.leakage(state).epsilon)
+
+
+def a_schedule_counts_half(patch: Patch) -> None:
+    """A noise level of its own costs half of what it should."""
+    real = Accountant._share
+    patch.setattr(Accountant, "_share", lambda self, level: real(self, level) * (0.5 if level else 1.0))
+
+
+def half_the_noise(patch: Patch) -> None:
+    """Noise of half the scale that is charged for."""
+    real = Plan.scale.func  # type: ignore[attr-defined]
+    scale = cached_property(lambda self: real(self) / 2)
+    scale.__set_name__(Plan, "scale")
+    patch.setattr(Plan, "scale", scale)
+
+
+#: Seeds of histories that find each of them.
+PLANTS: dict[Callable[[Patch], None], int] = {
+    late_readings_cost_nothing: 6219,
+    repeated_readings_cost_nothing: 5043,
+    all_ages_are_the_smallest: 5142,
+    a_change_forgets: 5264,
+    plans_never_read_the_same_records: 8039,
+    fits_are_free: 6080,
+    a_schedule_counts_half: 6022,
+    half_the_noise: 5043,
+}

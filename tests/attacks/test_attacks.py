@@ -1,0 +1,106 @@
+"""A fixed sample of random histories, and wrong rules that they find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attacks.campaign import describe, reported, run_case, run_seeds, shrink, tags_of
+from attacks.cases import Ask, Case, PlanSpec, Spec, Step, random_case
+from attacks.history import Outcome
+from attacks.plants import PLANTS, groups_do_not_add_up, the_peak_is_now
+from attacks.truth import coupled_kernel
+
+#: Histories in this sample; `make attack` runs others.
+SAMPLE = range(60)
+#: The sequences of a chain whose groups are tied closely, and of one that wakes up late.
+OWN, CROSS = [[0.1, 0.9], [0.2, 0.8]], [[0.7, 0.3], [0.9, 0.1]]
+TIED = (np.array([[0.8, 0.2], [0.2, 0.8]]), np.array([[OWN, CROSS], [CROSS, OWN]]))
+LATE = (np.full((2, 2), 0.5), np.broadcast_to([[0.999, 0.001], [0.1, 0.9]], (2, 2, 2, 2)))
+
+
+def spec(coupling: np.ndarray, transitions: np.ndarray) -> Spec:
+    values = np.arange(2.0)
+    return Spec(2, 2, coupled_kernel(coupling, transitions), coupling, transitions, values, "by hand")
+
+
+def groups_then_one_group() -> Case:
+    """A release of two groups, then a plan that has both of them in one."""
+    tied = (spec(*TIED),)
+    apart = PlanSpec(tied, Ask("sum", groups=((0,), (1,))), (1, 1), 2.0, "informed", segments=True)
+    together = PlanSpec(tied, Ask("sum", groups=((0, 1),)), (1, 1), 2.0, "informed")
+    steps = (Step(0, "push"), Step(1, "push"), Step(2, "change", plan=1), Step(2, "push"), Step(3, "push"))
+    return Case(1, (apart, together), steps)
+
+
+def one_release_that_tells_more_later() -> Case:
+    return Case(2, (PlanSpec((spec(*LATE),), Ask("mean"), (0, 0), 4.0, "informed"),), (Step(0, "push"),))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Case], Outcome]:
+    def one(case: Case) -> Outcome:
+        return run_case(case, tmp_path / f"{len(list(tmp_path.iterdir()))}.db")
+
+    return one
+
+
+def test_no_number_of_a_sample_is_below_the_truth() -> None:
+    coverage = run_seeds(SAMPLE)
+    assert not coverage.findings, "\n".join(reported(coverage))
+    assert coverage.histories == len(SAMPLE)
+    assert coverage.releases > 150
+    assert coverage.checks > 2000
+    assert min(coverage.numbers.values()) > 1 - 1e-9
+    assert {"change of plan", "stale readings", "private fit", "restart", "unequal ages"} <= set(coverage.tags)
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_wrong_rule_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], run: Callable[[Case], Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(PLANTS[plant])
+    assert not run(case).findings
+    plant(monkeypatch)
+    found = run(case).findings
+    assert found
+    assert all(finding.seed == case.seed for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("plant", "made"),
+    [(groups_do_not_add_up, groups_then_one_group), (the_peak_is_now, one_release_that_tells_more_later)],
+)
+def test_a_wrong_rule_that_few_histories_find_is_found_by_one_made_for_it(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    made: Callable[[], Case],
+    run: Callable[[Case], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not run(made()).findings
+    plant(monkeypatch)
+    assert run(made()).findings
+
+
+def test_what_is_found_is_made_smaller(run: Callable[[Case], Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, seed = next((plant, seed) for plant, seed in PLANTS.items() if plant.__name__ == "fits_are_free")
+    plant(monkeypatch)
+    case = random_case(seed)
+    what = run(case).findings[0].what
+    smaller = shrink(case, what)
+    assert len(smaller.steps) < len(case.steps)
+    assert what in {finding.what for finding in run(smaller).findings}
+    assert "private fit" in tags_of(smaller)
+    assert "steps:" in describe(smaller)
+
+
+def test_the_command_says_what_it_covered() -> None:
+    command = [sys.executable, "-m", "attacks", "--seed", "1", "--count", "2", "--jobs", "1"]
+    done = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True)
+    assert "2 histories" in done.stdout
+    assert "0 histories with a number below the truth" in done.stdout

@@ -1,0 +1,101 @@
+"""What ticks are: held against the wall clock where they are its times, and said where nothing holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from csdp.clock import Clock, WallClock
+from csdp.errors import InputError
+from csdp.panel import Panel
+from csdp.publisher import Release, Skipped
+from csdp.publisher.times import Ticking, recorded_times
+
+from publisher.rules import opened, panel, snapshot  # isort: skip
+
+HOUR = 1_800_000_000 - 1_800_000_000 % 3600
+
+
+class Wall(WallClock):
+    """A wall clock that a test moves."""
+
+    def __init__(self, now: float) -> None:
+        self.at = now
+        super().__init__(time=lambda: self.at, elapsed=lambda: self.at)
+
+
+def test_no_tick_is_published_before_the_wall_clock_has_passed_its_end(file: Path) -> None:
+    wall = Wall(HOUR + 59.9)
+    tick = HOUR // 60
+    with opened(file, budget=None, times="wall", time_step=60, wall=wall) as publisher:
+        publisher.observe(snapshot(0), time=tick - 2)
+        assert isinstance(publisher.push(snapshot(1), time=tick - 1), Release)
+        early = publisher.push(snapshot(2), time=tick)
+        assert isinstance(early, Skipped)
+        assert "not over by the wall clock" in early.reason
+        assert isinstance(publisher.push(snapshot(2), time=tick + 1), Skipped)
+        assert publisher.charged == 1
+    with opened(file, budget=None, times="wall", time_step=60, wall=wall) as publisher:
+        wall.at = HOUR + 60.0
+        batch = publisher.publish(panel(4, first=tick - 2))
+        assert [release.tick for release in batch] == [tick - 1, tick]
+        assert batch.skipped[-1].reason == "its time is not over by the wall clock"
+
+
+def test_the_newest_tick_that_is_over() -> None:
+    wall = Wall(HOUR)
+    for now, over in ((HOUR, -1), (HOUR + 59.99, -1), (HOUR + 60, 0), (HOUR + 120.5, 1), (HOUR - 1, -2)):
+        wall.at = now
+        assert Ticking("wall", 60, HOUR, wall).newest_over() == over
+    assert Ticking("data", 60, HOUR, wall).newest_over() is None
+    assert Ticking(None, None, 0, wall).newest_over() is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"times": "moon"}, "'wall', 'data', or None"), ({"times": "wall"}, "without time_step")],
+)
+def test_ticks_of_no_known_kind_are_refused(file: Path, given: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        opened(file, **given)
+
+
+def test_the_clock_of_a_stream_counts_as_the_publisher_does() -> None:
+    ticking = Ticking("data", 60, 5, Wall(HOUR))
+    ticking.check_clock(Clock(step=60, origin=5, times="data"))
+    for clock, words in (
+        (Clock(step=30, origin=5, times="data"), "step 30 and origin 5 given"),
+        (Clock(step=60, origin=0, times="data"), "step 60 and origin 0 given"),
+        (Clock(step=60, origin=5, times="wall"), "times 'wall' given"),
+    ):
+        with pytest.raises(InputError, match=words):
+            ticking.check_clock(clock)
+
+
+def test_timestamps_beyond_the_wall_clock_need_a_word_of_what_they_are(file: Path) -> None:
+    stamps = np.datetime64(HOUR, "s") + 60 * np.arange(4)
+    dated = Panel(("x1",), np.arange(4), stamps, np.zeros((4, 1), dtype=np.int8), 60, None)
+    for late, refused in ((0.0, True), (239.9, True), (240.0, False)):
+        with opened(file, dataset=f"d{late}", budget=None, wall=Wall(HOUR + late)) as publisher:
+            if refused:
+                with pytest.raises(InputError, match="beyond the wall clock"):
+                    publisher.publish(dated)
+                assert publisher.charged == 0
+            else:
+                assert len(publisher.publish(dated)) == 3
+    with opened(file, dataset="simulated", budget=None, times="data", wall=Wall(HOUR)) as publisher:
+        assert len(publisher.publish(dated)) == 3
+
+
+def test_what_the_times_were_is_kept_and_old_records_count_as_ticks(file: Path) -> None:
+    assert recorded_times(None) == recorded_times({"releases": 0}) == []
+    assert recorded_times({"releases": 2}) == recorded_times({"releases": 0, "earlier": {"event": 1.0}}) == ["ticks"]
+    wall = Wall(HOUR)
+    assert Ticking("data", 60, 0, wall).after({"releases": 2}) == ["data", "ticks"]
+    assert Ticking("wall", 60, 0, wall).after({"releases": 2, "times": ["data"]}) == ["data", "wall"]
+    with opened(file, budget=None) as publisher:
+        publisher.publish(panel(3))
+        assert recorded_times(publisher._ledger.summary("ward-7").state) == ["ticks"]
+        assert any("whoever pushes tick T" in words for words in publisher.guarantee()["words"])
