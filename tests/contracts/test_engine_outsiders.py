@@ -191,7 +191,11 @@ def test_wrong_answers_are_never_published(tmp_path, what, query):
 )
 def test_wrong_noisy_answers_are_never_published(tmp_path, change):
     plan = Plan(chain(), Identity(), 2, 1.0, bound="group")
-    engine = changed(noised=lambda self, plan, keys: change(Rows.noised(self, plan, keys)))(states(gaps=False))
+
+    def noised(self, plan, keys):
+        return change(Rows.noised(self, plan, keys))
+
+    engine = changed(noised=noised, trusted_noise=True)(states(gaps=False))
     with Ledger.open(tmp_path / "ledger.db") as book, Publisher(plan, dataset="d", ledger=book) as publisher:
         with pytest.raises(InputError, match="engine: "):
             publisher.publish(EngineSource(engine, plan))

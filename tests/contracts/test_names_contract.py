@@ -180,9 +180,11 @@ def test_spark_tables_and_streams(spark, tmp_path) -> None:
     rows = [(t, name, float(COLUMNS[name][t])) for t in range(TICKS) for name in TURNED]
     spark.createDataFrame(rows, "time bigint, sequence string, value double").write.parquet(str(tmp_path / "in" / "p"))
     stream = spark.readStream.schema("time bigint, sequence string, value double").parquet(str(tmp_path / "in" / "p"))
-    with Publisher(plan(), dataset="s", ledger=tmp_path / "s.db", on_refusal="skip", time_step=1) as publisher:
+    with Publisher(
+        plan(), dataset="s", ledger=tmp_path / "s.db", on_refusal="skip", time_step=1, times="wall"
+    ) as publisher:
         settings = {"clock": Clock(step=1), "checkpoint": tmp_path / "checkpoint", "available_now": True}
-        publish_stream(stream, publisher, names=TURNED, present=lambda: 10**6, **settings).awaitTermination()
+        publish_stream(stream, publisher, names=TURNED, **settings).awaitTermination()
         with Ledger.open(tmp_path / "s.db") as ledger:
             found = asked(map(Release.of, ledger.published("s")))
         assert found == {tick: value for tick, value in EXPECTED.items() if tick < TICKS - 1}
@@ -216,8 +218,8 @@ def test_streams(door, tmp_path) -> None:
     names = {"list": TURNED, "list of other names": ("s-1", "s-2"), "discretiser": TURNED}.get(door)
     states = discretised(edges=((0.25,), (0.75,))) if door == "discretiser" else None
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10)
-        runner = Runner(publisher, ledger=ledger, clock=Clock(step=10), names=names, states=states)
+        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10, times="data")
+        runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"), names=names, states=states)
         for t in range(TICKS):
             row = {"slow": int(STATES[t, 1]), "fast": int(STATES[t, 0])}
             if door == "readings":
@@ -235,10 +237,10 @@ def test_streams(door, tmp_path) -> None:
 
 def test_streams_refuse_what_is_not_clear(tmp_path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10)
+        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10, times="data")
 
         def runner(**given):
-            return Runner(publisher, ledger=ledger, clock=Clock(step=10), **given)
+            return Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"), **given)
 
         for names, words in (
             (("fast", "hall"), "sequences fast, hall given; the chain has fast, slow"),
@@ -275,6 +277,7 @@ ages = [1, 3]
 epsilon_c = 600.0
 [clock]
 step = 10
+times = "data"
 [source]
 kind = "http"
 [sink]

@@ -224,7 +224,7 @@ def test_bad_input(spark, tmp_path):
         refused("no stream given", spark.createDataFrame([(1, "n0", 1.0)], SCHEMA))
         refused("step 30 and origin 0 given", clock=Clock(step=30))
         refused("times 'data' given, but the publisher has 'wall'", clock=Clock(step=60, origin=BEGIN, times="data"))
-        refused("names: 2 given; the chain has 7", names=["a", "b"])
+        refused("names: 2 sequences a, b given; the chain has 7", names=["a", "b"])
         refused("keep one of them", every="1 second", available_now=True)
         refused("no column 'time'", stream.withColumnRenamed("time", "when"))
         refused("'value' or 'state' expected", stream.withColumnRenamed("value", "v"))

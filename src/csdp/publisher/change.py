@@ -84,21 +84,28 @@ def _earlier_costs(
     }
 
 
-def check_records(dataset: str, records: RecordCosts, kept: dict[str, Any], limits: dict[str, float | None]) -> None:
-    """Refuse a change that by itself brings a record above its limits: they never recover.
+def check_records(
+    dataset: str,
+    before: tuple[RecordCosts, dict[str, Any]],
+    after: tuple[RecordCosts, dict[str, Any]],
+    limits: dict[str, float | None],
+) -> None:
+    """Refuse a change that by itself raises what a record has cost above its limits: they never recover.
 
-    The leakage of the present is left to the first release: it falls while nothing is published.
+    A limit that is lowered below what is spent already is no such change: it ends the releases. The leakage of the
+    present is left to the first release: it falls while nothing is published.
     """
-    figures: dict[str, Callable[[float], float]] = {
-        "event_limit": lambda _: records.event(kept),
-        "lifetime_limit": lambda limit: records.lifetime(kept, limit),
+    records, kept = after
+    figures: dict[str, Callable[[float, RecordCosts, dict[str, Any]], float]] = {
+        "event_limit": lambda _, costs, state: costs.event(state),
+        "lifetime_limit": lambda limit, costs, state: costs.lifetime(state, limit),
     }
     for name, figure in figures.items():
         limit = limits[name]
         if limit is None:
             continue
-        reached = figure(limit)
-        if reached > limit:
+        reached = figure(limit, *after)
+        if reached > limit >= figure(limit, *before):
             told = "" if name != "event_limit" else f" ({shown(records.fit_epsilon(kept))} of it from private fits)"
             raise BudgetExceeded(
                 f"{dataset}: under the new plan {LIMITED[name]} would be {shown(reached)}{told}, above its limit "
