@@ -103,10 +103,10 @@ def test_row_sums_of_an_endless_kappa_hold_child_by_child_too(monkeypatch):
     moves = np.broadcast_to(np.array(FLIP), (3, 3, 2, 2)).copy()
     moves[0] = [[1.0, 0.0], [0.4, 0.6]]
     chain = csdp.CoupledChain(np.full((3, 3), 1 / 3), moves)
-    exact = Influence.of(chain).kappa_row_sums()
+    exact = LocalNumbers.of(chain).kappa_row_sums()
     assert exact.max() >= 2  # of either of the two others, whole
     monkeypatch.setattr(influence, "SORTED_PAIRS", 0)
-    assert (exact <= Influence.of(chain).kappa_row_sums() * (1 + 1e-9)).all()
+    assert (exact <= LocalNumbers.of(chain).kappa_row_sums() * (1 + 1e-9)).all()
 
 
 def test_what_does_not_move_has_no_distance_however_rare():
@@ -175,7 +175,7 @@ def test_curves_of_a_family_and_bad_questions():
         with pytest.raises(InputError, match=message):
             csdp.age_curve(chains[0], **options)
     joint = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
-    with pytest.raises(InputError, match="a CoupledChain is needed"):
+    with pytest.raises(InputError, match="needs a CoupledChain"):
         csdp.age_curve(joint, max_age=2)
 
 

@@ -139,8 +139,15 @@ class Accountant:
         if passed < 0:
             raise InputError(f"accountant: tick {tick} lies before tick {state.tick}, the newest that is charged")
         if state.consecutive is not None and passed == 0:
-            return self._consecutive_leakage(state.consecutive)
-        return self._sharper(self._leakage(state, passed), state, passed)
+            answer = self._consecutive_leakage(state.consecutive)
+        else:
+            answer = self._sharper(self._leakage(state, passed), state, passed)
+        whole = self._whole_cost(state)
+        return answer if answer.epsilon <= whole else self._answer(whole, "group")
+
+    def _whole_cost(self, state: State) -> float:
+        """What all releases together tell, however the sequences are tied, where their number is known."""
+        return self.group_level(state.consecutive) if state.consecutive else math.inf
 
     def _sharper(self, answer: Leakage, state: State, passed: int) -> Leakage:
         """After a first release, as planned, the exact leakage of that one release where it is smaller."""
@@ -174,7 +181,7 @@ class Accountant:
         at = min(state.consecutive, len(self._consecutive) - 1)
         if at not in self._peaks:
             self._peaks[at] = self._peak(self._consecutive[at])
-        return self._peaks[at]
+        return min(self._peaks[at], self._whole_cost(state)) if state.consecutive else self._peaks[at]
 
     def _peak(self, state: State) -> float:
         if state.consecutive == 1 and len(self.plans) == 1 and self._kind == "auto":
@@ -287,6 +294,11 @@ class Accountant:
     def _settle(self, base: State, moved: float) -> None:
         """Once the state hardly moves: raise it to one that a further release does not raise at all."""
         last = self._consecutive[-1]
+        if self._vector_at_rest is not None:  # above every history, and what plans are held against
+            at_rest = replace(self._vector_at_rest, tick=last.tick + 1, consecutive=len(self._consecutive))
+            self._consecutive.append(at_rest)
+            self._settled = True
+            return
         for factor in (4, 32, 256, 2048):
             excess = max(moved, 1e-11) * factor
             above = replace(base, slices=tuple(raised(s, excess) for s in base.slices), consecutive=None)
@@ -330,7 +342,7 @@ class Accountant:
 
     def long_run(self) -> State | None:
         """A state that one more release at the next tick does not raise; None where none was found."""
-        if all(isinstance(unit, InfluenceUnit) and len(unit.ages) == 1 for unit in self.units):
+        if self._vector_at_rest is not None:
             return self._vector_at_rest
         for n in range(1, _LONGEST):
             self.history(n)
@@ -343,6 +355,8 @@ class Accountant:
     @cached_property
     def _vector_at_rest(self) -> State | None:
         """The same for components that are followed sequence by sequence, read at one age: found directly."""
+        if not all(isinstance(unit, InfluenceUnit) and len(unit.ages) == 1 for unit in self.units):
+            return None
         slices = [unit.rest() for unit in self.units if isinstance(unit, InfluenceUnit)]
         found = tuple(each for each in slices if each is not None)
         return State(0, tuple(unit.ages[0] for unit in self.units), found) if len(found) == len(slices) else None

@@ -216,7 +216,7 @@ class SliceUnit(_VectorUnit):
         unit, old = same[0]
         assert isinstance(unit, SliceUnit)
         state[:WINDOW, -1] = [0.0 if told is None else float(told.max()) for told in unit._told_of(old)]
-        state[WINDOW, -1] = float(old[WINDOW].any())
+        state[WINDOW, 0] = float(old[WINDOW].any())
         return state
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
@@ -234,7 +234,7 @@ class SliceUnit(_VectorUnit):
         """The state seen from `steps` slices later."""
         out, kept = np.zeros_like(state), max(WINDOW - steps, 0)
         out[WINDOW - kept : WINDOW] = state[:kept]
-        out[WINDOW] = (state[kept:] > 0).any(axis=0)
+        out[WINDOW, 0] = float(state[kept:].any())
         return out
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:

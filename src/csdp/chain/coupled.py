@@ -339,7 +339,7 @@ class CoupledChain(Model):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CoupledChain:
         """Rebuild a chain from `to_dict`, or from plain `coupling` and `transitions` written by hand."""
-        rest = {key: content.get(key) for key in ("values", "names", "initial")}
+        rest: dict[str, Any] = {key: content.get(key) for key in ("values", "names", "initial")}
         rest["direction"] = content.get("direction", "forward")
         if "schema" in content and (content["schema"] == BACKWARD_SCHEMA) != (rest["direction"] == "backward"):
             raise InputError(f"chain: schema {content['schema']!r} does not go with direction {rest['direction']!r}")

@@ -96,9 +96,14 @@ class Part:
         if value.bound == "exact" and size > 1 and not self._lumps:
             return np.array([self._exact(secret).epsilon for secret in range(size)]), "exact"
         if value.bound in {"lineage", "slice", "influence"}:
-            found = {"lineage": lambda: self._lineage_found, "slice": lambda: self._slice_found}
-            return found.get(value.bound, lambda: self._influence_found)().ranges, value.bound
+            return self._ranges(value.bound), value.bound
         return np.full(size, value.epsilon), value.bound
+
+    def _ranges(self, bound: str) -> Floats:
+        """What a bound that looks at every sequence by itself says of each."""
+        if bound == "lineage":
+            return self._lineage_found.ranges
+        return self._slice_found.ranges if bound == "slice" else self._influence_found.ranges
 
     def moved_to(self, setting: Setting) -> Part:
         """The same group in a setting that differs in the noise level only."""
