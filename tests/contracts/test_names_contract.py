@@ -177,12 +177,22 @@ def test_spark_tables_and_streams(spark, tmp_path) -> None:
         with pytest.raises(InputError, match="slow, fast given; the chain has a, b"):
             EngineSource(table, plan(names=("a", "b")))
     (tmp_path / "in").mkdir()
-    rows = [(t, name, float(COLUMNS[name][t])) for t in range(TICKS) for name in TURNED]
-    spark.createDataFrame(rows, "time bigint, sequence string, value double").write.parquet(str(tmp_path / "in" / "p"))
-    stream = spark.readStream.schema("time bigint, sequence string, value double").parquet(str(tmp_path / "in" / "p"))
-    with Publisher(plan(), dataset="s", ledger=tmp_path / "s.db", on_refusal="skip", time_step=1) as publisher:
-        settings = {"clock": Clock(step=1), "checkpoint": tmp_path / "checkpoint", "available_now": True}
-        publish_stream(stream, publisher, names=TURNED, present=lambda: 10**6, **settings).awaitTermination()
+    begin, schema = 1_600_000_000, "time bigint, sequence string, value double"
+    rows = [(begin + 60 * t, name, float(COLUMNS[name][t])) for t in range(TICKS) for name in TURNED]
+    spark.createDataFrame(rows, schema).write.parquet(str(tmp_path / "in" / "p"))
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "in" / "p"))
+    with Publisher(
+        plan(),
+        dataset="s",
+        ledger=tmp_path / "s.db",
+        on_refusal="skip",
+        time_step=60,
+        time_origin=begin,
+        times="wall",
+    ) as publisher:
+        clock = Clock(step=60, origin=begin)
+        settings = {"clock": clock, "checkpoint": tmp_path / "checkpoint", "available_now": True}
+        publish_stream(stream, publisher, names=TURNED, **settings).awaitTermination()
         with Ledger.open(tmp_path / "s.db") as ledger:
             found = asked(map(Release.of, ledger.published("s")))
         assert found == {tick: value for tick, value in EXPECTED.items() if tick < TICKS - 1}
@@ -216,8 +226,8 @@ def test_streams(door, tmp_path) -> None:
     names = {"list": TURNED, "list of other names": ("s-1", "s-2"), "discretiser": TURNED}.get(door)
     states = discretised(edges=((0.25,), (0.75,))) if door == "discretiser" else None
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10)
-        runner = Runner(publisher, ledger=ledger, clock=Clock(step=10), names=names, states=states)
+        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10, times="data")
+        runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"), names=names, states=states)
         for t in range(TICKS):
             row = {"slow": int(STATES[t, 1]), "fast": int(STATES[t, 0])}
             if door == "readings":
@@ -235,10 +245,10 @@ def test_streams(door, tmp_path) -> None:
 
 def test_streams_refuse_what_is_not_clear(tmp_path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10)
+        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10, times="data")
 
         def runner(**given):
-            return Runner(publisher, ledger=ledger, clock=Clock(step=10), **given)
+            return Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"), **given)
 
         for names, words in (
             (("fast", "hall"), "sequences fast, hall given; the chain has fast, slow"),
@@ -275,6 +285,7 @@ ages = [1, 3]
 epsilon_c = 600.0
 [clock]
 step = 10
+times = "data"
 [source]
 kind = "http"
 [sink]

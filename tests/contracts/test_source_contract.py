@@ -341,8 +341,10 @@ def feed(tmp_path):
     def one(states, seed=4, ticks=30):
         random = np.random.default_rng(seed)
         with Ledger.open(tmp_path / "ledger.db") as ledger:
-            publisher = Publisher(plan(stale_limit=2), dataset="d", ledger=ledger, on_refusal="skip", time_step=1)
-            runner = Runner(publisher, ledger=ledger, clock=Clock(step=1), states=states)
+            publisher = Publisher(
+                plan(stale_limit=2), dataset="d", ledger=ledger, on_refusal="skip", time_step=1, times="data"
+            )
+            runner = Runner(publisher, ledger=ledger, clock=Clock(step=1, times="data"), states=states)
             caught = None
             try:
                 for tick in range(ticks):

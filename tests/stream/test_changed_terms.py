@@ -19,7 +19,9 @@ from stream.parts import DATASET, NAMES, Memory, feed, pairs, plan  # isort: ski
 
 
 def gate(where, budget=0.9, given=None, dataset=DATASET, step=10):
-    return Publisher(given or plan(), dataset=dataset, ledger=where, budget=budget, on_refusal="skip", time_step=step)
+    return Publisher(
+        given or plan(), dataset=dataset, ledger=where, budget=budget, on_refusal="skip", time_step=step, times="data"
+    )
 
 
 @pytest.fixture
@@ -27,7 +29,11 @@ def two(where):
     """A runner, and a publisher of the same dataset with a ledger of its own, as in another process."""
     sink = Memory()
     with Ledger.open(where) as ledger, gate(where) as other:
-        yield Runner(gate(ledger), ledger=ledger, clock=Clock(step=10, lateness=5), sink=sink), other, sink
+        yield (
+            Runner(gate(ledger), ledger=ledger, clock=Clock(step=10, lateness=5, times="data"), sink=sink),
+            other,
+            sink,
+        )
 
 
 def test_a_stream_follows_a_lowered_budget(two):

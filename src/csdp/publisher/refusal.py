@@ -46,15 +46,6 @@ def check_limit(dataset: str, name: str, limit: float | None, value: float, spen
     )
 
 
-class StoppedError(Exception):
-    """A batch was refused part of the way; what was granted before is still to be released."""
-
-    def __init__(self, before: list[Reserved | Published | Skipped], error: BudgetExceeded) -> None:
-        super().__init__(str(error))
-        self.before = before
-        self.error = error
-
-
 def explained(
     error: BudgetExceeded, *, accountant: Accountant, state: State, tick: int, limit: float
 ) -> BudgetExceeded:
