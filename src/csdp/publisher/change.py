@@ -84,9 +84,16 @@ def _earlier_costs(
     }
 
 
-def check_records(dataset: str, records: RecordCosts, kept: dict[str, Any], limits: dict[str, float | None]) -> None:
+def check_records(
+    dataset: str,
+    records: RecordCosts,
+    kept: dict[str, Any],
+    limits: dict[str, float | None],
+    before: dict[str, float | None],
+) -> None:
     """Refuse a change that by itself brings a record above its limits: they never recover.
 
+    A limit that is lowered below what is reached already is recorded all the same: it ends publishing, as was asked.
     The leakage of the present is left to the first release: it falls while nothing is published.
     """
     figures: dict[str, Callable[[float], float]] = {
@@ -94,8 +101,8 @@ def check_records(dataset: str, records: RecordCosts, kept: dict[str, Any], limi
         "lifetime_limit": lambda limit: records.lifetime(kept, limit),
     }
     for name, figure in figures.items():
-        limit = limits[name]
-        if limit is None:
+        limit, old = limits[name], before.get(name)
+        if limit is None or old is None or limit < old:
             continue
         reached = figure(limit)
         if reached > limit:

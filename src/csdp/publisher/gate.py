@@ -413,7 +413,7 @@ class Publisher:
             old = Carried(self.plan, self.accountant, 0.0 if last is None else self._records.released(last), last)
             fits = join_fits(records.fits, (last or {}).get("fits", {}))
             admitted = carried(old, plan, accountant, from_tick, fits=fits)
-            check_records(self.dataset, records, admitted.state, limits)
+            check_records(self.dataset, records, admitted.state, limits, before.limits)
             return admitted
 
         self._ledger.change_plan(
