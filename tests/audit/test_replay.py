@@ -153,7 +153,7 @@ def test_a_lost_tick_and_a_refused_one(where):
         publisher = Publisher(plan(), dataset=NAME, ledger=ledger, budget=0.3)
         publisher.push([0], time=0)
         publisher.push([0], time=1)
-        ledger.reserve(NAME, [Request(2, "mean", detail=0)], publisher._admit, plan_digest=plan().digest)
+        ledger.reserve(NAME, [Request(2, "mean", detail=0)], publisher._rule.admit, plan_digest=plan().digest)
         publisher.push([0], time=2)
         publisher.push([0], time=3)
         with pytest.raises(BudgetExceeded):

@@ -177,13 +177,21 @@ def test_spark_tables_and_streams(spark, tmp_path) -> None:
         with pytest.raises(InputError, match="slow, fast given; the chain has a, b"):
             EngineSource(table, plan(names=("a", "b")))
     (tmp_path / "in").mkdir()
-    rows = [(t, name, float(COLUMNS[name][t])) for t in range(TICKS) for name in TURNED]
-    spark.createDataFrame(rows, "time bigint, sequence string, value double").write.parquet(str(tmp_path / "in" / "p"))
-    stream = spark.readStream.schema("time bigint, sequence string, value double").parquet(str(tmp_path / "in" / "p"))
+    begin, schema = 1_600_000_000, "time bigint, sequence string, value double"
+    rows = [(begin + 60 * t, name, float(COLUMNS[name][t])) for t in range(TICKS) for name in TURNED]
+    spark.createDataFrame(rows, schema).write.parquet(str(tmp_path / "in" / "p"))
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "in" / "p"))
     with Publisher(
-        plan(), dataset="s", ledger=tmp_path / "s.db", on_refusal="skip", time_step=1, times="wall"
+        plan(),
+        dataset="s",
+        ledger=tmp_path / "s.db",
+        on_refusal="skip",
+        time_step=60,
+        time_origin=begin,
+        times="wall",
     ) as publisher:
-        settings = {"clock": Clock(step=1), "checkpoint": tmp_path / "checkpoint", "available_now": True}
+        clock = Clock(step=60, origin=begin)
+        settings = {"clock": clock, "checkpoint": tmp_path / "checkpoint", "available_now": True}
         publish_stream(stream, publisher, names=TURNED, **settings).awaitTermination()
         with Ledger.open(tmp_path / "s.db") as ledger:
             found = asked(map(Release.of, ledger.published("s")))

@@ -15,18 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
+from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.ledger.records import checked_tick
 from csdp.plan import Plan
 from csdp.publisher.sources import AgedSource
-from csdp.queries import FoldQuery
 
 Floats = npt.NDArray[np.float64]
-
-#: Entries of a table of parts from which the range of every output is found; wider queries have one for all.
-_PARTS = 4_000_000
-#: Rounding of a sensitivity that was divided.
-_ROUNDING = 1 + 1e-9
 
 
 def read_availability(source: AgedSource, plan: Plan) -> Iterator[tuple[int, int, str]]:
@@ -93,8 +88,10 @@ def _table(plan: Plan, ticks: int, answers: Any) -> Floats:
         found = np.asarray(answers, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError("source: answers that are no numbers") from None
-    if found.shape != (ticks, _width(plan)):
-        raise InputError(f"source: answers of shape {found.shape} given for {ticks} ticks, {_width(plan)} outputs")
+    if found.shape != (ticks, len(plan.query.outputs)):
+        raise InputError(
+            f"source: answers of shape {found.shape} given for {ticks} ticks, {len(plan.query.outputs)} outputs"
+        )
     if not np.isfinite(found).all():
         raise InputError("source: answers that are not finite")
     return found
@@ -106,19 +103,22 @@ def _on_lattice(answers: Floats, unit: float) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _width(plan: Plan) -> int:
-    return len(plan.query.output_names(plan.model.names, plan.model.value_table))
-
-
-@lru_cache(maxsize=16)
 def _bounds(plan: Plan) -> tuple[Floats, Floats]:
     """The least and the largest answer of every output, on the lattice."""
-    query, table, width = plan.query, plan.model.value_table, _width(plan)
-    if isinstance(query, FoldQuery) and table.size * width <= _PARTS:
-        parts = query.parts(table)
-        join: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
-        return join(parts.min(axis=1), axis=0), join(parts.max(axis=1), axis=0)
+    query = plan.query
+    if isinstance(query, FoldComputation):
+        return _folded(query, query.own.min(axis=1)), _folded(query, query.own.max(axis=1))
+    if query.answers is not None:
+        return query.answers.min(axis=0), query.answers.max(axis=0)
     # No two answers are farther apart than when every record changes.
     one = fran.lattice_answer(plan, np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
-    reach = query.sensitivity(plan.model.sequences, table) * plan.divisor * _ROUNDING
+    reach = query.undivided(plan.model.sequences)
     return one - reach, one + reach
+
+
+def _folded(query: FoldComputation, ends: Floats) -> Floats:
+    """The fold of one end (s, w) of the parts of every sequence, in the outputs of its block."""
+    join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[query.fold]
+    out = np.full((query.blocks, query.width), start)
+    join.at(out, query.block, ends)
+    return out.ravel()

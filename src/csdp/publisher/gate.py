@@ -25,13 +25,14 @@ from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.panel.names import place_states, read_labels
-from csdp.plan import ALGORITHM, Plan
+from csdp.plan import Plan
 from csdp.publisher.change import Carried, carried, check_records
 from csdp.publisher.checks import read_availability
 from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
 from csdp.publisher.exposure import NOTHING, RecordCosts
 from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.refusal import StoppedError, check_limit, explained
+from csdp.publisher.refusal import StoppedError, explained
+from csdp.publisher.rule import Rule
 from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.standing import Standing
 from csdp.publisher.terms import checked_limits, guarantee, record_terms
@@ -127,6 +128,7 @@ class Publisher:
             raise
         self._records = RecordCosts(self.accountant, fits=fits)
         self._standing = Standing(self._ledger, dataset, self.accountant, self._records, self.grid)
+        self._rule = Rule(dataset, self.accountant, self._records, self._standing, self.ticking)
         self._fran = fran.init(plan)
         self._observed: int | None = None
 
@@ -309,12 +311,12 @@ class Publisher:
             f"tick {tick} is not after tick {self._observed}, and it was not published; ticks must come in order"
         )
 
-    # ---- the rule --------------------------------------------------------------------------------------------------
+    # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(self, wanted: Sequence[tuple[int, int]]) -> list[Reserved | Published | Skipped]:
         stop = self._on_refusal == "raise"
         requests = [Request(tick, self.plan.query.name, detail=stale) for tick, stale in wanted]
-        found = self._ledger.reserve(self.dataset, requests, self._admit, plan_digest=self.plan.digest, stop=stop)
+        found = self._ledger.reserve(self.dataset, requests, self._rule.admit, plan_digest=self.plan.digest, stop=stop)
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
         for answer in found:
@@ -332,42 +334,6 @@ class Publisher:
                 raise error
             raise StoppedError(answers, error)
         return answers
-
-    def _admit(self, last: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
-        """The admissibility rule; runs inside the ledger's transaction, under the terms that are recorded there."""
-        assert request.terms is not None
-        limits = self._standing.limits(request.terms)
-        stale = int(request.detail)
-        state = self.accountant.start() if last is None else self.accountant.restore(last["accountant"])
-        level = scheduled_level(self.plan, request.tick)
-        fresh = self.accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
-        kept = {"releases": 0, "stale": 0, "cost": 0.0} if last is None else last
-        kept = {**kept, "releases": int(kept["releases"]) + 1, "stale": max(stale, int(kept["stale"]))}
-        kept = {**kept, "times": self.ticking.after(last)}
-        charge = {
-            "present": self.accountant.leakage(fresh).epsilon,
-            "peak": self.accountant.peak(fresh),
-            "event": self._records.event(kept),
-            "algorithm": ALGORITHM,
-        }
-        if level is not None:
-            charge["epsilon_c"] = level
-        lifetime = limits["lifetime_limit"]
-        if lifetime is not None:
-            charge["lifetime"] = self._records.lifetime(kept, lifetime)
-        # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
-        for name, value, spent_now in (
-            ("budget", charge["peak"], lambda: self.accountant.leakage(state, request.tick).epsilon),
-            ("event_limit", charge["event"], lambda: self._records.event(last or NOTHING)),
-            (
-                "lifetime_limit",
-                charge.get("lifetime", 0.0),
-                lambda: 0.0 if last is None else self._records.lifetime(last, lifetime),
-            ),
-        ):
-            check_limit(self.dataset, name, limits[name], value, spent_now)
-        cost = float(kept["cost"]) + self.accountant.history_cost()
-        return Admission({**kept, "accountant": fresh.to_dict(), "cost": cost}, charge)
 
     def _explained(self, error: BudgetExceeded, tick: int) -> BudgetExceeded:
         """Add what would fit; outside of the ledger's lock, because it takes a search."""
