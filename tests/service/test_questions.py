@@ -12,7 +12,7 @@ import psutil
 from csdp import CoupledChain
 from csdp.chain.files import save_model
 
-from service.parts import WARD, hand_in, serving, settings_of, write_spec  # isort: skip
+from service.parts import OTHER, WARD, hand_in, serving, settings_of, write_spec  # isort: skip
 from service.processes import Process  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
@@ -30,7 +30,12 @@ def persistent_spec(folder):
     return path
 
 
-def until(condition, seconds=60):
+def patient_settings(folder, **more):
+    """Limits that a busy machine does not reach."""
+    return settings_of(folder, specs=[persistent_spec(folder)], **{"question_seconds": 300.0, **more})
+
+
+def until(condition, seconds=200):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -77,14 +82,15 @@ def refused(answer, status, kind, words):
 
 
 def test_sigterm_ends_a_service_with_a_long_question_under_way(tmp_path):
-    service = Process(tmp_path, [persistent_spec(tmp_path)])
+    other = write_spec(tmp_path, dataset=OTHER, ledger="other.db")
+    service = Process(tmp_path, [persistent_spec(tmp_path), other])
     service.start()
     try:
         with service.client("reader") as client:
             asker = Asker(client, LONG)
             time.sleep(5)  # long enough that the work is under way, whatever does it
-            with service.client("writer") as writer:  # publishing is not held up
-                hand_in(writer, range(3), values=(0, 1, 0, 1))
+            with service.client("writer", OTHER) as writer:  # publishing is not held up
+                hand_in(writer, range(3), dataset=OTHER)
             found = solvers(service.process.pid)
             service.process.terminate()
             assert service.process.wait(40) == 0
@@ -115,25 +121,24 @@ def test_a_killed_service_leaves_no_work_behind(tmp_path):
 
 
 def test_a_client_that_leaves_ends_its_question(tmp_path):
-    with serving(settings_of(tmp_path, specs=[persistent_spec(tmp_path)])) as served:
+    with serving(patient_settings(tmp_path)) as served:
         client = served.client("reader", timeout=10)
         asker = Asker(client, LONG)
         until(solvers)
-        [process] = solvers()
-        asker.join(20)
+        asker.join(60)
         assert isinstance(asker.error, httpx.ReadTimeout)
-        process.wait(20)
+        until(lambda: not solvers())
         assert served.client("reader").get(f"{URL}/what-if", params=SHORT).status_code == 200
     assert not solvers()
 
 
 def test_an_answer_that_two_wait_for_is_worked_out_for_the_one_who_stays(tmp_path):
     question = {"age": 3, "epsilon_c": 0.5, "releases": "continual"}
-    with serving(settings_of(tmp_path, specs=[persistent_spec(tmp_path)])) as served:
+    with serving(patient_settings(tmp_path)) as served:
         impatient = Asker(served.client("reader", timeout=1), question)
-        patient = Asker(served.client("admin", "*", timeout=100), question)
+        patient = Asker(served.client("admin", "*", timeout=300), question)
         impatient.join(20)
-        patient.join(100)
+        patient.join(300)
         assert impatient.error is not None or impatient.answer.status_code == 200
         assert patient.answer.status_code == 200
         again = served.client("reader").get(f"{URL}/what-if", params=question)
@@ -141,9 +146,9 @@ def test_an_answer_that_two_wait_for_is_worked_out_for_the_one_who_stays(tmp_pat
 
 
 def test_a_question_has_a_limit_and_a_key_a_share(tmp_path):
-    settings = settings_of(tmp_path, specs=[persistent_spec(tmp_path)], question_seconds=10.0, question_share=1e-6)
+    settings = patient_settings(tmp_path, question_seconds=10.0, question_share=1e-6)
     with serving(settings) as served:
-        reader, other = served.client("reader", timeout=60), served.client("reader", "*", timeout=60)
+        reader, other = served.client("reader", timeout=300), served.client("reader", "*", timeout=300)
         for level in (0.5, 0.6):
             late = reader.get(f"{URL}/what-if", params={**LONG, "epsilon_c": level})
             refused(late, 422, "too-large", "the 10 seconds that one question may take")
@@ -159,14 +164,14 @@ def test_a_question_has_a_limit_and_a_key_a_share(tmp_path):
 
 
 def test_one_key_does_not_take_every_turn(tmp_path):
-    with serving(settings_of(tmp_path, specs=[persistent_spec(tmp_path)])) as served:
-        greedy = [Asker(served.client("reader", timeout=60), {**LONG, "epsilon_c": 0.1 + 0.01 * k}) for k in range(12)]
+    with serving(patient_settings(tmp_path)) as served:
+        greedy = [Asker(served.client("reader", timeout=300), {**LONG, "epsilon_c": 0.1 + 0.01 * k}) for k in range(12)]
         until(lambda: sum(one.answer is not None for one in greedy) == 3)
         many = [one.answer for one in greedy if one.answer is not None]
         for answer in many:  # one is worked on, eight wait
             refused(answer, 429, "questions", "8 questions of this key wait already")
             assert int(answer.headers["retry-after"]) > 0
-        assert served.client("reader", "*", timeout=60).get(f"{URL}/what-if", params=SHORT).status_code == 200
+        assert served.client("reader", "*", timeout=300).get(f"{URL}/what-if", params=SHORT).status_code == 200
         assert len(solvers()) == 2
     until(lambda: all(not one.is_alive() for one in greedy))
     stopped = [one.answer for one in greedy if one.answer is not None and one.answer not in many]
@@ -174,8 +179,8 @@ def test_one_key_does_not_take_every_turn(tmp_path):
 
 
 def test_a_process_that_dies_is_replaced(tmp_path):
-    with serving(settings_of(tmp_path, specs=[persistent_spec(tmp_path)])) as served:
-        reader = served.client("reader", timeout=60)
+    with serving(patient_settings(tmp_path)) as served:
+        reader = served.client("reader", timeout=300)
         asker = Asker(reader, LONG)
         until(at_work)
         solvers()[0].kill()
@@ -194,5 +199,5 @@ def test_a_process_that_dies_is_replaced(tmp_path):
 
 def test_what_is_asked_wrongly_is_told(tmp_path):
     with serving(settings_of(tmp_path)) as served:
-        answer = served.client("reader", timeout=60).get(f"{URL}/what-if", params={"age": 1, "epsilon_c": 1e-15})
+        answer = served.client("reader", timeout=300).get(f"{URL}/what-if", params={"age": 1, "epsilon_c": 1e-15})
         refused(answer, 422, "invalid", "lattice steps")
