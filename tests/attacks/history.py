@@ -96,7 +96,6 @@ class Drive:
         self.after = 0
         self.changed = 0
         self.report = report
-        self.plans: dict[int, Plan] = {}
 
     def run(self) -> Outcome:
         """The whole history; what the library refuses as a whole is no finding."""
@@ -105,6 +104,7 @@ class Drive:
         except CsdpError as error:
             self.out.refused = f"{type(error).__name__}: {error}"
             return self.out
+        self.truth.pay(self.live)
         self.ledger = Ledger.open(self.where)
         try:
             for step in self.case.steps:
@@ -258,6 +258,7 @@ class Drive:
         self._closed(self.open[1])
         self.open = [fresh, old]  # the old one stays open, as in another process
         self.live, self.changed = spec, step.tick
+        self.truth.pay(spec)
         if budget is not None:
             self.limits["budget"] = budget
         self._settle(step.tick, [])
@@ -314,7 +315,6 @@ class Drive:
         answer = np.asarray(release.values) - np.asarray(steps, dtype=float) * level.step / plan.divisor
         error = float(np.abs(answer - table[number]).max())
         self.out.expect("the answer is not that of the query", error < 1e-6, tick, seen=error)
-        self.truth.pay(spec)
         self.truth.add(tuple(reads), table, float(plan.divisor / (float(scale) * level.step)))
         self.out.releases += 1
 

@@ -110,7 +110,7 @@ class Truth:
 
     def event(self) -> float:
         """Plain epsilon-DP of the record that was read most, private fits included."""
-        return record_loss(self.outputs, self.s, self.m) + sum(self.fits.values()) * bool(self.outputs)
+        return record_loss(self.outputs, self.s, self.m) + sum(self.fits.values())
 
     def group(self, plan: PlanSpec) -> float:
         """Plain DP of all records that were read of the sequences that the models tie together, private fits included.
