@@ -53,6 +53,7 @@ WARM = (
     "pytest_cov.plugin",
 )
 WARM += ("numpy", "scipy.optimize", "scipy.sparse.linalg", "scipy.stats", "sqlalchemy", "pandas", "numba")
+LONGEST = 5.0  # seconds of the processor that a test may take to be met by mutants
 _SIGNATURES = ("param", "parameters", "lambdef")  # what parso, which cosmic-ray reads with, calls them
 STAMPS = count(
     1_000_000_000
@@ -81,13 +82,16 @@ class Durations:
         self.seconds, self.failed = seconds, set()
 
     def pytest_runtest_logreport(self, report):
-        if report.failed:
+        if report.failed or "longer than a mutant may take" in str(report.longrepr):
             self.failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         before = _processor()
+        signal.signal(signal.SIGPROF, lambda *_: pytest.skip("longer than a mutant may take"))
+        signal.setitimer(signal.ITIMER_PROF, LONGEST, LONGEST)
         yield
+        signal.setitimer(signal.ITIMER_PROF, 0)
         self.seconds[item.nodeid] = _processor() - before
         return True
 
@@ -144,7 +148,7 @@ def record(room, asked, jobs):
     if code > pytest.ExitCode.TESTS_FAILED:
         return int(code)
     for test in durations.failed:
-        print(f"left out, because it fails without any change: {test}")
+        print(f"left out, because it fails without any change, or takes long: {test}")
         del durations.seconds[test]
     known.write_text(json.dumps(durations.seconds))
     return 0

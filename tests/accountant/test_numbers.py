@@ -112,6 +112,16 @@ def test_the_peak_is_the_largest_of_all_later_moments_at_an_old_age_too() -> Non
     assert found.peak(state) == pytest.approx(max(later), rel=1e-12)
 
 
+@pytest.mark.parametrize(("own", "ages"), [(0.75, (0, 1)), (0.05, (1, 3))])
+def test_the_peak_of_a_first_release_at_ages_of_their_own(own: float, ages: tuple[int, int]) -> None:
+    """What it reads at the older age still counts while the younger part rises."""
+    found = Accountant(Plan(CoupledChain(pair(own), [[0.999, 0.001], [0.0001, 0.9999]]), Mean(), ages, 4.0))
+    state = found.release(found.start(), 1)
+    later = [found.leakage(state, 1 + wait).epsilon for wait in range(8)]
+    assert max(later) > 1.02 * later[0]
+    assert found.peak(state) == pytest.approx(max(later), rel=1e-12)
+
+
 @pytest.mark.parametrize("flips", [(0.3, 0.3), (0.01, 0.3), (1e-4, 2e-4)])
 @pytest.mark.parametrize("age", [1, 3])
 def test_the_cap_is_what_any_number_of_releases_of_that_age_tells(flips: tuple[float, float], age: int) -> None:
