@@ -46,7 +46,9 @@ def test_all_of_it_travels_through_json() -> None:
 
 def test_a_record_that_says_little_claims_nothing() -> None:
     told = FitRecord("counts", 7).to_dict()
-    assert {name for name, value in told.items() if value} == {"method", "observations", "converged", "restarts"}
+    assert {name for name, value in told.items() if value} == {
+        "method", "observations", "converged", "restarts", "direction",
+    }  # fmt: skip
     assert (told["restarts"], told["seed"], told["epsilon"], told["log_likelihood"]) == (1, 0, None, None)
 
 

@@ -50,6 +50,7 @@ MEANT = {
     "--chain": "release reads it, init names it in the specification",
     "--data": "readings, or one of the data sets of the demonstration",
     "--spec": "serve takes several",
+    "--direction": "given for a chain that is made; chosen by the data where one is fitted",
     "--workers": "processes of a computation, or of a service",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.
