@@ -8,6 +8,7 @@ import time
 import httpx
 import numpy as np
 import psutil
+import pytest
 
 from csdp import CoupledChain
 from csdp.chain.files import save_model
@@ -42,12 +43,23 @@ def until(condition, seconds=200):
         time.sleep(0.02)
 
 
+#: Processes that were there before a test.
+_EARLIER: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def others():
+    """Services that other tests of this process keep open have solvers of their own; they do not count."""
+    _EARLIER.clear()
+    _EARLIER.update(one.pid for one in solvers())
+
+
 def solvers(pid=None):
     """The processes that work on questions for a service."""
     found = []
     for child in psutil.Process(pid).children(recursive=True):
         try:
-            if "csdp.service.solver" in child.cmdline():
+            if child.pid not in _EARLIER and "csdp.service.solver" in child.cmdline():
                 found.append(child)
         except psutil.NoSuchProcess:
             continue
