@@ -271,7 +271,7 @@ def spectral_factor(chain: Model, age: int, *, for_ever: bool = False) -> float:
     >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
     >>> chain = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward")
     >>> [round(0.1 * spectral_factor(chain, age, for_ever=True), 5) for age in (0, 1, 3)]
-    [0.17067, 0.07067, 0.01213]
+    [0.17072, 0.07072, 0.01213]
     """
     matrix = spectral_matrix(chain)
     total: Floats = np.ones(chain.sequences)
