@@ -227,7 +227,7 @@ class TestError:
     def test_independent_marginals_are_for_sums(self, query: Max | Identity) -> None:
         joint = JointChain(PAPER.kernel(), states=2, sequences=2)
         for chain, asked in ((PAPER, Max()), (joint, query)):
-            with pytest.raises(InputError, match="additive queries of a CoupledChain"):
+            with pytest.raises(InputError, match="additive queries of a forward CoupledChain"):
                 mse(chain, asked, ages=1, epsilon_c=1.0, given=[1, 1], law="independent-marginals")
 
 
