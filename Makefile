@@ -14,9 +14,9 @@ SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-j
 	Rscript:r-base-core openssl:openssl
 
 # The tests of the rooms whose branches are counted.
-COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py fran laws leakage ledger noise planning \
-	publisher statistical test_plan.py test_utility.py) \
-	$(addprefix src/csdp/,accountant chain leakage ledger noise planning publisher utility aging.py fran.py lattice.py \
+COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py fran laws bounds ledger noise planning \
+	publisher statistical estimate test_plan.py) \
+	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
 	plan.py queries.py segments.py)
 
 .PHONY: help demo test test-all check coverage system bench mutants attack reproduce figures docs lock clean

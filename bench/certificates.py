@@ -17,8 +17,9 @@ import numpy as np
 import csdp
 from bench.leakage import make_chain
 from bench.record import Record, compared, point, sized
-from csdp.leakage import lineage, slice_bound
-from csdp.leakage.bounds import contraction_coefficient
+from csdp.bounds.closed_forms import contraction_coefficient
+from csdp.bounds.lineage import lineage
+from csdp.bounds.slice.bound import slice_bound
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 NEIGHBOURS = 8

@@ -13,8 +13,8 @@ import numpy as np
 
 from bench.record import Record, compared, median_seconds, point, sized
 from csdp import CoupledChain, fit
-from csdp.fit.counting import everyone, pair_counts
-from csdp.fit.data import read
+from csdp.fitting.counting import everyone, pair_counts
+from csdp.fitting.sample import read
 
 _PEER = "R's markovchain, fitHighOrderMultivarMC"
 _SCRIPT = """

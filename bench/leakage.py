@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.record import Record, compared, median_seconds, point, sized
 from csdp import CoupledChain, Mean, leakage
-from csdp.leakage import lineage
+from csdp.bounds.lineage import lineage
 
 #: name -> (kind, sequences, p, target ratio or None)
 CASES: dict[str, tuple[str, int, float, float | None]] = {

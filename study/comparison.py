@@ -36,7 +36,7 @@ def fresh_level(target: float) -> float:
 def printed_values(target: float) -> dict[str, float]:
     """What each method's leakage is by the formulas in the paper."""
     level, alone = aged_level(target), correlation(1.0, AGE)
-    fresh = csdp.rivals.get("ddp-liu").calibrate(pair(OWN), MEAN, scale=0.5 / fresh_level(target))
+    fresh = csdp.baselines.get("ddp-liu").calibrate(pair(OWN), MEAN, scale=0.5 / fresh_level(target))
     return {
         "CSDP": printed(OWN, AGE, level),
         "CSDP without d(2)": correlation(OWN, AGE) * level,
@@ -198,7 +198,7 @@ def _extension_claims() -> list[Claim]:
     cut = max(part.epsilon for part in groups.leakage(ages=1, epsilon_c=1.0))
     whole = leak(pair(OWN), 1, 1.0)
     lengths = (10, 100, 1_000)
-    quilts = [csdp.rivals.markov_quilt_scale(pair(1.0).subchain([0]), length=n, epsilon=1.0) for n in lengths]
+    quilts = [csdp.baselines.markov_quilt_scale(pair(1.0).subchain([0]), length=n, epsilon=1.0) for n in lengths]
     return [
         Claim(
             name="pufferfish-hard",

@@ -22,7 +22,7 @@ CHAPTERS = (
     "ages",
     "continual",
     "real",
-    "rivals",
+    "baselines",
 )
 
 _HEAD = """# Reproduction

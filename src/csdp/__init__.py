@@ -1,40 +1,34 @@
 """csdp: publish statistics of correlated sequences without giving away anyone's present state."""
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
-from csdp.audit import Audit, audit
+from csdp.auditing.audit import Audit, audit
+from csdp.bounds.age_curve import age_curve
+from csdp.bounds.coefficient import cmc_leakage_coefficient
+from csdp.bounds.leakage import leakage
+from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, correlation_degree
+from csdp.bounds.result import Leakage
+from csdp.bounds.summary import LeakageSummary, leakage_summary
+from csdp.bounds.table import LeakageTable, leakage_table
 from csdp.chain import CoupledChain, Family, FitRecord, JointChain
-from csdp.fit import fit
-from csdp.leakage import (
-    Leakage,
-    LeakageSummary,
-    LeakageTable,
-    age_curve,
-    aged_correlation,
-    bounded_aged_correlation,
-    cmc_leakage_coefficient,
-    correlation_degree,
-    leakage,
-    leakage_summary,
-    leakage_table,
-)
+from csdp.fitting.fit import fit
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
-    from csdp.audit.attacker import Attack, attack
-    from csdp.audit.bits import LowBits, low_bits
-    from csdp.audit.replay import Replay, replay
-    from csdp.fit.drifting import Drift, DriftCheck, drift
-    from csdp.fit.estimator import CoupledChainEstimator
-    from csdp.fit.quality import FitQuality, fit_quality
+    from csdp.auditing.attacker import Attack, attack
+    from csdp.auditing.low_bits import LowBits, low_bits
+    from csdp.auditing.replay import Replay, replay
+    from csdp.baselines.comparison import compare
+    from csdp.estimate import mse
+    from csdp.fitting.drift import Drift, DriftCheck, drift
+    from csdp.fitting.estimator import CoupledChainEstimator
+    from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
     from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
     from csdp.plan import Plan, Schedule
     from csdp.planning import DynamicPlan, Segmentation, dynamic_plan, find_plan, frontier, segment
     from csdp.publisher import Publisher, Release, Skipped
-    from csdp.rivals.comparison import compare
-    from csdp.utility import mse
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -100,48 +94,67 @@ __all__ = [
     "segment",
 ]
 
-# Rooms that bring in a database, a solver or a cipher load when they are first used.
+#: Names whose modules bring in a database, a solver or a cipher: loaded when first used.
 _LATER = {
     "Accountant": "csdp.accountant",
-    "Attack": "csdp.audit.attacker",
+    "Attack": "csdp.auditing.attacker",
     "Discretiser": "csdp.panel",
-    "CoupledChainEstimator": "csdp.fit.estimator",
-    "Drift": "csdp.fit.drifting",
-    "DriftCheck": "csdp.fit.drifting",
-    "FitQuality": "csdp.fit.quality",
+    "CoupledChainEstimator": "csdp.fitting.estimator",
+    "Drift": "csdp.fitting.drift",
+    "DriftCheck": "csdp.fitting.drift",
+    "FitQuality": "csdp.fitting.quality",
     "Ledger": "csdp.ledger",
-    "LowBits": "csdp.audit.bits",
+    "LowBits": "csdp.auditing.low_bits",
     "Panel": "csdp.panel",
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
     "Readings": "csdp.panel",
     "Release": "csdp.publisher",
-    "Replay": "csdp.audit.replay",
+    "Replay": "csdp.auditing.replay",
     "Skipped": "csdp.publisher",
-    "compare": "csdp.rivals.comparison",
-    "attack": "csdp.audit.attacker",
-    "drift": "csdp.fit.drifting",
+    "compare": "csdp.baselines.comparison",
+    "attack": "csdp.auditing.attacker",
+    "drift": "csdp.fitting.drift",
     "DynamicPlan": "csdp.planning",
     "Schedule": "csdp.plan",
     "Segmentation": "csdp.planning",
     "dynamic_plan": "csdp.planning",
     "find_plan": "csdp.planning",
     "segment": "csdp.planning",
-    "fit_quality": "csdp.fit.quality",
+    "fit_quality": "csdp.fitting.quality",
     "frontier": "csdp.planning",
-    "low_bits": "csdp.audit.bits",
-    "mse": "csdp.utility",
+    "low_bits": "csdp.auditing.low_bits",
+    "mse": "csdp.estimate",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
-    "replay": "csdp.audit.replay",
+    "replay": "csdp.auditing.replay",
 }
 
+#: Rooms that are reachable as `csdp.<room>` after `import csdp`, and load then.
+_ROOMS = (
+    "accountant",
+    "auditing",
+    "baselines",
+    "bounds",
+    "chain",
+    "computation",
+    "datasets",
+    "estimate",
+    "fitting",
+    "interop",
+    "ledger",
+    "noise",
+    "panel",
+    "planning",
+    "publisher",
+    "report",
+    "service",
+    "stream",
+    "tables",
+)
 
-#: Rooms that are used by their own name, `csdp.rivals.names()`, and load then.
-_ROOMS = ("datasets", "neighbours", "rivals", "stream", "tables")
 
-
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name not in _LATER and name not in _ROOMS:
         raise AttributeError(f"module 'csdp' has no attribute {name!r}")
     from importlib import import_module
@@ -152,4 +165,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LATER, *_ROOMS])
+    return sorted({*__all__, *_ROOMS, "__version__"})

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import CsdpError, InputError
+from csdp.estimate import Moments, moments
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
-from csdp.utility import Moments, moments
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]

@@ -12,12 +12,14 @@ from functools import cached_property
 from typing import Any, Final
 
 from csdp.aging import Adversary, check_ages, check_epsilon
+from csdp.bounds.leakage import leakage
+from csdp.bounds.result import Leakage
+from csdp.bounds.rounding import shown
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.json_text import parse_json
-from csdp.leakage import Leakage, leakage, shown
 from csdp.noise import lattice_step
 from csdp.queries import FoldQuery, Query, parse_query
 from csdp.segments import PerGroup
@@ -82,7 +84,7 @@ class Plan:
             its sensitivity grows by that rounding.
         ages: one age for all sequences, or one each.
         epsilon_c: noise level.
-        adversary, bound: as for `csdp.leakage`. A plan whose bound is not sound cannot publish.
+        adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels tick by tick, none above epsilon_c, which then is what one release tells at most.
 

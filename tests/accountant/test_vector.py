@@ -14,8 +14,8 @@ from csdp.errors import InputError
 from oracle import joint_kernel, stationary
 
 from accountant.brute import Told, history_leakage  # isort: skip
-from leakage.test_influence import QUERIES, answers, random_system, ring  # isort: skip
-from leakage.test_slice_history import weakly_coupled  # isort: skip
+from bounds.test_influence import QUERIES, answers, random_system, ring  # isort: skip
+from bounds.test_slice_history import weakly_coupled  # isort: skip
 
 #: Rounding of brute force itself.
 ROUNDING = 1e-10

@@ -12,7 +12,7 @@ import csdp
 from attacks.cases import Ask, PlanSpec, Spec
 from attacks.strangers import Above, Average, Gap, Weighted
 from csdp import fran
-from csdp.accountant import units
+from csdp.accountant import components
 from csdp.plan import Plan, Schedule
 from csdp.segments import PerGroup
 
@@ -75,13 +75,13 @@ def make_plan(given: PlanSpec) -> Plan:
 @contextmanager
 def cut_small_components(wanted: bool) -> Iterator[None]:
     """The state of a cut component where it would be kept whole for being small."""
-    kept = units.SCALAR_STATES
+    kept = components.SCALAR_STATES
     if wanted:
-        units.SCALAR_STATES = 1
+        components.SCALAR_STATES = 1
     try:
         yield
     finally:
-        units.SCALAR_STATES = kept
+        components.SCALAR_STATES = kept
 
 
 class Tap:

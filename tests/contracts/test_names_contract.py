@@ -24,7 +24,7 @@ from csdp import CoupledChain, Discretiser, Ledger, Linear, Panel, Plan, Publish
 from csdp.chain.files import save_model
 from csdp.cli import app
 from csdp.errors import InputError
-from csdp.fit.drifting import drift
+from csdp.fitting.drift import drift
 from csdp.publisher import PanelSource, Release
 from csdp.report.history import truth_records
 from csdp.stream import Clock, Runner

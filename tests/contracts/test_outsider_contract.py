@@ -17,7 +17,7 @@ import csdp
 import oracle as o
 from csdp import CoupledChain, Custom, Ledger, Plan, Publisher, fran
 from csdp.accountant import Accountant
-from csdp.audit.replay import replay
+from csdp.auditing.replay import replay
 from csdp.computation import verify_query
 from csdp.errors import InputError, LedgerConflictError
 from csdp.noise import Randomness

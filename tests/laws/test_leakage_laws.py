@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import csdp
 import oracle as o
+from csdp.bounds.lineage import lineage
 from csdp.errors import NoStationaryLawError
-from csdp.leakage import lineage
 from laws.precise import informed_leakage
 from laws.reference import Reference
 from laws.strategies import LARGE_SIZES, SIZES, System, answers, custom, law_settings, systems

@@ -5,8 +5,8 @@ import pytest
 
 from csdp import CoupledChain, Family, Mean, Sum, leakage
 from csdp.errors import InfeasibleError, InputError, UnsoundError
+from csdp.estimate import mse
 from csdp.planning import find_plan, frontier
-from csdp.utility import mse
 
 
 def paper(coupling=0.75, p=0.3, q=0.3):

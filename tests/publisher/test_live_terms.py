@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from csdp import CoupledChain
-from csdp.audit.replay import replay
+from csdp.auditing.replay import replay
 from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerTermsError
 from csdp.fran import Output
 from csdp.ledger import Admission, Ledger

@@ -9,13 +9,13 @@ import pytest
 from csdp import Accountant, CoupledChain, JointChain, Ledger, Mean, Panel, Plan, datasets, leakage
 from csdp.chain.files import load_model
 from csdp.errors import InputError
+from csdp.estimate.error import noise_variance
 from csdp.panel import Discretiser
-from csdp.report.cases import CASES, prepare
+from csdp.report.demo_page import day_names
+from csdp.report.demo_settings import CASES, prepare
 from csdp.report.estimates import public_estimate
 from csdp.report.graph import coupling_graph_figure, influences
 from csdp.report.history import first_answers
-from csdp.report.story import day_names
-from csdp.utility.error import noise_variance
 
 
 class TestDemo:

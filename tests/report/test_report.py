@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 from csdp import Accountant, CoupledChain, JointChain, Ledger, Mean, Panel, Plan, Publisher, leakage, leakage_table
+from csdp.bounds.rounding import shown
 from csdp.errors import InputError
-from csdp.leakage import shown
+from csdp.estimate import moments
 from csdp.publisher import Release, Skipped
 from csdp.report import figures, files, history, page, sweeps
 from csdp.report.certificate import certify, factor
 from csdp.report.series import Series, write_series
 from csdp.report.words import guarantee
-from csdp.utility import moments
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 SVG = "{http://www.w3.org/2000/svg}"

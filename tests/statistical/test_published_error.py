@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import csdp
 from csdp.errors import UnsafeRandomnessWarning
-from csdp.utility import BayesFilter
+from csdp.estimate import BayesFilter
 
 Array = NDArray[np.float64]
 

@@ -14,9 +14,9 @@ from csdp.publisher import Publisher
 from csdp.publisher.times import recorded_times
 from csdp.report.certificate import certify
 from csdp.stream import Clock, Runner, run
-from csdp.stream.building import opened
+from csdp.stream.from_spec import opened
 from csdp.stream.spec import read_spec
-from csdp.stream.starting import first_spec
+from csdp.stream.template import first_spec
 from csdp.stream.timekeeper import REPEATS, Majority
 
 from stream import hostile  # isort: skip

@@ -15,7 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 import mosquitto
 from csdp.errors import InputError
 from csdp.stream import Reading, run
-from csdp.stream.building import opened
+from csdp.stream.from_spec import opened
 from csdp.stream.mqtt import Broker, BrokerError, MqttSink, MqttSource, checked_topic
 from csdp.stream.spec import read_spec
 

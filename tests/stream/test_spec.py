@@ -12,10 +12,10 @@ from csdp import Accountant, CoupledChain, Discretiser, Mean, Plan
 from csdp.chain.files import save_model
 from csdp.errors import CsdpError, InputError
 from csdp.stream import Clock, FileSource, Nearest, StreamSource
-from csdp.stream.building import opened, planned, sequences
+from csdp.stream.from_spec import opened, planned, sequences
 from csdp.stream.mqtt import MqttSource
 from csdp.stream.spec import GivenPlan, Target, read_spec
-from csdp.stream.starting import first_spec
+from csdp.stream.template import first_spec
 from csdp.stream.toml import key_lines
 
 GOOD = """\

@@ -11,7 +11,7 @@ import pytest
 
 from csdp import Histogram
 from csdp.errors import LedgerBusyError
-from csdp.fit.drifting import DriftCheck
+from csdp.fitting.drift import DriftCheck
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
 from csdp.stream import Clock, FileSink, Reading, Runner

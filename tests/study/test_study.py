@@ -146,7 +146,7 @@ def test_no_verdict_is_written_by_hand():
 
 
 def test_it_uses_the_public_interface_only():
-    allowed = re.compile(r"csdp|csdp\.(datasets|report\.figures|rivals\.comparison)|study(\.\w+)?")
+    allowed = re.compile(r"csdp|csdp\.(datasets|report\.figures|baselines\.comparison)|study(\.\w+)?")
     outside = {"numpy", "matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg", "rich.console"}
     outside |= {"scipy.sparse"}
     for path in sorted((ROOT / "study").glob("*.py")):
@@ -158,7 +158,7 @@ def test_it_uses_the_public_interface_only():
                 names, modules = [], [alias.name for alias in node.names]
             else:
                 if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "csdp":
-                    assert node.attr in {*csdp.__all__, "rivals"}, f"{path.name}: csdp.{node.attr}"
+                    assert node.attr in {*csdp.__all__, "baselines"}, f"{path.name}: csdp.{node.attr}"
                 continue
             assert not any(name.startswith("_") for name in names), f"{path.name}: {names}"
             for module in modules:

@@ -73,7 +73,7 @@ def _table():
 
 def test_a_name_that_is_not_there_is_found_out():
     with pytest.raises((AttributeError, ImportError)):
-        resolve("csdp.leakage.nonsense")
+        resolve("csdp.bounds.nonsense")
     with pytest.raises((AttributeError, ImportError)):
         resolve("csdp.nonsense")
 

@@ -17,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant.carry import worst_component
+from csdp.accountant.component import PEAK_STEPS
+from csdp.accountant.components import AnyUnit, units_of
 from csdp.accountant.state import State, movement, raised, read, unpack
-from csdp.accountant.unit import PEAK_STEPS
-from csdp.accountant.units import AnyUnit, units_of
 from csdp.accountant.vector import InfluenceUnit
+from csdp.bounds.leakage import leakage
+from csdp.bounds.result import Leakage
+from csdp.bounds.rounding import round_up
 from csdp.chain import Family
 from csdp.errors import CsdpError, InputError
-from csdp.leakage import Leakage, leakage, round_up
 from csdp.plan import Plan
 
 Floats = npt.NDArray[np.float64]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from csdp.aging import Adversary
+from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs
+from csdp.bounds.influence import Influence
+from csdp.bounds.lineage import lineage
+from csdp.bounds.slice.bound import slice_bound
 from csdp.chain import Model, is_backward, is_forward
-from csdp.leakage.bounds import PAIR_STATES, AgedPairs
-from csdp.leakage.influence import Influence
-from csdp.leakage.lineage import lineage
-from csdp.leakage.slice import slice_bound
 
 #: Steps over which the caps of a large component are followed; they do not grow after that.
 CAP_STEPS = 64

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from csdp.bounds.closed_forms import AgedPairs, log_mix
 from csdp.chain import Model
-from csdp.leakage.bounds import AgedPairs, log_mix
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant.carry import Before, added
+from csdp.accountant.component import SCALAR_STATES, Kind, Unit
 from csdp.accountant.kernels import Backward, resting
-from csdp.accountant.unit import SCALAR_STATES, Kind, Unit
 from csdp.aging import Adversary
+from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import Model
 from csdp.errors import CsdpError
-from csdp.leakage.bounds import AgedPairs
 from csdp.segments import Cut
 
 Floats = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.units import AnyUnit
+from csdp.accountant.components import AnyUnit
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """The continual leakage of a component of any size, from what is known of every sequence by itself.
 
-`InfluenceUnit`, for backward chains: b_k(c, c') of every sequence, as in `csdp.leakage.influence`. `SliceUnit`, for
-forward chains: which of the last slices were read, with what noise, as in `csdp.leakage.slice`. The informed adversary.
+`InfluenceUnit`, for backward chains: b_k(c, c') of every sequence, as in `csdp.bounds.influence`. `SliceUnit`, for
+forward chains: which of the last slices were read, with what noise, as in `csdp.bounds.slice`. The informed adversary.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from csdp.accountant.caps import Caps
 from csdp.accountant.carry import Before, worst_component
-from csdp.accountant.unit import PEAK_STEPS, Kind
+from csdp.accountant.component import PEAK_STEPS, Kind
+from csdp.bounds.closed_forms import PAIR_STATES
+from csdp.bounds.influence import Influence
+from csdp.bounds.slice.bound import SliceHistory
 from csdp.chain import CoupledChain, Model
-from csdp.leakage.bounds import PAIR_STATES
-from csdp.leakage.influence import Influence
-from csdp.leakage.slice import SliceHistory
 
 Floats = npt.NDArray[np.float64]
 

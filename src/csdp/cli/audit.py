@@ -15,8 +15,8 @@ from csdp.cli.output import Format, console, printable, progress_bar, show_json,
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
-    from csdp.audit import Audit
-    from csdp.audit.replay import Replay
+    from csdp.auditing.audit import Audit
+    from csdp.auditing.replay import Replay
     from csdp.plan import Plan
 
 #: An audit found that more leaks than was claimed or recorded.
@@ -115,7 +115,7 @@ def _attacked(
     confidence: float,
     seed: int | None,
 ) -> Audit:
-    from csdp.audit import audit as run
+    from csdp.auditing.audit import audit as run
 
     with progress_bar() as progress:
         terms: dict[str, Any] = {
@@ -179,7 +179,7 @@ def _show(found: Audit) -> None:
 def _replay(
     where: str, *, dataset: str | None, head: str | None, chain: str | None, plan: str | None, form: Format
 ) -> None:
-    from csdp.audit.replay import replay
+    from csdp.auditing.replay import replay
     from csdp.ledger import Ledger
 
     plans = [] if plan is None else [inputs.read_plan(plan)]

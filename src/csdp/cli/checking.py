@@ -53,7 +53,7 @@ class Checked:
 
 def checked(path: str) -> Checked:
     """Read a specification and all that it names, as a start would."""
-    from csdp.stream.building import planned, sequences
+    from csdp.stream.from_spec import planned, sequences
     from csdp.stream.spec import read_spec
 
     spec = read_spec(path)

@@ -12,8 +12,8 @@ from csdp.cli.output import console, progress_bar, show_json, show_written
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
+    from csdp.baselines.comparison import Comparison
     from csdp.chain import Model
-    from csdp.rivals.comparison import Comparison
 
 
 def compare(
@@ -47,8 +47,8 @@ def compare(
 
     Every row says which guarantee it has. Nothing is published.
     """
+    from csdp.baselines.comparison import compare as compared
     from csdp.queries import parse_query
-    from csdp.rivals.comparison import compare as compared
 
     inputs.check_figure(figure)
     with progress_bar() as progress:
@@ -83,7 +83,7 @@ def _model(path: str, public: bool) -> Model:
             f"{path}: readings given; a model fitted to private data is itself a leak. Say --public if they are "
             "public, or fit with csdp.fit(..., epsilon=...) and give the chain"
         )
-    from csdp.fit import fit
+    from csdp.fitting.fit import fit
     from csdp.panel import read_panel
 
     return fit(read_panel(path), public=True, ensemble=0)

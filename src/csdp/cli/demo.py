@@ -30,8 +30,8 @@ def demo(
     index.html shows the true values beside what was published and says so on its face; share.html is without them.
     """
     import csdp
+    from csdp.bounds.rounding import shown
     from csdp.cli.release import promises_table
-    from csdp.leakage import shown
     from csdp.report.demo import run_demo
 
     with progress_bar() as progress:

@@ -37,8 +37,8 @@ _OPTIONAL: dict[str, tuple[str, dict[str, str]]] = {
 _NEIGHBOURS = {
     "pandas": "data frames in and out",
     "polars": "data frames in and out",
-    "opendp": "csdp.neighbours.opendp_measurement",
-    "dp-accounting": "csdp.neighbours.dp_accounting_event",
+    "opendp": "csdp.interop.opendp_measurement",
+    "dp-accounting": "csdp.interop.dp_accounting_event",
 }
 
 State = Literal["ok", "missing", "wrong"]

@@ -13,11 +13,11 @@ import typer
 from csdp.cli import inputs, options
 from csdp.cli.output import console, progress_bar, show_json, warnings_told
 from csdp.errors import CsdpWarning, InputError
-from csdp.fit.front import Method
+from csdp.fitting.fit import Method
 
 if TYPE_CHECKING:
     from csdp.chain import CoupledChain, JointChain
-    from csdp.fit.quality import FitQuality
+    from csdp.fitting.quality import FitQuality
     from csdp.panel import Discretiser, Panel, Readings
 
 #: Joint states up to which the leakage under a joint chain is told beside.
@@ -203,7 +203,7 @@ def _fitted(
     public: bool,
     epsilon: float | None,
 ) -> CoupledChain | JointChain:
-    from csdp.fit import fit as fit_chain
+    from csdp.fitting.fit import fit as fit_chain
 
     with progress_bar() as tell:
         return fit_chain(
@@ -221,7 +221,7 @@ def _fitted(
 
 def _evidence(chain: CoupledChain | JointChain, panel: Panel) -> Evidence | str:
     """How good the fit is, or why that is not told."""
-    from csdp.fit.quality import fit_quality
+    from csdp.fitting.quality import fit_quality
 
     if chain.fit_cost is not None:
         return (
@@ -241,8 +241,8 @@ def _evidence(chain: CoupledChain | JointChain, panel: Panel) -> Evidence | str:
 
 def _leakages(chain: CoupledChain | JointChain, panel: Panel) -> tuple[float, float]:
     """The leakage under the chain and under a joint chain, which can move together within a step."""
-    from csdp.fit import fit as fit_chain
-    from csdp.leakage import leakage
+    from csdp.bounds.leakage import leakage
+    from csdp.fitting.fit import fit as fit_chain
     from csdp.queries import Mean
 
     joint = fit_chain(panel, method="joint", public=True, ensemble=0, progress=False)
@@ -269,7 +269,7 @@ def _show(made: Made, *, public: bool) -> None:
 
 
 def _show_evidence(told: Evidence, *, public: bool) -> None:
-    from csdp.leakage import shown
+    from csdp.bounds.rounding import shown
 
     screen = console()
     screen.print(told.quality)
@@ -299,12 +299,12 @@ def _counted(
     import numpy as np
 
     from csdp.chain import FitRecord
-    from csdp.fit import pairs
-    from csdp.fit.counting import everyone
-    from csdp.fit.data import Sample
-    from csdp.fit.methods import coupled
-    from csdp.tables.doors import pair_counts
+    from csdp.fitting import pairs
+    from csdp.fitting.counting import everyone
+    from csdp.fitting.methods import coupled
+    from csdp.fitting.sample import Sample
     from csdp.tables.layout import look
+    from csdp.tables.open import pair_counts
 
     if method not in {"ching", "moments"}:
         raise InputError(

@@ -12,7 +12,9 @@ from csdp.cli.declaring import given_ages
 from csdp.cli.output import Format, console, printable, progress_bar, show_json
 
 if TYPE_CHECKING:
-    from csdp.leakage import Leakage, LeakageTable, Setting
+    from csdp.bounds.leakage import Setting
+    from csdp.bounds.result import Leakage
+    from csdp.bounds.table import LeakageTable
 
 
 def leakage(
@@ -48,7 +50,7 @@ def leakage(
 
     Rows marked UNSOUND are formulas that can be below the truth; they are shown for comparison only.
     """
-    from csdp.leakage import Setting
+    from csdp.bounds.leakage import Setting
     from csdp.queries import parse_query
 
     old = given_ages(age, ages)
@@ -84,7 +86,7 @@ def _options(setting: Setting, workers: int) -> dict[str, Any]:
 
 def _show_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
     """The leakage of each sequence: quantiles and the worst ones."""
-    from csdp.leakage import leakage_summary
+    from csdp.bounds.summary import leakage_summary
     from csdp.report.words import UNSOUND_WARNING, guarantee
 
     found = leakage_summary(setting.model, setting.query, bound=bound, **_options(setting, workers))
@@ -98,9 +100,9 @@ def _show_sequences(setting: Setting, bound: str, workers: int, form: Format) ->
 
 
 def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
-    from csdp.leakage import LeakageTable
-    from csdp.leakage import leakage as one_bound
-    from csdp.leakage import leakage_table as all_bounds
+    from csdp.bounds.leakage import leakage as one_bound
+    from csdp.bounds.table import LeakageTable
+    from csdp.bounds.table import leakage_table as all_bounds
 
     _ = setting.scale  # a query that does not fit the model is an error, not a row
     options = _options(setting, workers)

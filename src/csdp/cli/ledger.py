@@ -42,7 +42,7 @@ def show(where: LedgerPlace, dataset: OneDataset = None, form: Form = "table") -
         return
     from rich.table import Table
 
-    from csdp.leakage import shown
+    from csdp.bounds.rounding import shown
 
     table = Table(title="Datasets of the ledger", title_justify="left")
     for column in ("dataset", "ticks", "present", "event", "limits"):

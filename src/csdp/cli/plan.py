@@ -129,7 +129,7 @@ def as_json(found: Found) -> dict[str, Any]:
 def _show(found: Found) -> None:
     from rich.table import Table
 
-    from csdp.leakage import shown
+    from csdp.bounds.rounding import shown
 
     ages = sorted(set(found.ages))
     table = Table(title="Plan", title_justify="left", show_header=False)
@@ -148,7 +148,7 @@ def _show(found: Found) -> None:
 def _show_schedule(found: DynamicPlan) -> None:
     from rich.table import Table
 
-    from csdp.leakage import shown
+    from csdp.bounds.rounding import shown
 
     table = Table(title="Schedule", title_justify="left")
     for name in ("tick", "epsilon_c", "leakage of the present"):

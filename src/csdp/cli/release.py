@@ -313,7 +313,7 @@ def promises_table(certificate: Certificate) -> object:
     """The guarantees side by side."""
     from rich.table import Table
 
-    from csdp.leakage import shown
+    from csdp.bounds.rounding import shown
 
     table = Table(title="What is promised", title_justify="left")
     table.add_column("guarantee", no_wrap=True)

@@ -38,7 +38,7 @@ def report(
     from csdp.ledger import Ledger
     from csdp.panel import Panel
     from csdp.plan import Plan
-    from csdp.report.recorded import report_ledger
+    from csdp.report.ledger_page import report_ledger
 
     panel: Panel | None = None
     if data is not None:

@@ -38,7 +38,7 @@ def stream(
     Stop with Ctrl-C or SIGTERM: ticks whose time is not over stay open. Start again with the same command: no tick is
     published twice, and an output that may not have arrived is delivered again.
     """
-    from csdp.stream.building import opened
+    from csdp.stream.from_spec import opened
     from csdp.stream.live import run, stopping
     from csdp.stream.spec import read_spec
 
@@ -82,7 +82,7 @@ def init(
     \b
     Example: csdp init readings.csv -o stream.toml
     """
-    from csdp.stream.starting import first_spec
+    from csdp.stream.template import first_spec
 
     if output.exists() and not force:
         raise InputError(f"{output}: exists already; give another --output, or --force to replace it")

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.json_text import parse_json
-from csdp.panel import cutting
-from csdp.panel.cutting import MAX_STATES, Strategy
+from csdp.panel import discretiser_rules
+from csdp.panel.discretiser_rules import MAX_STATES, Strategy
 from csdp.panel.edges import state_numbers
 from csdp.panel.names import match_names, read_labels
 from csdp.panel.readings import Panel, Readings, default_names
@@ -114,7 +114,7 @@ class Discretiser:
         [12.5, 37.5, 62.5, 87.5]
         """
         labels = default_names(names, len(names))
-        cut = cutting.declared(len(labels), edges, states, bounds, values, categories)
+        cut = discretiser_rules.declared(len(labels), edges, states, bounds, values, categories)
         return cls(labels, cut.edges, cut.values, cut.strategy, "declared", cut.bounds, cut.categories)
 
     @classmethod
@@ -145,9 +145,9 @@ class Discretiser:
         >>> d.edges.tolist(), d.values.tolist()
         ([[3.5]], [[1.5, 5.5]])
         """
-        kind = cutting.kind(strategy, edges, categories)
+        kind = discretiser_rules.kind(strategy, edges, categories)
         readings = as_readings(data, categories)
-        cut = cutting.fitted(readings, kind, states, edges, bounds, values, categories, shared, public)
+        cut = discretiser_rules.fitted(readings, kind, states, edges, bounds, values, categories, shared, public)
         if cut.taken and not public:
             warnings.warn(
                 f"Discretiser.fit: {cut.taken} come from these readings and are published with the model; declare "
@@ -291,7 +291,7 @@ class Discretiser:
                 np.array(content["values"], dtype=np.float64),
                 content["strategy"],
                 content["source"],
-                None if bounds is None else cutting.bound_rows(bounds, len(names)),
+                None if bounds is None else discretiser_rules.bound_rows(bounds, len(names)),
                 None if words is None else tuple(words),
             )
         except InputError:

@@ -9,15 +9,17 @@ from typing import Literal
 
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
+from csdp.bounds.leakage import UNSOUND, Setting
+from csdp.bounds.result import Leakage
+from csdp.bounds.rounding import round_up
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
 from csdp.errors import UnsoundError
-from csdp.leakage import UNSOUND, Leakage, Setting, round_up
+from csdp.estimate import Error, Moments, moments
+from csdp.estimate.error import Estimate, error_of
 from csdp.plan import Plan
 from csdp.planning.levels import CLOSE, SMALLEST_LEVEL, largest_level
 from csdp.queries import Query
-from csdp.utility import Error, Moments, moments
-from csdp.utility.error import Estimate, error_of
 
 Releases = int | Literal["continual"]
 

@@ -20,11 +20,11 @@ from csdp.accountant import Accountant, State
 from csdp.aging import Adversary
 from csdp.chain import Family, Model
 from csdp.errors import InfeasibleError, InputError
+from csdp.estimate.error import Estimate
 from csdp.plan import Plan, Schedule
 from csdp.planning.curves import Curves
 from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL
 from csdp.queries import Query
-from csdp.utility.error import Estimate
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,10 +11,10 @@ import numpy as np
 from csdp.aging import Adversary
 from csdp.chain import Family, Model
 from csdp.computation import verify_query
+from csdp.estimate.error import Estimate
 from csdp.planning.curves import Curves, Releases
 from csdp.planning.levels import EVENT_LIMIT
 from csdp.queries import Query
-from csdp.utility.error import Estimate
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress
+from csdp.bounds.age_curve import age_curve
+from csdp.bounds.leakage import leakage
+from csdp.bounds.result import Leakage
+from csdp.bounds.rounding import shown
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
-from csdp.leakage import Leakage, age_curve, leakage, shown
+from csdp.estimate import Error
+from csdp.estimate.error import Estimate
 from csdp.plan import Plan
 from csdp.planning.curves import Curves, Releases
 from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL, least_level
 from csdp.queries import Query
-from csdp.utility import Error
-from csdp.utility.error import Estimate
 
 Floats = npt.NDArray[np.float64]
 

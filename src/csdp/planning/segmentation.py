@@ -10,9 +10,9 @@ import numpy as np
 
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
+from csdp.bounds.result import Leakage
 from csdp.chain import CoupledChain, is_forward
 from csdp.errors import InputError
-from csdp.leakage import Leakage
 from csdp.plan import Plan
 from csdp.planning.curves import Releases
 from csdp.queries import FoldQuery, Sum

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from csdp.accountant import Accountant
+from csdp.bounds.rounding import shown
 from csdp.errors import BudgetExceeded
-from csdp.leakage import shown
 from csdp.ledger import Admission
 from csdp.plan import Plan
 from csdp.publisher.exposure import RecordCosts

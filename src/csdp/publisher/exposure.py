@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from csdp.accountant import Accountant
+from csdp.bounds.rounding import round_up
 from csdp.chain import fits_epsilon, join_fits
-from csdp.leakage import round_up
 
 #: What the ledger keeps of a dataset without releases.
 NOTHING: Final = {"releases": 0, "stale": 0}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from csdp.accountant import Accountant, State
+from csdp.bounds.rounding import shown
 from csdp.errors import BudgetExceeded
-from csdp.leakage import shown
 from csdp.ledger import Published, Reserved
 from csdp.plan import Plan
 from csdp.publisher.records import Skipped

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from csdp.accountant import Accountant
+from csdp.bounds.rounding import round_up
 from csdp.chain import fits_epsilon
 from csdp.errors import InputError, LedgerTermsError
-from csdp.leakage import round_up
 from csdp.ledger import Terms
 from csdp.plan import ALGORITHM, Plan
 

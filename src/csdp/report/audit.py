@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from csdp.audit import Audit
+from csdp.auditing.audit import Audit
 from csdp.errors import InputError
 from csdp.report.figures import BLUE, GREEN, GRID, INK, ORANGE, PURPLE, QUIET, RED, SKY, blank_figure, label_ends
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from csdp.audit.attacker import Attack
+    from csdp.auditing.attacker import Attack
 
 
 def audit_figure(audits: Mapping[str, Audit], *, exact: float | None = None) -> Figure:

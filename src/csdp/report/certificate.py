@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from csdp.leakage import Leakage, round_up, shown
+from csdp.bounds.result import Leakage
+from csdp.bounds.rounding import round_up, shown
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped

@@ -10,7 +10,7 @@ from csdp.report.figures import BLUE, GRID, INK, ORANGE, QUIET, RED, SKY, blank_
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from csdp.rivals.comparison import Comparison, Row
+    from csdp.baselines.comparison import Comparison, Row
 
 _COLOURS = {"ours": BLUE, "same release": SKY, "BETTER": RED, "not comparable": QUIET}
 _NAMES = {"ours": BLUE, "BETTER": RED, "not comparable": QUIET}

@@ -11,25 +11,25 @@ from pathlib import Path
 import numpy as np
 
 from csdp.aging import Progress
+from csdp.bounds.leakage import leakage
 from csdp.chain import CoupledChain, Family, JointChain, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.errors import CsdpWarning, LedgerConflictError
-from csdp.fit import fit
-from csdp.fit.quality import FitQuality, fit_quality
-from csdp.leakage import leakage
+from csdp.estimate import mse
+from csdp.fitting.fit import fit
+from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.planning import Found, Frontier, find_plan, frontier
 from csdp.publisher import Batch, Publisher
 from csdp.report import history, sweeps
-from csdp.report.cases import Prepared, prepare
 from csdp.report.certificate import Certificate, certify
+from csdp.report.demo_settings import Prepared, prepare
 from csdp.report.estimates import PublicEstimate, public_estimate
 from csdp.report.files import write_json
 from csdp.report.series import Series, write_series
-from csdp.utility import mse
 
 #: Chains beside the point estimate that the data leaves possible; each costs as much as the point estimate.
 ENSEMBLE = 4
@@ -102,7 +102,7 @@ def run_demo(
 
     Running it again in the same folder publishes the same values: they are in the ledger.
     """
-    from csdp.report.story import write_story
+    from csdp.report.demo_page import write_story
 
     prepared = prepare(data)
     out = Path(folder)

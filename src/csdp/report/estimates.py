@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
+from csdp.estimate.error import noise_variance
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.report.history import first_answers
-from csdp.utility.error import noise_variance
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from string import Template
 
-from csdp.leakage import LeakageTable, shown
+from csdp.bounds.rounding import shown
+from csdp.bounds.table import LeakageTable
 from csdp.report.certificate import Certificate
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from csdp.aging import Progress
+from csdp.bounds.rounding import shown
 from csdp.chain import CoupledChain, Family, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.errors import CsdpWarning, InputError
-from csdp.fit import fit
-from csdp.fit.quality import FitQuality, fit_quality
-from csdp.leakage import shown
+from csdp.estimate import Error, mse
+from csdp.fitting.fit import fit
+from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.panel import Discretiser, Panel, Readings, read_readings
 from csdp.plan import Plan
 from csdp.planning import Found, find_plan
 from csdp.queries import Mean
-from csdp.utility import Error, mse
 
 #: Joint states of a component up to which many releases are followed closely, and soon.
 COMPONENT_STATES = 16

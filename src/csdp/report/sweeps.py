@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csdp.aging import Progress
+from csdp.bounds.table import leakage_table
 from csdp.chain import Model
-from csdp.leakage import leakage_table
 from csdp.queries import Query
 
 

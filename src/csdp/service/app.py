@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 import csdp
 from csdp.errors import InputError
-from csdp.service import managing, problems, routes
+from csdp.service import admin_routes, problems, routes
 from csdp.service.access import Service
 from csdp.service.dataset import Dataset
 from csdp.service.events import Feed
@@ -110,7 +110,7 @@ def create(settings: Settings, datasets: dict[str, Dataset] | None = None) -> Fa
     )
     app.state.service = service
     problems.install(app)
-    app.include_router(managing.router)
+    app.include_router(admin_routes.router)
     app.include_router(routes.router)
     if (DASHBOARD / "index.html").is_file():
         app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")

@@ -16,11 +16,11 @@ from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.names import arrange_names
 from csdp.publisher import Release
 from csdp.service.ingest import Limits
-from csdp.service.leading import Door, lock_of
-from csdp.service.live import Live
+from csdp.service.leadership import Door, lock_of
 from csdp.service.problems import Problem, busy, place
+from csdp.service.publisher_thread import Live
 from csdp.service.settings import Settings
-from csdp.stream.building import planned, publisher_of, sequences
+from csdp.stream.from_spec import planned, publisher_of, sequences
 from csdp.stream.sinks import as_content
 from csdp.stream.spec import StreamSpec
 

@@ -18,8 +18,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from csdp.service.dataset import Dataset
-from csdp.service.plain import encoded
 from csdp.service.problems import place
+from csdp.service.strict_json import encoded
 
 log = logging.getLogger("csdp.service")
 

@@ -11,12 +11,12 @@ from starlette.responses import Response, StreamingResponse
 
 from csdp.service import models
 from csdp.service.access import Anyone, Reader, Service, Shared, Writer, in_thread, rule
-from csdp.service.describing import KEYED, SNAPSHOT_BODY, Common, Count, Level, Many, Name, Tick, errors
 from csdp.service.events import EventStream
 from csdp.service.keys import Key
 from csdp.service.limits import body_of, until_gone
-from csdp.service.plain import Json
+from csdp.service.openapi import KEYED, SNAPSHOT_BODY, Common, Count, Level, Many, Name, Tick, errors
 from csdp.service.problems import Problem, busy
+from csdp.service.strict_json import Json
 from csdp.service.whatif import Question
 
 router = APIRouter()

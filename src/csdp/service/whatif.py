@@ -7,11 +7,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from csdp.accountant import Accountant
+from csdp.bounds.rounding import round_up
+from csdp.bounds.table import leakage_table
 from csdp.chain import Family, certified_model, fits_epsilon, private_fits
-from csdp.leakage import leakage_table, round_up
+from csdp.estimate import Moments, moments
+from csdp.estimate.error import Estimate, error_of
 from csdp.plan import Plan
-from csdp.utility import Moments, moments
-from csdp.utility.error import Estimate, error_of
 
 Releases = Literal["1", "continual"]
 #: ("what-if", age, epsilon_c, releases), or ("frontier", releases).

@@ -23,7 +23,7 @@ _LOOK, _PAUSE, _PATIENCE = 0.2, 1.0, 30.0
 
 def check_shared(settings: Settings) -> None:
     """Refuse several workers where they cannot share what they need to, and mistakes in specifications, early."""
-    from csdp.stream.building import planned
+    from csdp.stream.from_spec import planned
     from csdp.stream.spec import read_spec
 
     for path in settings.specs:

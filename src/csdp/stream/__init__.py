@@ -1,12 +1,12 @@
 """Streams: readings arrive, ticks close, the publisher publishes each of them once, outputs leave."""
 
 from csdp.clock import Advance, Clock, Mark
+from csdp.stream.discretise import Nearest, ToStates
 from csdp.stream.live import run, stopping
 from csdp.stream.messages import Bad, Reading, Snapshot
 from csdp.stream.runner import Alarm, Drift, Runner, Status
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource
-from csdp.stream.states import Nearest, ToStates
 
 __all__ = [
     "Advance",

@@ -24,12 +24,12 @@ from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.names import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.stream import state as states_on_disk
+from csdp.stream import checkpoint
 from csdp.stream.buffer import OpenTicks
 from csdp.stream.delivery import Delivery
+from csdp.stream.discretise import Nearest, ToStates, check_states
 from csdp.stream.messages import Bad, Message, Reading, Snapshot, number, numbers
 from csdp.stream.sinks import Sink
-from csdp.stream.states import Nearest, ToStates, check_states
 from csdp.stream.timekeeper import Timekeeper
 
 log = logging.getLogger("csdp.stream")
@@ -51,7 +51,7 @@ class Alarm(Protocol):
 
 
 class Drift(Protocol):
-    """A check of whether readings still follow the model, such as `csdp.fit.DriftCheck`.
+    """A check of whether readings still follow the model, such as `csdp.DriftCheck`.
 
     It sees private data: its alarms are for the operator only.
     """
@@ -401,7 +401,7 @@ class Runner:
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
     def _restore(self, file: Path) -> None:
-        saved = states_on_disk.load(file, identity=self._identity)
+        saved = checkpoint.load(file, identity=self._identity)
         if saved is None:
             return
         for tick, row in saved.history:
@@ -417,8 +417,8 @@ class Runner:
 
     def _save(self) -> None:
         if self._file is not None and self._time.mark is not None:
-            saved = states_on_disk.Saved(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
-            states_on_disk.save(self._file, saved, identity=self._identity)
+            saved = checkpoint.Saved(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
+            checkpoint.save(self._file, saved, identity=self._identity)
 
     def close(self) -> None:
         """Write the state file where one was asked for. Ticks that are still open stay open: nothing is published."""

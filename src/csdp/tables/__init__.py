@@ -1,7 +1,7 @@
 """Panels too large for memory: one small protocol over memory, DuckDB and Spark, with equal answers to the last bit."""
 
-from csdp.tables.doors import ENGINES, open_table, pair_counts
 from csdp.tables.engine import Engine, EngineSource
+from csdp.tables.open import ENGINES, open_table, pair_counts
 from csdp.tables.streaming import Taken, publish_stream
 from csdp.tables.workers import SparkWorkers
 

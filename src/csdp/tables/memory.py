@@ -98,8 +98,8 @@ class MemoryEngine:
 
 def counted(states: npt.NDArray[Any], pairs: npt.NDArray[np.int64], m: int) -> npt.NDArray[np.int64]:
     """Lag-1 pair counts (edges, m, m) of a block (T, s); -1 where a reading is missing, which no pair counts."""
-    from csdp.fit import compiled
-    from csdp.fit.counting import planes
+    from csdp.fitting import compiled
+    from csdp.fitting.counting import planes
 
     out = np.zeros((pairs.shape[0], m, m), dtype=np.int64)
     if len(states) > 1 and len(pairs):

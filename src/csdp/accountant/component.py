@@ -1,0 +1,263 @@
+"""The continual leakage of one component: metric state for few snapshots, scalar state for more, a cap beyond."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.accountant.caps import Caps
+from csdp.accountant.carry import Before, worst_component
+from csdp.accountant.kernels import Backward, answer_distances
+from csdp.accountant.metric import FlowSolver, step_back
+from csdp.aging import Adversary
+from csdp.bounds.closed_forms import contraction_coefficient, with_full_past
+from csdp.chain import Model
+from csdp.errors import TooLargeError
+
+Floats = npt.NDArray[np.float64]
+Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
+
+#: Joint states of a component up to which the metric state is kept.
+METRIC_STATES = 32
+#: Joint states of a component up to which the scalar state is kept.
+SCALAR_STATES = 256
+#: Slices between the newest and the oldest age over which a metric state is replayed.
+METRIC_SPREAD = 8
+#: Quiet ticks after a release at which the leakage of a metric state is looked at one by one.
+PEAK_STEPS = 24
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one release costs in a component, by the age at which parts of it are read.
+
+    `alpha` is the whole cost, d(k) epsilon_c; `by_age[a]` the distances that the part read at age a adds. Where the
+    parts cannot be told apart (max, min, custom at unequal ages) `by_age` is empty and the scalar state is used.
+    """
+
+    alpha: float
+    answers: dict[int, tuple[Floats, ...]]  # age -> answers (snapshots, d) for what the others may contribute
+    rate: float
+
+    def distances(self, age: int, seen: npt.NDArray[np.intp]) -> Floats:
+        """epsilon_c |f(z) - f(z')| / Delta_f of the part read at one age, between snapshots that can occur."""
+        return answer_distances([table[seen] for table in self.answers[age]], self.rate)
+
+
+class Unit:
+    """One component of one model under some plans that are released together."""
+
+    def __init__(
+        self, model: Model, *, ages: Sequence[int], costs: Sequence[Cost], adversary: Adversary, kind: str = "auto"
+    ) -> None:
+        self.model = model
+        self.ages = tuple(sorted(set(ages)))
+        self.adversary = adversary
+        self.alpha = sum(cost.alpha for cost in costs)
+        self._costs = tuple(costs)
+        self.kind: Kind = self._choose(kind)
+        self._caps = Caps(model, adversary)
+        self._told: tuple[Floats, int, tuple[float, str]] | None = None
+
+    def _choose(self, kind: str) -> Kind:
+        spread = self.ages[-1] - self.ages[0]
+        parts = all(cost.answers for cost in self._costs)
+        if self.model.initial is not None:
+            # The backward kernel then depends on time; contraction holds for any law of the past.
+            return "contraction" if self.model.size <= SCALAR_STATES else "cap"
+        if kind == "metric" and (self.model.size > SCALAR_STATES or not parts or spread > METRIC_SPREAD):
+            raise TooLargeError(
+                f"metric state: {self.model.size} joint states, ages spread over {spread} steps; at most "
+                f"{SCALAR_STATES} states, {METRIC_SPREAD} steps, and unequal ages only for additive queries. "
+                "Use state='scalar'",
+                needed=self.model.size,
+                limit=METRIC_STATES,
+            )
+        if self.model.size > SCALAR_STATES:
+            return "cap"
+        if kind == "metric" or (
+            kind == "auto" and self.model.size <= METRIC_STATES and parts and spread <= METRIC_SPREAD
+        ):
+            return "metric"
+        return "scalar"
+
+    @cached_property
+    def backward(self) -> Backward:
+        """The component seen backwards in time."""
+        return Backward(self.model)
+
+    # ---- states: a float, or a matrix of distances between snapshots --------------------------------------------
+
+    def nothing(self) -> Floats:
+        """The state before any release."""
+        n = self.backward.size if self.kind == "metric" else 1
+        return np.zeros((n, n))
+
+    @property
+    def component(self) -> Unit:
+        """The component that this is."""
+        return self
+
+    def between(self, state: Floats) -> float:
+        """The worst log ratio of the history between two snapshots, all other components' paths known."""
+        return float(state.max())
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan; `before` empty: under another chain.
+
+        `cost`: its worst log ratio under any model whatever. The old states count between any two snapshots.
+        """
+        level = min(cost, worst_component(before)) if before else cost
+        nothing = self.nothing()
+        return np.asarray(nothing + level * (1.0 - np.eye(len(nothing)) * (len(nothing) > 1)))
+
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
+        """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.
+
+        `behind`: the slice that is read lies before the state's own, so what it tells counts between any two snapshots.
+        `share`: the noise level of the release as a share of the plan's; every cost is proportional to it.
+        """
+        if self.kind != "metric":
+            # Charging an output at or after its newest slice costs at most alpha, whatever slices it reads.
+            return state + (self.alpha * share if age == self.ages[0] else 0.0)
+        if stale:
+            whole = self.alpha * share if age == self.ages[0] else 0.0
+            return np.asarray(state + whole * (1.0 - np.eye(state.shape[0])))
+        if behind:
+            return np.asarray(state + share * self._distances[age].max() * (1.0 - np.eye(state.shape[0])))
+        return np.asarray(state + share * self._distances[age])
+
+    @cached_property
+    def _distances(self) -> dict[int, Floats]:
+        zero = np.zeros((self.backward.size, self.backward.size))
+        return {
+            age: sum((c.distances(age, self.backward.seen) for c in self._costs if age in c.answers), start=zero)
+            for age in self.ages
+        }
+
+    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+        largest = float(state.max())
+        if steps == 0 or largest <= 0:
+            return state
+        if self.kind == "contraction":
+            return state * self._contraction(steps)
+        if self.kind == "cap":
+            return state
+        counted = min(steps, self.backward.settled)  # the largest entry never grows with more of them
+        table = self.backward.profile_table(counted)
+        if self.kind == "scalar":
+            return np.array([[table.largest(largest)]])
+        if counted < steps:
+            return table.largest(largest) * (1.0 - np.eye(state.shape[0]))
+        return step_back(
+            state, self.backward.power(steps), table.pairs(largest), relative=self.backward.relative(steps)
+        )
+
+    def _contraction(self, steps: int) -> float:
+        """The all-pairs coefficient of one step, to the power; never above 1."""
+        return min(1.0, self._one_step_contraction) ** steps
+
+    @cached_property
+    def _one_step_contraction(self) -> float:
+        kernel = self.model.kernel()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(kernel)
+            widest = 0.0
+            for y in range(kernel.shape[1]):
+                odds = logs - logs[:, y : y + 1]  # NaN: a past that leads to neither, which says nothing
+                high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
+                # NaN again: one of the two follows no past at all, so there is nothing to tell apart.
+                widest = max(widest, float(np.nan_to_num(high - low, nan=0.0, posinf=np.inf).max()))
+        return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
+
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        if self._told is None or self._told[0] is not state or self._told[1] != steps:
+            self._told = state, steps, self._leakage(state, steps)  # a peak begins with what was just asked
+        return self._told[2]
+
+    def _leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        largest = float(state.max())
+        if largest <= 0:
+            return 0.0, self.kind
+        cap, why = self.cap(steps)
+        if self.kind == "cap":
+            # The state has added up what all releases cost, however the sequences are tied.
+            return (largest, "group") if largest < cap else (cap, why)
+        if steps == 0:
+            value = self._neighbour_distance(state) if self.kind == "metric" else largest
+        elif self.kind == "contraction":
+            # Releases go on: the present may be anything that follows some past, not only the first one.
+            value = contraction_coefficient(with_full_past(self.model), steps, self.adversary) * largest
+        else:
+            value = self._caps.pairs(steps).profile(largest) * (1 + 1e-12)
+            if self.kind == "metric":
+                solver = FlowSolver(state)
+                rows = self.backward.present_rows(self._caps.pairs(steps))
+                value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
+        return (value, self.kind) if value <= cap else (cap, why)
+
+    def peak(self, state: Floats, steps: int) -> float:
+        """The largest leakage of the present from now on if nothing more is published.
+
+        Aging may raise what a metric state tells between neighbours (docs/errata.md). What the largest entry alone
+        tells never grows with age, so the search ends where that falls below what was found.
+        """
+        worst = self.leakage(state, steps)[0]
+        if self.kind != "metric":
+            return worst
+        for later in range(steps + 1, steps + 1 + PEAK_STEPS):
+            ceiling = self.fading(state, later)
+            if ceiling <= worst:
+                return worst
+            worst = max(worst, self.leakage(state, later)[0])
+        return max(worst, self.fading(state, steps + 1 + PEAK_STEPS))
+
+    def fading(self, state: Floats, steps: int) -> float:
+        """What the largest entry of a state tells; never grows with `steps`."""
+        if self.kind in {"cap", "contraction"} or steps == 0 or state.max() <= 0:
+            return self.leakage(state, steps)[0]
+        return min(self._caps.pairs(steps).profile(float(state.max())) * (1 + 1e-12), self.cap(steps)[0])
+
+    def _neighbour_distance(self, state: Floats) -> float:
+        """At age 0 the state itself is the leakage, between snapshots that differ in one sequence."""
+        s, m = self.model.sequences, self.model.states
+        if self.adversary != "informed":
+            return float(state.max())
+        digits = np.array(np.unravel_index(self.backward.seen, (m,) * s)).T
+        differ = (digits[:, None, :] != digits[None, :, :]).sum(axis=2) == 1
+        return float(state[differ].max(initial=0.0))
+
+    def cap(self, steps: int) -> tuple[float, str]:
+        """What no number of releases passes when all that was read is `steps` old."""
+        return self._caps.at(steps)
+
+    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+        """What all releases, before and after, tell of one record (temporal privacy leakage, Cao et al. 2017).
+
+        `releases` None: for ever. Unequal ages and stale readings: each output adds its whole cost at every slice that
+        it may read. `earlier`: what outputs under earlier plans add to one slice, and whether the present plan reads
+        slices that they read.
+        """
+        width = self.ages[-1] - self.ages[0] + 1 + stale
+        cost = self.alpha * width
+        cost = cost + earlier if overlap else max(cost, earlier)
+        whole = math.inf if releases is None else cost * releases
+        if self.kind in {"cap", "contraction"}:
+            return whole
+        tables = self.backward.profile_table(1), self.backward.forward_table
+        if releases is None or releases > 2000 or width > 1 or earlier > 0:
+            # An output read at several slices: gaps between releases may be worse than none, so only the ends are sure.
+            return min(whole, sum(table.limit(cost) for table in tables) - cost)
+        back, ahead = [cost], [cost]
+        for _ in range(releases - 1):
+            back.append(cost + tables[0].largest(back[-1]))
+            ahead.append(cost + tables[1].largest(ahead[-1]))
+        return max(b + a - cost for b, a in zip(back, ahead[::-1], strict=True))

@@ -1,0 +1,340 @@
+"""Replay of a ledger: every leakage it records, computed again from the plans, the ticks and the gaps alone.
+
+The recorded states of the accountant are not trusted: the replay starts from nothing and keeps its own. What it needs
+is in the ledger: the plans (chain included), which ticks were charged, and which releases read older data than planned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from csdp.accountant import Accountant, State
+from csdp.bounds.rounding import round_up, shown
+from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
+from csdp.errors import AlteredPlanError, InputError, LedgerError
+from csdp.ledger import Entry, Ledger, Terms
+from csdp.plan import ALGORITHM, Plan
+
+#: Relative difference that another machine's arithmetic may make.
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something in a ledger that is not as it should be; `recorded` and `recomputed` where it is a number."""
+
+    dataset: str | None
+    seq: int | None
+    tick: int | None
+    what: str
+    recorded: float | None = None
+    recomputed: float | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.dataset is None else f"dataset {self.dataset!r}: "
+        entry = "" if self.seq is None else f"entry {self.seq}: "
+        tick = "" if self.tick is None else f"tick {self.tick}: "
+        return where + entry + tick + self.what
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One charge: the leakage of the present as recorded, and as recomputed."""
+
+    tick: int
+    recorded: float
+    recomputed: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay found; nothing, where `ok`. `notes` say what could not be recomputed, and what to know."""
+
+    datasets: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    charges: dict[str, tuple[Checked, ...]] = field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        """The result in words."""
+        count = sum(len(checked) for checked in self.charges.values())
+        many = len(self.datasets)
+        told = f"{count:,} charges of {many} dataset{'' if many == 1 else 's'} replayed"
+        return f"{told}: no leakage is recorded too low" if self.ok else f"{told}: {len(self.findings)} findings"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "datasets": list(self.datasets),
+            "charges": {name: len(checked) for name, checked in self.charges.items()},
+            "findings": [{**vars(finding), "words": str(finding)} for finding in self.findings],
+            "notes": list(self.notes),
+        }
+
+
+def replay(
+    ledger: Ledger,
+    *,
+    dataset: str | None = None,
+    plans: Iterable[Plan] = (),
+    chains: Iterable[Model | Family] = (),
+    head: str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Replay:
+    """Recompute every leakage that a ledger records, and verify its hash chain.
+
+    Reported: a leakage of the present, peak, event level or lifetime below the recomputed one; a recomputed value above
+    a limit of the dataset; an output without its charge; whatever `Ledger.verify` finds.
+
+    Args:
+        dataset: one dataset only. head: its head hash, noted earlier.
+        plans: plans to use where the ledger's own copy cannot be read back (custom queries). chains: the models that
+            were believed in. Each must be among the recorded ones.
+
+    >>> import tempfile
+    >>> from csdp import CoupledChain, Mean
+    >>> from csdp.publisher import Publisher
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(f"{folder}/ledger.db") as ledger:
+    ...     publisher = Publisher(plan, dataset="ward-7", ledger=ledger, budget=0.3)
+    ...     _ = [publisher.push([0], time=tick) for tick in range(4)]
+    ...     replay(ledger).verdict
+    '3 charges of 1 dataset replayed: no leakage is recorded too low'
+    """
+    given = {plan.digest: plan for plan in plans}
+    names = [ledger.dataset(dataset).name] if dataset is not None else [found.name for found in ledger.datasets()]
+    problems = ledger.verify(dataset, head=head)
+    findings = [Finding(problem.dataset, problem.seq, None, problem.what) for problem in problems]
+    notes: list[str] = []
+    charges: dict[str, tuple[Checked, ...]] = {}
+    recorded: set[str] = set()
+    for name in names:
+        terms = ledger.history(name)
+        recorded |= {digest for one in terms for digest in (one.plan_digest, one.chain_digest)}
+        run = _Run(name, {one.number: one for one in terms}, given)
+        total = ledger.summary(name).head_seq
+        outputs = _outputs(ledger, name, run)
+        for done, entry in enumerate(ledger.entries(name), start=1):
+            run.take(entry, outputs.get(entry.seq))
+            if progress is not None:
+                progress(f"replaying {name}", done, total)
+        findings += run.findings
+        notes += run.notes
+        charges[name] = tuple(run.checked)
+    asked = {**dict.fromkeys(given, "plan"), **{chain.digest: "chain" for chain in chains}}
+    for digest, what in asked.items():
+        if digest not in recorded:
+            words = f"no dataset was published under the {what} {digest[:12]} that was given"
+            findings.append(Finding(None, None, None, words))
+    return Replay(tuple(names), tuple(findings), tuple(notes), charges)
+
+
+def _outputs(ledger: Ledger, name: str, run: _Run) -> dict[int, dict[str, Any]]:
+    """Every committed output, by the number of its commit and by that of its charge."""
+    found: dict[int, dict[str, Any]] = {}
+    for entry in ledger.entries(name, kind="commit"):
+        try:
+            payload = entry.data()
+            output = payload.get("output") or next(ledger.published(name, after=entry.seq - 1)).output
+            found[entry.seq] = found[int(payload["reserve"])] = output
+        except (KeyError, TypeError, ValueError, LedgerError) as error:
+            run.notes.append(f"dataset {name!r}: entry {entry.seq}: its output cannot be read ({error})")
+    return found
+
+
+class _Run:
+    """The replay of one dataset, entry by entry."""
+
+    def __init__(self, name: str, terms: Mapping[int, Terms], given: Mapping[str, Plan]) -> None:
+        self.name = name
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.checked: list[Checked] = []
+        self._terms, self._given = terms, given
+        self._accountant: Accountant | None = None
+        self._state: State | None = None
+        self._limits: dict[str, Any] = {}
+        self._releases = self._stale = 0
+        self._cost = 0.0
+        #: plain epsilon of a record under earlier plans, and the newest slice that those read
+        self._earlier: tuple[float, int] | None = None
+        self._overlap = False
+        #: every private fit behind the plans so far
+        self._fits: dict[str, float] = {}
+        self._charged: dict[int, float] = {}
+
+    def take(self, entry: Entry, published: dict[str, Any] | None) -> None:
+        """One more entry, with the output that was committed for it."""
+        try:
+            if entry.kind in {"open", "change"}:
+                self._open(entry)
+            elif entry.kind == "reserve" and self._accountant is not None:
+                self._charge(entry, published)
+            elif entry.kind == "commit" and published is not None:
+                self._output(entry, published)
+        except InputError as error:
+            self._find(entry, f"cannot be replayed ({error})")
+        except (AssertionError, KeyError, TypeError, ValueError):
+            self._find(entry, "its payload cannot be read")
+
+    # ---- plans -------------------------------------------------------------------------------------------------
+
+    def _open(self, entry: Entry) -> None:
+        payload = entry.data()
+        terms = self._terms[payload["number"]]
+        self._limits = dict(terms.limits)
+        self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))
+        plan = self._plan(entry, terms)
+        before, state = self._accountant, self._state
+        self._accountant = None if plan is None else Accountant(plan)
+        if self._accountant is None or plan is None:
+            return
+        if entry.kind == "open" or before is None:
+            self._state = self._accountant.start()
+            return
+        assert entry.tick is not None
+        self._carry(before, state, plan, entry.tick)
+        recomputed = self._accountant.leakage(self._state).epsilon if self._cost > 0 and self._state else 0.0
+        self._compare(entry, "the leakage of the present after the change", payload["charge"]["present"], recomputed)
+
+    def _plan(self, entry: Entry, terms: Terms) -> Plan | None:
+        """The plan of some terms, from its own record or from the ones that were given."""
+        plan = self._given.get(terms.plan_digest)
+        if plan is None:
+            try:
+                plan = Plan.from_json(terms.plan_json)
+            except AlteredPlanError:
+                self._find(entry, "the chain of the recorded plan does not have the recorded digest")
+                return None
+            except InputError:
+                words = "its plan cannot be read back from the ledger (a query of one's own?); give it with plans=[...]"
+                self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
+                return None
+        if plan.digest != terms.plan_digest:
+            self._find(entry, "the recorded plan does not have the recorded digest: altered, or of another version")
+        if plan.chain.digest != terms.chain_digest:
+            self._find(entry, "the chain of the recorded plan does not have the recorded digest")
+        return plan
+
+    def _carry(self, before: Accountant, state: State | None, plan: Plan, from_tick: int) -> None:
+        """What the old history still tells under the new plan: its worst log ratio, at the newest slice it touched."""
+        assert self._accountant is not None
+        self._state = self._accountant.start(from_tick - 1)
+        if state is None or not self._cost > 0:
+            return
+        self._state = self._accountant.take_over(before, state, tick=from_tick - 1, cost=self._cost)
+        newest = state.tick - before.plan.min_age
+        event = self._released_event(before)
+        if self._earlier is not None:
+            newest = max(newest, self._earlier[1]) if self._releases else self._earlier[1]
+        self._earlier = (event, newest)
+        self._overlap = from_tick - plan.max_age - plan.stale_limit <= newest
+        self._releases = self._stale = 0
+
+    # ---- charges -----------------------------------------------------------------------------------------------
+
+    def _charge(self, entry: Entry, published: dict[str, Any] | None) -> None:
+        assert self._accountant is not None
+        assert self._state is not None
+        assert entry.tick is not None
+        charge = entry.data()["charge"]
+        if charge.get("algorithm", ALGORITHM) != ALGORITHM:
+            self.notes.append(
+                f"dataset {self.name!r}: entry {entry.seq}: charged by version {charge['algorithm']} of the algorithm, "
+                f"replayed by {ALGORITHM}"
+            )
+        plan = self._accountant.plan
+        if plan.schedule is not None and float(charge["epsilon_c"]) != plan.level(entry.tick):
+            words = f"charged at noise level {charge['epsilon_c']:g}, the schedule says {plan.level(entry.tick):g}"
+            self._find(entry, words, float(charge["epsilon_c"]), plan.level(entry.tick))
+        stale, state = self._advanced(entry, float(charge["present"]), published)
+        self._state = state
+        self._releases += 1
+        self._stale = max(self._stale, stale)
+        self._cost += self._accountant.history_cost()
+        present = self._accountant.leakage(state).epsilon
+        self._charged[entry.seq] = present
+        self.checked.append(Checked(entry.tick, float(charge["present"]), present))
+        peak, event = self._accountant.peak(state), self._event(self._accountant)
+        self._compare(entry, "the leakage of the present", charge["present"], present)
+        self._compare(entry, "the largest leakage from here on", charge["peak"], peak)
+        self._compare(entry, "the plain epsilon-DP of a record", charge["event"], event)
+        self._within(entry, "budget", peak)
+        self._within(entry, "event_limit", event)
+        if "lifetime" in charge and self._earlier is None:
+            for_ever = self._accountant.lifetime(None, stale=self._stale)
+            lifetime = min(for_ever, self._accountant.lifetime(self._releases, stale=self._stale))
+            self._compare(entry, "what all releases tell of a record", charge["lifetime"], lifetime)
+            self._within(entry, "lifetime_limit", lifetime)
+        elif "lifetime" in charge:
+            words = "lifetime leakage after a change of plan is not recomputed"
+            if f"dataset {self.name!r}: {words}" not in self.notes:
+                self.notes.append(f"dataset {self.name!r}: {words}")
+
+    def _advanced(self, entry: Entry, recorded: float, published: dict[str, Any] | None) -> tuple[int, State]:
+        """Staleness of a charged tick and the state after it.
+
+        The output says how stale it was; of a tick that was charged and lost, nothing came out, and the reading that
+        explains the charge is taken.
+        """
+        assert self._accountant is not None
+        assert entry.tick is not None
+        planned = self._released(entry.tick, stale=False)
+        if published is not None:
+            stale = int(published["stale"])
+            return stale, self._released(entry.tick, stale=True) if stale else planned
+        if recorded <= self._accountant.leakage(planned).epsilon * (1 + TOLERANCE):
+            return 0, planned
+        return 1, self._released(entry.tick, stale=True)
+
+    def _released(self, tick: int, *, stale: bool) -> State:
+        assert self._accountant is not None
+        assert self._state is not None
+        plan = self._accountant.plan
+        level = None if plan.schedule is None else plan.level(tick)
+        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level)
+
+    def _event(self, accountant: Accountant) -> float:
+        released = self._released_event(accountant)
+        return round_up(released + fits_epsilon(self._fits)) if self._fits else released
+
+    def _released_event(self, accountant: Accountant) -> float:
+        own = accountant.event_level(self._stale) if self._releases else 0.0
+        if self._earlier is None:
+            return own
+        return round_up(own + self._earlier[0]) if self._overlap else max(own, self._earlier[0])
+
+    def _output(self, entry: Entry, output: dict[str, Any]) -> None:
+        if output.get("unsafe"):
+            self._find(entry, "published with noise from a seed, which protects nobody")
+        present = self._charged.get(entry.data()["reserve"])
+        if present is not None and "epsilon_s" in output:
+            self._compare(entry, "the leakage told with the output", output["epsilon_s"], present)
+
+    # ---- findings ----------------------------------------------------------------------------------------------
+
+    def _compare(self, entry: Entry, what: str, recorded: Any, recomputed: float) -> None:
+        value = float(recorded)
+        if math.isnan(value) or value < recomputed * (1 - TOLERANCE):
+            words = f"{what} is recorded as {value:.6g}, below {shown(recomputed)}, which it is"
+            self._find(entry, words, value, recomputed)
+
+    def _within(self, entry: Entry, limit: str, value: float) -> None:
+        allowed = self._limits.get(limit)
+        if allowed is not None and value > float(allowed) * (1 + TOLERANCE):
+            words = f"charged although {shown(value)} is above the {limit} {float(allowed):g}"
+            self._find(entry, words, float(allowed), value)
+
+    def _find(self, entry: Entry, what: str, recorded: float | None = None, recomputed: float | None = None) -> None:
+        self.findings.append(Finding(self.name, entry.seq, entry.tick, what, recorded, recomputed))

@@ -1,0 +1,85 @@
+"""The other methods, behind one protocol: calibrate to their own guarantee, release, and what they leak in our sense.
+
+Their outputs are for study. Nothing here reserves, charges or publishes: only a `csdp.Publisher` does.
+"""
+
+from csdp.baselines.budgets import TemporalBudgets, temporal_budgets
+from csdp.baselines.dependent import BayesianDP, CorrelatedDP, DependentDP, ExactDependentDP, InferentialPrivacy
+from csdp.baselines.fourier import Fourier
+from csdp.baselines.pegasus import Pegasus
+from csdp.baselines.plain import AgeDP, GroupDP, LaplaceDP
+from csdp.baselines.protocol import Baseline, Errors, Mechanism, Quantity, Trace
+from csdp.baselines.pufferfish import ApproximateMarkovQuilt, MarkovQuilt, Wasserstein, markov_quilt_scale
+from csdp.baselines.temporal import TemporalLeakage, temporal_leakage
+from csdp.baselines.window import WindowAbsorption, WindowDistribution
+from csdp.errors import InputError
+
+__all__ = [
+    "AgeDP",
+    "ApproximateMarkovQuilt",
+    "Baseline",
+    "BayesianDP",
+    "CorrelatedDP",
+    "DependentDP",
+    "Errors",
+    "ExactDependentDP",
+    "Fourier",
+    "GroupDP",
+    "InferentialPrivacy",
+    "LaplaceDP",
+    "MarkovQuilt",
+    "Mechanism",
+    "Pegasus",
+    "Quantity",
+    "TemporalBudgets",
+    "TemporalLeakage",
+    "Trace",
+    "Wasserstein",
+    "WindowAbsorption",
+    "WindowDistribution",
+    "get",
+    "markov_quilt_scale",
+    "names",
+    "temporal_budgets",
+    "temporal_leakage",
+]
+
+_KINDS: tuple[type[Baseline], ...] = (
+    LaplaceDP,
+    GroupDP,
+    AgeDP,
+    DependentDP,
+    ExactDependentDP,
+    CorrelatedDP,
+    BayesianDP,
+    InferentialPrivacy,
+    Wasserstein,
+    MarkovQuilt,
+    ApproximateMarkovQuilt,
+    TemporalBudgets,
+    Fourier,
+    WindowDistribution,
+    WindowAbsorption,
+    Pegasus,
+)
+
+
+def names() -> tuple[str, ...]:
+    """Short names of all baselines.
+
+    >>> names()[:3]
+    ('laplace', 'group', 'adp')
+    """
+    return tuple(kind.name for kind in _KINDS)
+
+
+def get(name: str) -> Baseline:
+    """The baseline of that name, with its default settings; for others, make one: `csdp.baselines.Fourier(window=6)`.
+
+    >>> get("laplace").guarantee
+    'epsilon-DP of one record; nothing is said about what correlations give away'
+    """
+    for kind in _KINDS:
+        if kind.name == name:
+            return kind()
+    raise InputError(f"baseline: {name!r} given; use one of {', '.join(names())}")

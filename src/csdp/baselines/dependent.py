@@ -1,0 +1,222 @@
+"""Baselines for records that depend on each other within a snapshot: DDP, correlated DP, Bayesian DP, inferential."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from csdp.aging import Adversary
+from csdp.baselines.fresh import Fresh, settled
+from csdp.baselines.laws import present_law, record_pairs
+from csdp.baselines.mixture import grid_size, logs, output_grid
+from csdp.baselines.protocol import Floats
+from csdp.bounds.rounding import round_up
+from csdp.chain import Model
+from csdp.computation import FoldComputation, verify_query
+from csdp.errors import InputError, TooLargeError
+from csdp.queries import Query
+
+#: Values of one record's part that are looked at.
+PART_OUTPUTS = 4096
+
+
+def record_sensitivities(chain: Model, query: Query) -> Floats:
+    """Delta_j: how far record j alone moves the answer."""
+    table = chain.value_table
+    return np.array([query.sensitivity(1, table, members=[j]) for j in range(chain.sequences)])
+
+
+def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
+    """L_ij: the largest log ratio of the Laplace mixture that x_j's law given x_i induces, (s, s).
+
+    Liu's coefficient is `rho_ij = L_ij scale / Delta_j`.
+    """
+    query = verify_query(query, chain)
+    if not isinstance(query, FoldComputation):
+        raise InputError(
+            f"ddp: {query.name} has no part per record, so no dependence coefficients; ask a query made of parts"
+        )
+    table = chain.value_table
+    s = table.shape[0]
+    pairs = record_pairs(chain)
+    own = np.einsum("iaia->ia", pairs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        given = logs(pairs / own[:, :, None, None])  # ln Pr(x_j = c | x_i = a)
+    parts = query.parts(table) / query.divisor(table)
+    out = np.zeros((s, s))
+    for j in range(s):
+        if grid_size(parts[j]) > PART_OUTPUTS:
+            raise TooLargeError(
+                f"ddp: one record has {grid_size(parts[j]):.3g} combinations of outputs; at most {PART_OUTPUTS:,}",
+                needed=grid_size(parts[j]),
+                limit=PART_OUTPUTS,
+            )
+        outputs = output_grid(parts[j])
+        far = -np.abs(outputs[:, None, :] - parts[j][None]).sum(axis=2) / scale  # (y, c)
+        terms = given[:, :, j, None, :] + far  # (i, a, y, c)
+        density = np.logaddexp.reduce(terms, axis=3)
+        density[own <= 0] = np.nan
+        out[:, j] = (np.fmax.reduce(density, axis=1) - np.fmin.reduce(density, axis=1)).max(axis=1)
+    return out
+
+
+@dataclass(frozen=True)
+class DependentDP(Fresh):
+    """Dependent DP by pairwise coefficients (Liu, Chakraborty and Mittal 2016)."""
+
+    name: ClassVar[str] = "ddp-liu"
+    label: ClassVar[str] = "none proven (pairwise coefficients)"
+    title: ClassVar[str] = "Dependent DP, pairwise (Liu et al. 2016)"
+    guarantee: ClassVar[str] = (
+        "meant as epsilon-DDP, but pairwise coefficients are NO guarantee: three records with x3 = x1 xor x2 have "
+        "all coefficients 0"
+    )
+    inferential: ClassVar[bool] = False
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """max_i sum_j rho_ij Delta_j / scale, which is max_i sum_j L_ij."""
+        losses = pair_losses(chain, query, scale)
+        np.fill_diagonal(losses, record_sensitivities(chain, query) / scale)
+        return float(losses.sum(axis=1).max())
+
+    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
+        """The coefficients rho_ij at this scale."""
+        width = record_sensitivities(chain, query)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rho = np.nan_to_num(pair_losses(chain, query, scale) * scale / width, nan=0.0)
+        np.fill_diagonal(rho, 1.0)
+        return {"coefficients": rho.tolist()}
+
+
+def told_to(adversary: Adversary, chain: Model, query: Query, *, age: int, scale: float) -> float:
+    """The exact leakage of one release with noise of that scale."""
+    level = query.sensitivity(1, chain.value_table) / scale
+    return settled(chain, query, age, adversary).at(level).answer("exact").epsilon
+
+
+@dataclass(frozen=True)
+class ExactDependentDP(Fresh):
+    """Dependent DP by its definition, enumerated (as in Zhao, Zhang and Poor 2017), for small systems."""
+
+    name: ClassVar[str] = "ddp-exact"
+    label: ClassVar[str] = "dependent DP"
+    title: ClassVar[str] = "Dependent DP, exact (Zhao et al. 2017)"
+    guarantee: ClassVar[str] = (
+        "one record's value changes the law of the output by at most epsilon, its dependants moving with it"
+    )
+    inferential: ClassVar[bool] = True
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """The exact leakage against an adversary who knows the model only."""
+        return told_to("uninformed", chain, query, age=self.age, scale=scale)
+
+
+@dataclass(frozen=True)
+class BayesianDP(Fresh):
+    """Bayesian DP (Yang, Sato and Nakagawa 2015): the adversary knows any part of the other records."""
+
+    name: ClassVar[str] = "bayesian"
+    label: ClassVar[str] = "Bayesian DP"
+    title: ClassVar[str] = "Bayesian DP (Yang et al. 2015)"
+    guarantee: ClassVar[str] = (
+        "one record's value changes the law of the output by at most epsilon, whichever other records are known"
+    )
+    inferential: ClassVar[bool] = True
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """The exact leakage, worst over every set of other records that the adversary knows."""
+        return told_to("any", chain, query, age=self.age, scale=scale)
+
+
+@dataclass(frozen=True)
+class CorrelatedDP(Fresh):
+    """Correlated DP (Zhu, Xiong, Li and Zhou 2015): sensitivity weighted by Pearson correlations above a threshold."""
+
+    threshold: float = 0.0
+
+    name: ClassVar[str] = "correlated"
+    label: ClassVar[str] = "none proven (Pearson)"
+    title: ClassVar[str] = "Correlated DP (Zhu et al. 2015)"
+    guarantee: ClassVar[str] = (
+        "noise for a correlated sensitivity; NO inferential guarantee: zero correlation is not independence"
+    )
+    inferential: ClassVar[bool] = False
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """max_i sum_j |Pearson_ij| Delta_j / scale."""
+        if (
+            isinstance(self.threshold, bool)
+            or not isinstance(self.threshold, int | float)
+            or not 0 <= self.threshold <= 1
+        ):
+            raise InputError(f"threshold: {self.threshold!r} given; a correlation between 0 and 1")
+        pearson = np.abs(correlations(chain))
+        pearson[pearson < self.threshold] = 0.0
+        np.fill_diagonal(pearson, 1.0)
+        return float((pearson @ record_sensitivities(chain, query)).max() / scale)
+
+    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
+        """The correlations."""
+        return {"pearson": correlations(chain).tolist(), "threshold": self.threshold}
+
+
+def correlations(chain: Model) -> Floats:
+    """Pearson correlations of the present values, (s, s); 0 where a value never changes."""
+    table, pairs = chain.value_table, record_pairs(chain)
+    own = np.einsum("iaia->ia", pairs)
+    centred = table - (own * table).sum(axis=1, keepdims=True)
+    cov = np.einsum("ia,iajb,jb->ij", centred, pairs, centred)
+    spread = np.sqrt(np.maximum(np.diag(cov), 0.0))
+    scale = np.multiply.outer(spread, spread)
+    out = np.divide(cov, scale, out=np.zeros_like(cov), where=scale > 0)
+    np.fill_diagonal(out, 1.0)
+    return np.asarray(np.clip(out, -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class InferentialPrivacy(Fresh):
+    """Inferential privacy (Ghosh and Kleinberg 2017): nu = 2 (I - Gamma)^-1 epsilon, Gamma the influences."""
+
+    name: ClassVar[str] = "inferential"
+    label: ClassVar[str] = "inferential privacy"
+    title: ClassVar[str] = "Inferential privacy (Ghosh and Kleinberg 2017)"
+    guarantee: ClassVar[str] = (
+        "the odds of any two values of a record move by at most e^epsilon, for weak influences (norm of Gamma below 1)"
+    )
+    inferential: ClassVar[bool] = True
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """max_i 2 sum_j ((I - Gamma)^-1)_ij Delta_j / scale."""
+        gamma = influences(chain)
+        norm = float(np.linalg.norm(gamma, 2)) if np.isfinite(gamma).all() else float("inf")
+        if not norm < 1:
+            raise InputError(
+                f"inferential: the influence matrix has norm {norm:.4g}; the theorem needs it below 1. "
+                "Records depend on each other too strongly for this baseline"
+            )
+        spread = np.linalg.inv(np.eye(len(gamma)) - gamma)
+        return round_up(float((2.0 * spread @ record_sensitivities(chain, query)).max() / scale))
+
+    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
+        """The norm of the influence matrix."""
+        return {"influence_norm": float(np.linalg.norm(influences(chain), 2))}
+
+
+@lru_cache(maxsize=16)
+def influences(chain: Model) -> Floats:
+    """Gamma_ij: half the largest log ratio of x_i's law given all others when x_j changes, (s, s)."""
+    s, m = chain.sequences, chain.states
+    joint = logs(present_law(chain)).reshape((m,) * s)
+    gamma = np.zeros((s, s))
+    for i in range(s):
+        given = joint - np.logaddexp.reduce(joint, axis=i, keepdims=True)  # ln Pr(x_i | others)
+        for j in range(s):
+            if i == j:
+                continue
+            with np.errstate(invalid="ignore"):
+                spread = given.max(axis=j) - given.min(axis=j)
+            gamma[i, j] = 0.5 * float(np.nan_to_num(spread, nan=np.inf, posinf=np.inf).max())
+    return gamma

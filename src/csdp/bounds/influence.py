@@ -1,0 +1,300 @@
+"""Influence: leakage that counts the noise at any size, for chains read backwards.
+
+A backward chain says that previous states are independent given the present snapshot. The state of the recursion is
+`b_k(c, c')` for every sequence: how much the log likelihood of everything published can change when sequence k alone
+goes from c to c' in the newest slice that was read, all others fixed. A release adds what it tells of each reading; a
+step towards the present replaces b by
+
+    b_i(a, a') = sum over k of max over sets S of ln(1 + (delta_S)_+ E_k / (1 + base_S E_k)),    E_k = e^(max b_k) - 1,
+
+with delta_S how much likelier the change a -> a' of i makes "the previous state of k lies in S", and base_S its least
+probability over all snapshots with x_i = a. No joint state appears anywhere. The informed adversary only. The proof is
+in docs/theory.md. Every number is rounded up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import CoupledChain, Model, is_backward
+from csdp.computation import Computation, FoldComputation
+from csdp.errors import InputError, TooLargeError
+
+Floats = npt.NDArray[np.float64]
+
+UNIT = float(np.finfo(np.float64).eps) / 2
+#: States up to which all sets of them are looked at; beyond, prefixes with the sum of single bases.
+ALL_SETS_STATES = 8
+#: States of a sequence that are handled.
+MAX_STATES = 32
+#: Steps after which iterating towards a limit is given up, and a sum of powers that counts as endless.
+_LONGEST = 10_000
+_ENDLESS = 1e100
+
+
+def require_backward(name: str, model: Model) -> CoupledChain:
+    """The model as a backward chain, or why the bound does not hold for it."""
+    if not is_backward(model):
+        raise InputError(
+            f"{name}: needs a CoupledChain with direction='backward', whose previous states are independent given the "
+            "present; use auto, exact or slice for other models"
+        )
+    if model.states > MAX_STATES:
+        raise TooLargeError(
+            f"{name}: {model.states} states a sequence given; at most {MAX_STATES}. Use fewer states",
+            needed=model.states,
+            limit=MAX_STATES,
+        )
+    return model
+
+
+def require_informed(adversary: str) -> None:
+    """Refuse the adversaries for whom the recursion is not proven."""
+    if adversary != "informed":
+        raise InputError(
+            f"influence: adversary {adversary!r} given; it holds for 'informed' only. Use exact or freshness for others"
+        )
+
+
+class Influence:
+    """The recursion of one backward chain. States are arrays (s, m, m): b_k(c, c'), zero on the diagonal.
+
+    >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
+    >>> rule = Influence(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward"))
+    >>> released = 0.1 * (1 - np.eye(2)) + np.zeros((6, 1, 1))
+    >>> round(float(rule.advance(released).max()), 6)
+    0.040244
+    """
+
+    def __init__(self, chain: Model) -> None:
+        self.chain = require_backward("influence", chain)
+
+    @cached_property
+    def _by_source(self) -> tuple[Any, Any, Any]:
+        """Edges sorted by their source: where each source starts, the order, and the targets."""
+        sources = self.chain.edge_sources
+        order = np.argsort(sources, kind="stable")
+        starts = np.searchsorted(sources[order], np.arange(self.chain.sequences + 1))
+        return starts, order, self.chain.edge_targets[order].astype(np.int32)
+
+    @cached_property
+    def _degree(self) -> int:
+        chain = self.chain
+        inward = int(np.bincount(chain.edge_targets, minlength=1).max())
+        return max(inward, int(np.bincount(chain.edge_sources, minlength=1).max()))
+
+    @cached_property
+    def _slack(self) -> float:
+        """A factor that covers the rounding of sums over the edges of a sequence and over its states."""
+        return 8.0 * UNIT * (self._degree + 2 * self.chain.states + 16)
+
+    def _least(self, per_table: Floats) -> Floats:
+        """(s, ...) the least of a sum over the edges of every target, each at its own least; rounded down."""
+        chain = self.chain
+        out = np.zeros((chain.sequences, per_table.shape[1]))
+        np.add.at(out, chain.edge_targets, chain.edge_weights[:, None] * per_table[chain.transition_table[1]])
+        return out * (1.0 - self._slack)
+
+    @cached_property
+    def _two_states(self) -> tuple[Floats, npt.NDArray[np.int8], Floats]:
+        """Gain and direction of every edge by source, and the least probability of every previous state."""
+        table, which = self.chain.transition_table
+        order = self._by_source[1]
+        moved = table[:, 1, 1] - table[:, 0, 1]
+        gains = self.chain.edge_weights[order] * np.abs(moved)[which[order]] * (1.0 + 8.0 * UNIT)
+        return gains, (moved > 0).astype(np.int8)[which[order]], self._least(table.min(axis=1))
+
+    @cached_property
+    def _sets(self) -> tuple[Floats, npt.NDArray[np.bool_], Floats, Floats]:
+        """Of every transition matrix the probability of each set of states, where no state of it gains, its least."""
+        table, m = self.chain.transition_table[0], self.chain.states
+        members = np.array(list(itertools.product((False, True), repeat=m)))
+        sums = table @ members.T.astype(np.float64)
+        gaining = (table[:, None, :, :] > table[:, :, None, :]).astype(np.float64)  # (t, a, a', c)
+        never = gaining @ members.T.astype(np.float64) == 0
+        least = sums.min(axis=1)
+        return sums, never, least, self._least(least * (1.0 - 16.0 * UNIT))
+
+    def advance(self, state: Floats, steps: int = 1) -> Floats:
+        """The state seen from later slices, one step after the other; what no longer moves is at rest."""
+        for _ in range(steps):
+            following = self._step(state)
+            if np.array_equal(following, state):
+                break
+            state = following
+        return state
+
+    def _step(self, state: Floats) -> Floats:
+        from csdp.bounds import influence_loops as loops
+
+        if not state.any():
+            return state
+        chain, (starts, order, targets) = self.chain, self._by_source
+        out = np.zeros_like(state)
+        if chain.states == 2:
+            gains, ups, lows = self._two_states
+            told = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
+            loops.step_two_states(starts, targets, gains, ups, _inverse(told) + lows, out)
+            return np.asarray(out * (1.0 + self._slack))
+        table, which = chain.transition_table
+        levels = _inverse(state.max(axis=(1, 2)))
+        weights, chosen = chain.edge_weights[order], which[order]
+        if chain.states <= ALL_SETS_STATES:
+            sums, never, least, lows = self._sets
+            loops.step_all_sets(
+                starts, targets, weights, chosen, sums, never, least, lows, levels, self._slack, UNIT, out
+            )
+        else:
+            least = table.min(axis=1)
+            lows = self._least(least)
+            loops.step_prefixes(starts, targets, weights, chosen, table, least, lows, levels, self._slack, UNIT, out)
+        return np.asarray(out * (1.0 + self._slack))
+
+    def cap(self, age: int) -> Floats:
+        """What no number of releases passes when all that was read is at least `age` old, 1 or more."""
+        endless = np.full((self.chain.sequences, self.chain.states, self.chain.states), np.inf)
+        endless[:, np.arange(self.chain.states), np.arange(self.chain.states)] = 0.0
+        return self.advance(endless, age)
+
+
+def _inverse(told: Floats) -> Floats:
+    """1 / (e^b - 1), rounded down; infinite where nothing was told."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.where(told > 0, (1.0 - 8.0 * UNIT) / np.expm1(told), np.inf))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one release, or a history, tells of every sequence's present, and the two states told apart best."""
+
+    ranges: Floats  # (s,)
+    pairs: npt.NDArray[np.intp]  # (s, 2)
+
+
+def read_state(state: Floats) -> Told:
+    """The largest entry of every sequence's matrix, and where it is."""
+    s, m = state.shape[:2]
+    at = state.reshape(s, -1).argmax(axis=1)
+    return Told(state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1))
+
+
+def costs_by_age(
+    query: Computation, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float
+) -> dict[int, Floats]:
+    """What one release tells of every reading, (members, m, m), by the age at which the reading is taken.
+
+    `epsilon_c |contribution(c) - contribution(c')|_1 / Delta_f` for queries that are sums of contributions, epsilon_c
+    for all others.
+    """
+    m, inside = query.table.shape[1], np.asarray(members, dtype=np.intp)
+    told = np.full((inside.size, m, m), epsilon_c) * (1.0 - np.eye(m))
+    if isinstance(query, FoldComputation) and query.fold == "sum":
+        rate = epsilon_c / query.undivided(1) * (1.0 + 16.0 * UNIT)
+        own = query.own[inside]
+        for a, b in itertools.combinations(range(m), 2):
+            far = rate * np.abs(own[:, a] - own[:, b]).sum(axis=1)
+            told[:, a, b] = told[:, b, a] = np.minimum(far, epsilon_c)
+    old = np.asarray(ages)
+    return {int(age): np.where((old == age)[:, None, None], told, 0.0) for age in np.unique(old)}
+
+
+def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> Told:
+    """What one release tells: `costs[age]` (s, m, m) is what it tells of the readings that it takes at that age."""
+    rule = Influence(chain)
+    ages = sorted(costs, reverse=True)
+    state = np.zeros((rule.chain.sequences, rule.chain.states, rule.chain.states))
+    for age, following in zip(ages, [*ages[1:], 0], strict=True):
+        state = rule.advance(state + costs[age], age - following)
+    return read_state(state)
+
+
+def spectral_matrix(chain: Model) -> Any:
+    """U[i, k] = tanh(theta / 4), theta how far a change of i moves the log odds of k's previous state; sparse.
+
+    Row: the sequence that changes; column: the one influenced. Two states: exact; more: both states of k at their own
+    worst, which is never smaller.
+    """
+    from scipy.sparse import coo_array
+
+    given = require_backward("spectral", chain)
+    table, which = given.transition_table
+    targets, weights = given.edge_targets, given.edge_weights
+    ends = []
+    for end in (table.min(axis=1), table.max(axis=1)):
+        total = np.zeros((given.sequences, given.states))
+        np.add.at(total, targets, weights[:, None] * end[which])
+        ends.append(total[targets] - weights[:, None] * end[which])
+    slack = 8.0 * UNIT * (int(np.bincount(targets).max()) + 16)
+    low, high = np.maximum(ends[0] - slack, 0.0), ends[1] + slack
+    theta = np.zeros(given.edges)
+    own = weights[:, None, None] * table[which]
+    for a, b in itertools.permutations(range(given.states), 2):
+        theta = np.maximum(theta, _odds_range(own[:, a], own[:, b], low, high))
+    values = np.where(np.isfinite(theta), np.tanh(theta / 4.0) * (1 + 16 * UNIT), 1.0)
+    shape = (given.sequences, given.sequences)
+    return coo_array((np.minimum(values, 1.0), (given.edge_sources, targets)), shape=shape).tocsr()
+
+
+def _odds_range(before: Floats, after: Floats, low: Floats, high: Floats) -> Floats:
+    """Largest change of ln p(c) / p(c') between two laws; p is the own part plus a rest between low and high."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if before.shape[1] == 2:
+            # The two rests sum to a constant and the change is convex in them: worst at an end.
+            left = 1.0 - before.sum(axis=1)
+            best = np.zeros(before.shape[0])
+            for rest in (low[:, 1], high[:, 1]):
+                one, zero = np.log((after[:, 1] + rest) / (before[:, 1] + rest)), left - rest
+                other = np.log((before[:, 0] + np.maximum(zero, 0)) / (after[:, 0] + np.maximum(zero, 0)))
+                best = np.fmax(best, np.abs(one + other))
+            return np.asarray(best * (1 + 1e-13))
+        up = np.maximum(np.log((after + low) / (before + low)), np.log((after + high) / (before + high)))
+        down = np.maximum(np.log((before + low) / (after + low)), np.log((before + high) / (after + high)))
+        both = np.where(np.isnan(up), 0.0, up)[:, :, None] + np.where(np.isnan(down), 0.0, down)[:, None, :]
+    both[:, np.arange(before.shape[1]), np.arange(before.shape[1])] = 0.0
+    return np.asarray(both.max(axis=(1, 2)) * (1 + 1e-13))
+
+
+def spectral_factor(chain: Model, age: int, *, for_ever: bool = False) -> float:
+    """|| U^A ||_inf, or || U^A (I - U)^-1 ||_inf for a release at every tick: leakage is at most this times epsilon_c.
+
+    The paper's Theorem 1, repaired: linear in epsilon_c, any number of sequences. Infinite where the spectral radius of
+    U is 1 or more and releases never end.
+
+    >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
+    >>> chain = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    >>> [round(0.1 * spectral_factor(chain, age, for_ever=True), 5) for age in (0, 1, 3)]
+    [0.17072, 0.07072, 0.01213]
+    """
+    matrix = spectral_matrix(chain)
+    total: Floats = np.ones(chain.sequences)
+    if for_ever:
+        total = _sum_of_powers(matrix, total)
+    if math.isinf(total.max()):
+        return math.inf
+    for _ in range(age):
+        total = matrix @ total
+    return float(total.max()) * (1 + 1e-12 * (age + 1))
+
+
+def _sum_of_powers(matrix: Any, start: Floats) -> Floats:
+    """A vector that is not below sum_n U^n start; infinite where the powers do not fade."""
+    total = start
+    for _ in range(_LONGEST):
+        following = start + matrix @ total
+        moved = float((following / total).max())
+        total = following
+        if moved < 1 + 1e-13 or total.max() > _ENDLESS:
+            break
+    for excess in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
+        above = total * (1 + excess)
+        if (start + matrix @ above <= above).all():
+            return above
+    return np.full_like(start, np.inf)

@@ -1,0 +1,89 @@
+"""The paper's own formulas, as printed. They are here so that its figures can be reproduced; none is a certificate.
+
+`d(k) Delta_k epsilon_c` (its Theorem 1) rests on ln(1 + x(e^y - 1)) <= x y, which is false for every x in (0, 1);
+Theorem 2 keeps that step and drops a factor. Both are violated by real chains: see docs/errata.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.aging import check_ages
+from csdp.bounds.closed_forms import AgedPairs
+from csdp.chain import CoupledChain, Model
+
+Floats = npt.NDArray[np.float64]
+
+
+def correlation_degree(model: Model) -> int:
+    """The paper's correlation degree k (its Definition 3): one more than the most direct neighbours of a sequence.
+
+    Influence spreads further over several steps, so sound bounds use the size of the connected component instead.
+
+    >>> correlation_degree(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]))
+    2
+    """
+    if not isinstance(model, CoupledChain):
+        return model.sequences
+    coupling = model.coupling_matrix()
+    linked = ((coupling + coupling.T) != 0).astype(np.int64)
+    linked.setdiag(0)
+    linked.eliminate_zeros()
+    return 1 + int(np.max(np.diff(linked.tocsr().indptr)))
+
+
+def bounded_aged_correlation(model: Model, *, ages: Sequence[int], oldest: int | None = None) -> float:
+    """The paper's bounded aged correlation (its Definition 6), over one component.
+
+    Largest over (x_-i, x_i, x_i') of the distance between `g_max(x_-i, x_i) Pr[z_i | x_i]` and
+    `g_min(x_-i, x_i') Pr[z_i | x_i']`, with g the extremes over z of
+    `Pr[x_i | x_-i, z_-i] Pr[x_-i | x_i, z_i] / (Pr[x_i | x_-i] Pr[x_-i | x_i])`.
+    """
+    s, m = model.sequences, model.states
+    pairs = AgedPairs(model, ages=ages, adversary="informed", oldest=oldest)
+    joint = pairs.aged.mass.measure  # Pr(x, z)
+    tensor = joint.reshape((m,) * (2 * s))
+    best = 0.0
+    for i in range(s):
+        here, there = [j for j in range(s) if j != i], [s + j for j in range(s) if j != i]
+        # axes: x_i, x_-i, z_i, z_-i
+        law = tensor.transpose([i, *here, s + i, *there]).reshape(m, m ** (s - 1), m, m ** (s - 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x = law.sum(axis=(2, 3))
+            with_rest = law.sum(axis=2)  # x_i, x_-i, z_-i
+            first = (with_rest / with_rest.sum(axis=0)) / (x / x.sum(axis=0))[:, :, None]
+            with_own = law.sum(axis=3)  # x_i, x_-i, z_i
+            own = with_own.sum(axis=1)
+            second = (with_own / own[:, None, :]) / (x / x.sum(axis=1)[:, None])[:, :, None]
+            g_max = np.fmax.reduce(first, axis=2) * np.fmax.reduce(second, axis=2)
+            g_min = np.fmin.reduce(first, axis=2) * np.fmin.reduce(second, axis=2)
+            reading = own / own.sum(axis=1, keepdims=True)  # Pr[z_i | x_i]
+        for a, b in itertools.permutations(range(m), 2):
+            gap = g_max[a][:, None] * reading[a] - g_min[b][:, None] * reading[b]
+            sides = np.fmax(np.maximum(gap, 0).sum(axis=1), np.maximum(-gap, 0).sum(axis=1))
+            best = max(best, float(np.nanmax(sides, initial=0.0)))
+    return best
+
+
+def aged_correlation(chain: Model, *, ages: Any) -> float:
+    """The paper's aged correlation distance Delta_k (its Definition 5): the largest total variation between the laws
+    of the aged snapshot given two presents that differ in one sequence.
+
+    >>> from csdp import CoupledChain
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> round(aged_correlation(chain, ages=2), 9)
+    0.1
+    """
+    checked = check_ages(ages, chain.sequences)
+    worst = 0.0
+    for members in chain.components():
+        part = chain if len(members) == chain.sequences else chain.subchain(members)
+        ages = [checked[i] for i in members]
+        pairs = AgedPairs(part, ages=ages, adversary="informed", oldest=max(checked))
+        worst = max(worst, pairs.total_variation)
+    return worst

@@ -1,0 +1,172 @@
+"""Slice: a bound for one giant component that decays with age, for every adversary and any number of releases.
+
+For every sequence i, whatever others the adversary knows of the present, and for every two pasts z, z', it bounds the
+log-odds range of `Pr(x_t^(i) | x_t^(others), x_{t-A} = z)`. Everything published depends on the present only through
+data at least A old, so no query, no noise and no number of releases tells more. Needs independent picks (CoupledChain);
+holds for any law of the past. The proof is in docs/theory.md.
+
+It walks over the slices t-A+1, ..., t. Within a slice it keeps, for every sequence given all others of the slice: an
+interval for its law, how far a change of the past moves that law, and how far a change of another sequence does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.aging import Progress
+from csdp.bounds.lineage import lineage, require_forward
+from csdp.bounds.slice.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
+from csdp.bounds.slice.intervals import Boxes, first_boxes, next_boxes
+from csdp.bounds.slice.local_numbers import SORTED_PAIRS, Floats, LocalNumbers
+from csdp.chain import CoupledChain
+from csdp.errors import InputError
+
+#: Sequences up to which every target has its own matrix.
+MATRIX_SEQUENCES = 160
+#: Sequences up to which one sparse matrix serves all targets; row sums beyond.
+SHARED_SEQUENCES = 10_000
+
+FORMS: dict[str, type[MatrixForm] | type[SharedForm] | type[RowSumForm]] = {
+    "matrix": MatrixForm,
+    "shared": SharedForm,
+    "row-sum": RowSumForm,
+}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Log-odds range of every sequence's present given any knowledge of the others, and how it was found."""
+
+    ranges: Floats  # (s,) rho_A of every sequence
+    pairs: npt.NDArray[np.intp]  # (s, 2) the two states that are told apart best
+    form: str  # "matrix", "shared" or "row-sum"
+    curve: Floats  # (age,) the largest over the sequences at ages 1, 2, ..., age
+
+
+def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: Progress | None = None) -> Slice:
+    """The range over all pasts of the log odds of each sequence's present, given all others, `age` steps later.
+
+    Never below the truth, never above the value at age 1, exact for one binary sequence; never grows with age.
+    Each cheaper form is never below the sharper one: "matrix", "shared", "row-sum".
+
+    >>> pair = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> slice_bound(pair, 6).curve.round(4).tolist()
+    [1.6946, 0.6702, 0.2982, 0.1349, 0.0613, 0.0279]
+    """
+    chain = require_forward("slice", chain)
+    first = lineage(chain, min(age, 1))
+    if age == 0:
+        return Slice(first.ranges, first.pairs, "matrix", np.zeros(0))
+    curve = []
+    for n, reached in enumerate(_walk(chain, age, form), start=1):
+        curve.append(float(reached.ranges.max()))
+        if progress is not None and n > 1:
+            progress("slice", n, age)
+    return Slice(reached.ranges, reached.pairs, reached.form.name, np.array(curve))
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """What is known of one slice, given all others in it and a snapshot that lies before it."""
+
+    local: LocalNumbers
+    ranges: Floats  # (s,) over the snapshots that may lie before
+    pairs: npt.NDArray[np.intp]
+    boxes: Boxes
+    form: Form
+
+    def carry(self, told: Floats) -> Floats:
+        """What a history tells of the next slice, (s,), where it tells `told` of this one.
+
+        The law of this slice is tilted by the history: its distance from the untilted one follows from the dependence
+        within the slice, and its box is wider by the tilt.
+        """
+        cells = replace(self.form.cells, tilt=self.form.cells.tilt + told[self.form.cells.source])
+        following = next_boxes(self.local, cells, self.boxes)
+        return following.spread(self.form.shift(distance(told)))
+
+
+def _walk(chain: CoupledChain, slices: int | None, form: str) -> Iterator[_Reached]:
+    """The slices after a snapshot, one by one; without end where no number is given."""
+    if form != "auto" and form not in FORMS:
+        raise InputError(f"form: {form!r} given; use auto, {', '.join(FORMS)}")
+    local, first = LocalNumbers.of(chain), lineage(chain, 1)
+    boxes = first_boxes(local)
+    # The lineage of one step is the exact range of p_i; its box may be wider for many states.
+    ranges, pairs = np.minimum(boxes.spread(local.width), first.ranges), first.pairs.copy()
+    carried: Form = FORMS[choose_form(local) if form == "auto" else form](local)
+    for n in itertools.count(1):
+        yield _Reached(local, ranges, pairs, boxes, copy(carried))
+        if n == slices:
+            return
+        following = next_boxes(local, carried.cells, boxes)
+        moved = carried.step(ranges, following)
+        fresh = following.spread(moved)
+        better = fresh < ranges
+        pairs = np.where(better[:, None], following.worst_states(moved), pairs)
+        # Older data tell less: the range at a greater age is a mixture of those at a smaller one.
+        ranges, boxes = np.minimum(fresh, ranges), following
+
+
+class SliceHistory:
+    """What a history of releases tells of every sequence's present, to the informed adversary; forward chains.
+
+    Formal guarantee of `told`: for every depth N of a snapshot z that is taken as known, leakage <= b_N + rho_N, where
+    b follows the history since z and rho is the range over z; the least over N counts. Never above `slice_bound`. Proof
+    in docs/proofs.md.
+
+    >>> ring = {(i, (i + d) % 12): w for i in range(12) for d, w in ((0, 0.8), (1, 0.1), (11, 0.1))}
+    >>> history = SliceHistory(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]]))
+    >>> round(float(history.told(1, [np.full(12, 0.1)] * 16).max()), 4)
+    0.086
+    """
+
+    def __init__(self, chain: CoupledChain, *, form: str = "auto") -> None:
+        self.chain = require_forward("slice", chain)
+        self._walk = _walk(self.chain, None, form)
+        self._steps: list[_Reached] = []
+
+    def _reached(self, slices: int) -> _Reached:
+        """What is known of the slice that lies so many after the known snapshot."""
+        while len(self._steps) < slices:
+            self._steps.append(next(self._walk))
+        return self._steps[slices - 1]
+
+    def told(self, age: int, costs: Sequence[Floats | None]) -> Floats:
+        """(s,) what the releases tell, `age` after the newest slice that any of them read.
+
+        `costs[n]` (s,) is what they tell, at most, of the readings taken n slices before that one; None where nothing
+        was read. Whatever was published before the last of these slices is covered by the range over pasts.
+        """
+        best = np.full(self.chain.sequences, np.inf)
+        for reach in _depths(max(age, 1), len(costs) + age):  # z lies `reach` slices before the present
+            told = np.zeros(self.chain.sequences)
+            for n in range(1, reach + 1):
+                told = self._reached(n - 1).carry(told) if told.any() else told
+                ago = reach - n - age  # slices before the newest that was read
+                cost = costs[ago] if 0 <= ago < len(costs) else None
+                told = told if cost is None else told + cost
+            best = np.minimum(best, told + self._reached(reach).ranges)
+        return np.asarray(best * (1 + 1e-12))
+
+
+def _depths(least: int, most: int) -> list[int]:
+    """Depths at which the past is taken as known: further and further apart, the largest included."""
+    found = [least]
+    while found[-1] < most:
+        found.append(min(most, least + max(1, 2 * (found[-1] - least))))
+    return found
+
+
+def choose_form(local: LocalNumbers) -> str:
+    """The sharpest form whose cost a chain of this size allows."""
+    if local.chain.sequences <= MATRIX_SEQUENCES:
+        return "matrix"
+    small = local.chain.sequences <= SHARED_SEQUENCES and local.pair_count <= SORTED_PAIRS
+    return "shared" if small else "row-sum"

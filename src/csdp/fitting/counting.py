@@ -1,0 +1,155 @@
+"""Lag-1 pair counts by bit planes, and whom a sequence may follow.
+
+A plane is one bit per tick: is this sequence in this state? A count is then the number of ones in the conjunction of
+two planes, 64 ticks at a time. Missing readings have no bit in any plane, so a pair skips them by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.errors import InputError
+from csdp.fitting.progress import Progress
+from csdp.fitting.sample import Sample
+
+Ints = npt.NDArray[np.intp]
+Counts = npt.NDArray[np.int64]
+Neighbours = int | Literal["all"] | None | npt.NDArray[Any]
+
+#: Sequences up to which everyone may follow everyone unless told otherwise; beyond, so many besides itself.
+FEW = 8
+#: Couplings that "all" may ask for.
+MAX_PAIRS = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Whom each sequence may follow: sources[indptr[j]:indptr[j + 1]], in order, itself among them."""
+
+    indptr: Ints
+    sources: Ints
+
+    @property
+    def targets(self) -> Ints:
+        """The target of each edge."""
+        return np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
+
+    @property
+    def degree(self) -> int:
+        """The largest number of others that a sequence may follow."""
+        return int(np.diff(self.indptr).max()) - 1
+
+    def of(self, target: int) -> Ints:
+        """Whom a target may follow."""
+        return self.sources[self.indptr[target] : self.indptr[target + 1]]
+
+
+def planes(states: npt.NDArray[Any], m: int) -> npt.NDArray[np.uint64]:
+    """Bit planes (s, m, words) of states (n, s)."""
+    n, s = states.shape
+    out = np.zeros((s, m, -(-n // 64) * 8), dtype=np.uint8)
+    by_sequence = np.ascontiguousarray(states.T)
+    for a in range(m):
+        bits = np.packbits(by_sequence == a, axis=1)
+        out[:, a, : bits.shape[1]] = bits
+    return out.view(np.uint64)
+
+
+def pair_counts(readings: Sample, graph: Graph) -> Counts:
+    """Counts (edges, m, m): how often the source of an edge was in a and its target next in b."""
+    from csdp.fitting import compiled
+
+    out = np.empty((graph.sources.size, readings.m, readings.m), dtype=np.int64)
+    present, following = planes(readings.states[:-1], readings.m), planes(readings.states[1:], readings.m)
+    compiled.pair_counts(present, following, graph.targets, graph.sources, out)
+    return out
+
+
+def information(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Mutual information (...,) in nats of tables of counts (..., m, m)."""
+    table = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
+
+    def nlogn(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return x * np.log(np.where(x > 0, x, 1.0))
+
+    whole = table.sum(axis=(-1, -2))
+    value = nlogn(table).sum(axis=(-1, -2)) + nlogn(whole)
+    value -= nlogn(table.sum(axis=-1)).sum(axis=-1) + nlogn(table.sum(axis=-2)).sum(axis=-1)
+    return np.asarray(value / np.maximum(whole, 1.0))
+
+
+def everyone(sequences: int) -> Graph:
+    """All may follow all."""
+    if sequences**2 > MAX_PAIRS:
+        raise InputError(
+            f"neighbours: 'all' of {sequences:,} sequences are {sequences**2:,} couplings; at most {MAX_PAIRS:,}. "
+            "Give a number: the others that each may follow"
+        )
+    return Graph(np.arange(sequences + 1) * sequences, np.tile(np.arange(sequences), sequences))
+
+
+def wanted(neighbours: Any, sequences: int) -> int | Graph:
+    """What is asked for: a number of others to be chosen from the data, or a graph known beforehand."""
+    if neighbours is None:
+        return everyone(sequences) if sequences <= FEW else FEW
+    if isinstance(neighbours, str):
+        if neighbours != "all":
+            raise InputError(f"neighbours: {neighbours!r} given; a whole number, 'all', or pairs (target, source)")
+        return everyone(sequences)
+    if isinstance(neighbours, int | np.integer) and not isinstance(neighbours, bool):
+        if neighbours < 0:
+            raise InputError(f"neighbours: {neighbours} given; at least 0 (each follows itself only)")
+        if neighbours >= sequences - 1:
+            return everyone(sequences)
+        return int(neighbours) if neighbours else given(np.empty((0, 2), dtype=np.intp), sequences)
+    return given(neighbours, sequences)
+
+
+def given(pairs: Any, sequences: int) -> Graph:
+    """A graph from pairs (target, source); everyone may follow itself besides."""
+    array = np.asarray(pairs)
+    if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError("neighbours: a whole number, 'all', or pairs (target, source) of sequence numbers expected")
+    if array.size and (array.min() < 0 or array.max() >= sequences):
+        raise InputError(f"neighbours: sequence numbers lie between 0 and {sequences - 1}")
+    own = np.arange(sequences)
+    both = np.unique(np.concatenate([array, np.column_stack([own, own])]), axis=0)
+    indptr = np.searchsorted(both[:, 0], np.arange(sequences + 1))
+    return Graph(indptr.astype(np.intp), both[:, 1].astype(np.intp))
+
+
+def strongest(scores: npt.NDArray[np.float64], targets: Ints, others: int) -> list[Ints]:
+    """For each target itself and the `others` sources with the largest score, in order; scores (targets, s)."""
+    chosen = []
+    for row, target in zip(scores, targets, strict=True):
+        ranked = -row
+        ranked[target] = -np.inf
+        best = np.argpartition(ranked, others)[: others + 1]
+        chosen.append(np.sort(best).astype(np.intp))
+    return chosen
+
+
+def screened(readings: Sample, others: int, progress: Progress) -> Graph:
+    """Everyone with the `others` sequences of largest lag-1 mutual information with its next state.
+
+    Memory: the bit planes and one block of scores; never a count for every pair.
+    """
+    from csdp.fitting import compiled
+
+    s = readings.sequences
+    present, following = planes(readings.states[:-1], readings.m), planes(readings.states[1:], readings.m)
+    whole = np.arange(readings.transitions + 1, dtype=np.float64)
+    logs = whole * np.log(np.maximum(whole, 1.0))
+    chosen: list[Ints] = []
+    block = max(1, min(s, 4_000_000 // s, 2_000_000_000 // (s * present[0].size * readings.m)))
+    for start in range(0, s, block):
+        targets = np.arange(start, min(start + block, s))
+        scores = np.empty((targets.size, s))
+        compiled.information(present, following, targets, logs, scores)
+        chosen += strongest(scores, targets, others)
+        progress("choosing whom to follow", start + targets.size, s)
+    return Graph(np.concatenate([[0], np.cumsum([c.size for c in chosen])]), np.concatenate(chosen))

@@ -1,0 +1,293 @@
+"""Drift: does a chain still describe what comes in?
+
+A rival learns, from the rows so far, by how much each transition happens more or less often than the chain says, and
+bets on the next row. If the chain is right, the ratio L of the rival's probability of a row to the chain's has mean 1
+given the past, so `R <- (R + 1) L` has mean n after n rows, whatever the rival does. Hence
+
+- the mean time to a false alarm at `R >= c` is at least c rows (Shiryaev 1963, Roberts 1966; Pollak 1985), and
+- within n rows `R >= n / a` has probability at most a (Doob).
+
+Neither is an approximation. R is the average of two kinds of bet: on all sequences at once, and on each by itself.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.chain import CoupledChain, JointChain
+from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.fitting.predict import match_chain
+from csdp.fitting.progress import Progress, told
+from csdp.fitting.sample import check_chain, read
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+#: Transitions that the rival must see before it believes half of what it sees.
+_DOUBT = 10.0
+
+
+@dataclass(frozen=True)
+class DriftStatus:
+    """After one row: `evidence` is ln R against the chain, `alarm` whether it has reached `threshold`."""
+
+    rows: int
+    evidence: float
+    threshold: float
+    alarm: bool
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether a chain still describes readings: `at` is the row of the alarm, `sequences` where it shows most.
+
+    `log_likelihood` and `expected` are nats per transition: what the chain gives these readings, and what it would
+    give its own. Under the chain an alarm has at most the chance `false_alarm`.
+    """
+
+    drifted: bool
+    at: int | None
+    evidence: float
+    threshold: float
+    false_alarm: float
+    sequences: tuple[str, ...]
+    log_likelihood: float
+    expected: float
+    verdict: str
+
+
+class _Law:
+    """Next-state laws of a chain, row by row, with the edges that a rival may bet on."""
+
+    def __init__(self, chain: CoupledChain | JointChain) -> None:
+        if chain.direction == "backward":
+            # A bet is made before a row is seen, so it needs the law of the next snapshot, not of the previous one.
+            chain = JointChain(chain.kernel(), states=chain.states, sequences=chain.sequences, names=chain.names)
+        self.chain = chain
+        s = chain.sequences
+        if isinstance(chain, CoupledChain):
+            self.sources, self.targets = chain.edge_sources, chain.edge_targets
+            table, which = chain.transition_table
+            self._mixed = chain.edge_weights[:, None, None] * table[which]
+        else:
+            self.sources = self.targets = np.arange(s)
+        self.starts: Ints = np.searchsorted(self.targets, np.arange(s))
+
+    def __call__(self, present: Ints) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Laws (s, m) and which of them are known, given a snapshot with -1 for missing readings."""
+        at = np.maximum(present, 0)
+        if isinstance(self.chain, JointChain):
+            m, s = self.chain.states, self.chain.sequences
+            row = self.chain.kernel()[np.ravel_multi_index(tuple(at), (m,) * s)].reshape((m,) * s)
+            law = np.array([row.sum(axis=tuple(i for i in range(s) if i != j)) for j in range(s)])
+            return law, np.full(s, bool((present >= 0).all()))
+        law = np.add.reduceat(self._mixed[np.arange(self.sources.size), at[self.sources]], self.starts, axis=0)
+        return law, np.logical_and.reduceat(present[self.sources] >= 0, self.starts)
+
+
+class DriftCheck:
+    """Watches a stream row by row: does the chain still describe it?
+
+    Formal guarantee: if the rows follow the chain, the mean number of rows before a false alarm is at least
+    `rows_between_false_alarms`. A fitted chain is never exactly right; a bet must therefore win more than an allowance
+    for the error of the fit, which is read off the family (or the number of parameters), before it counts.
+
+    The answer depends on the readings. Acting on it in public tells about them; declare them `public` to be spared
+    the warning.
+
+    >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
+    >>> check = DriftCheck(chain, public=True)
+    >>> any(check.update(row).alarm for row in chain.simulate(500, seed=1))
+    False
+    >>> any(check.update([n % 2]).alarm for n in range(100))
+    True
+    """
+
+    def __init__(
+        self,
+        chain: CoupledChain | JointChain,
+        *,
+        rows_between_false_alarms: float = 1_000_000,
+        half_life: float = 500,
+        public: bool = False,
+    ) -> None:
+        check_chain(chain)
+        for name, value in (("rows_between_false_alarms", rows_between_false_alarms), ("half_life", half_life)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < math.inf:
+                raise InputError(f"{name}: {value!r} given; a finite number above 1")
+        if not public:
+            _warn_that_it_tells()
+        self.chain = chain
+        self.threshold = math.log(rows_between_false_alarms)
+        self._fade = 0.5 ** (1.0 / half_life)
+        self._law = _Law(chain)
+        self._allowance = _allowance(chain)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, as after an alarm that has been dealt with."""
+        edges, m, s = self._law.sources.size, self.chain.states, self.chain.sequences
+        self.rows = 0
+        self.alarmed_at: int | None = None
+        self._before: Ints | None = None
+        self._seen = np.zeros((edges, m, m))
+        self._due = np.zeros((edges, m, m))
+        self._trust = np.zeros(edges)
+        self._each = np.full(s, -np.inf)
+        self._all = -np.inf
+        self.score = self.expected = 0.0
+        self.transitions = 0
+
+    @property
+    def evidence(self) -> float:
+        """ln R: how much speaks against the chain."""
+        by_one = float(np.logaddexp.reduce(self._each)) - math.log(self._each.size)
+        if isinstance(self.chain, JointChain):
+            return by_one  # what a joint chain says of the sequences does not multiply
+        return float(np.logaddexp(self._all, by_one)) - math.log(2.0)
+
+    def suspects(self, most: int = 3) -> tuple[str, ...]:
+        """The sequences of which the evidence speaks most."""
+        return tuple(self.chain.names[i] for i in np.argsort(-self._each, kind="stable")[:most])
+
+    def update(self, snapshot: npt.ArrayLike) -> DriftStatus:
+        """Take one row of states, -1 where missing, and say whether the chain still stands."""
+        row = np.asarray(snapshot)
+        if row.shape != (self.chain.sequences,) or not np.issubdtype(row.dtype, np.integer):
+            raise InputError(
+                f"snapshot: {row.dtype} of shape {row.shape} given; {self.chain.sequences} whole-number states expected"
+            )
+        if (row < -1).any() or (row >= self.chain.states).any():
+            raise InputError(f"snapshot: states lie between 0 and {self.chain.states - 1}; -1 marks a missing reading")
+        following = row.astype(np.intp)
+        if self._before is not None:
+            self._weigh(self._before, following)
+        self._before = following
+        self.rows += 1
+        alarm = self.evidence >= self.threshold
+        if alarm and self.alarmed_at is None:
+            self.alarmed_at = self.rows - 1
+        return DriftStatus(self.rows, self.evidence, self.threshold, alarm)
+
+    def _weigh(self, present: Ints, following: Ints) -> None:
+        law, known = self._law(present)
+        known = known & (following >= 0)
+        sources, targets, starts = self._law.sources, self._law.targets, self._law.starts
+        at, to, edges = np.maximum(present, 0)[sources], np.maximum(following, 0)[targets], np.arange(sources.size)
+        ratio = (self._seen[edges, at] + _DOUBT) / (self._due[edges, at] + _DOUBT)
+        whole = (law[targets] * ratio).sum(axis=1)
+        bet = ratio[edges, to] / whole
+        trust = np.exp(self._trust - np.maximum.reduceat(self._trust, starts)[targets])
+        won = np.add.reduceat(trust * bet, starts) / np.add.reduceat(trust, starts)
+        chance = law[np.arange(law.shape[0]), np.maximum(following, 0)]
+        with np.errstate(divide="ignore"):
+            gains = np.where(known, np.where(chance > 0, np.log(won) - self._allowance, np.inf), 0.0)
+            self._each = np.logaddexp(self._each, 0.0) + gains
+            self._all = float(np.logaddexp(self._all, 0.0) + gains.sum())
+            scores, entropy = np.log(chance[known]), law[known] * np.log(np.where(law[known] > 0, law[known], 1.0))
+        self.score += float(scores.sum())
+        self.expected += float(entropy.sum())
+        self.transitions += int(known.sum())
+        live = known[targets]
+        self._seen *= self._fade
+        self._due *= self._fade
+        self._seen[edges[live], at[live], to[live]] += 1.0
+        self._due[edges[live], at[live]] += law[targets[live]]
+        self._trust = np.where(live, self._fade * (self._trust + np.log(bet)), self._trust)
+
+
+def _warn_that_it_tells() -> None:
+    warnings.warn(
+        "whether a chain has drifted tells about the readings; do not act on it in public, or declare them public "
+        "(public=True)",
+        PrivacyLeakWarning,
+        stacklevel=3,
+    )
+
+
+def _allowance(chain: CoupledChain | JointChain) -> Floats:
+    """Nats per transition that each sequence of a fitted chain may be off: twice the mean divergence in its family."""
+    s = chain.sequences
+    if chain.family is not None and len(chain.family) > 1:
+        rows = chain.simulate(200, seed=0).astype(np.intp)
+        point = _Law(chain)
+        own = [point(row)[0] for row in rows]
+        total = np.zeros(s)
+        for member in chain.family.members[1:]:
+            assert isinstance(member, CoupledChain | JointChain)
+            other = _Law(member)
+            for row, law in zip(rows, own, strict=True):
+                theirs = other(row)[0]
+                both = (theirs > 0) & (law > 0)
+                ratio = np.where(both, theirs / np.where(law > 0, law, 1.0), 1.0)
+                total += (theirs * np.log(ratio)).sum(axis=1)
+        return np.asarray(2.0 * total / (rows.shape[0] * (len(chain.family) - 1)))
+    record = chain.fitted
+    off = 0.0 if record is None else min(0.1, record.parameters / max(record.observations, 1))
+    return np.full(s, off)
+
+
+def drift(
+    chain: CoupledChain | JointChain,
+    data: Any,
+    *,
+    false_alarm: float = 0.001,
+    half_life: float = 500,
+    public: bool = False,
+    progress: Progress | bool | None = None,
+) -> Drift:
+    """Does the chain still describe new readings? If they follow it, it says no with chance at most `false_alarm`.
+
+    The same watch as `DriftCheck`, with the alarm at `R >= rows / false_alarm`.
+
+    >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
+    >>> drift(chain, chain.simulate(2000, seed=1), public=True).drifted
+    False
+    >>> other = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> print(drift(chain, other.simulate(2000, seed=1), public=True).verdict)
+    The chain no longer describes these data, from row 83 at the latest (most: x1). Fit again before relying on its \
+leakage.
+    """
+    check_chain(chain)
+    if isinstance(false_alarm, bool) or not isinstance(false_alarm, int | float) or not 0 < false_alarm < 1:
+        raise InputError(f"false_alarm: {false_alarm!r} given; a chance between 0 and 1")
+    if not public:
+        _warn_that_it_tells()
+    readings = match_chain(chain, read(data, states=chain.states))
+    ticks = readings.states.shape[0]
+    check = DriftCheck(chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, public=True)
+    highest, suspects = -math.inf, check.suspects()
+    with told(progress) as tell:
+        for n, row in enumerate(readings.states):
+            status = check.update(row)
+            if status.alarm and check.alarmed_at == n:
+                suspects = check.suspects()
+            highest = max(highest, status.evidence)
+            if n % 256 == 0:
+                tell("watching", n, ticks)
+    drifted = check.alarmed_at is not None
+    verdict = "The chain describes these data: nothing speaks against it."
+    if drifted:
+        verdict = (
+            f"The chain no longer describes these data, from row {check.alarmed_at} at the latest "
+            f"(most: {', '.join(suspects)}). Fit again before relying on its leakage."
+        )
+    if not check.transitions:
+        raise InputError("data: no transition was read at both ends; nothing can be said")
+    return Drift(
+        drifted,
+        check.alarmed_at,
+        highest,
+        check.threshold,
+        float(false_alarm),
+        suspects if drifted else (),
+        check.score / check.transitions,
+        check.expected / check.transitions,
+        verdict,
+    )

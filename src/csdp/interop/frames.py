@@ -1,0 +1,60 @@
+"""Releases as tables of pandas, polars and arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from csdp.errors import InputError
+from csdp.interop.needed import needed
+from csdp.plan import Plan
+from csdp.publisher import Release
+from csdp.report.series import Series, Timed, arrow_table
+
+Kind = Literal["pandas", "polars", "arrow"]
+
+
+def releases_frame(
+    releases: Iterable[Release], kind: Kind = "pandas", *, plan: Plan | None = None, readings: Timed | None = None
+) -> Any:
+    """Releases, such as a `Batch`, as a table: one row for each tick, in order.
+
+    Columns: tick, `value`, `estimate` and `standard_error` (with `:NAME` where the query has several outputs: the names
+    are the plan's, or numbers), ages, stale, epsilon_s. With the readings that they came of, such as a Panel, also
+    their time. An estimate that was not made is missing.
+
+    >>> one = Release(5, (0.25,), (0.5,), (0.125,), ages=2, stale=0, epsilon_s=0.2)
+    >>> releases_frame([one], "arrow").to_pylist()[0]["value"]
+    0.25
+    """
+    if kind not in {"pandas", "polars", "arrow"}:
+        raise InputError(f"kind: {kind!r} given; 'pandas', 'polars' or 'arrow'")
+    package = needed(kind, package=kind) if kind != "arrow" else None
+    found = tuple(releases)
+    table = arrow_table(_series(found, plan, readings))
+    if readings is None:
+        table = table.drop_columns(["time"])
+    if kind == "pandas":
+        return table.to_pandas()
+    return package.from_arrow(table) if package is not None else table
+
+
+def _series(releases: tuple[Release, ...], plan: Plan | None, readings: Timed | None) -> Series:
+    widths = {len(release.values) for release in releases} or {1}
+    if len(widths) > 1:
+        raise InputError("releases: some have more outputs than others; give those of one query at a time")
+    width = widths.pop()
+    names = tuple(map(str, range(width)))
+    if plan is not None:
+        names = plan.query.output_names(plan.model.names, plan.model.value_table)
+        if releases and len(names) != width:
+            raise InputError(f"plan: its query has {len(names)} outputs, these releases have {width}")
+    ordered = tuple(sorted(releases, key=lambda release: release.tick))
+    if readings is None:
+        return Series(names, {release.tick: release.tick for release in ordered}, ordered)
+    stamps = readings.times.tolist() if readings.times.dtype.kind != "M" else readings.times.astype(str).tolist()
+    times = dict(zip(readings.ticks.tolist(), stamps, strict=True))
+    absent = [release.tick for release in ordered if release.tick not in times]
+    if absent:
+        raise InputError(f"readings: they have no tick {absent[0]}; give those that the releases came of")
+    return Series(names, times, ordered)

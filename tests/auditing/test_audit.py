@@ -1,0 +1,268 @@
+"""The auditor: about 0 on nothing, never above the truth, and wrong mechanisms are caught.
+
+Seeds are fixed; `SURE` is the confidence a verdict would have with fresh randomness.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import csdp
+from csdp import CoupledChain, Custom, Family, Histogram, Identity, JointChain, Max, Mean, audit, leakage
+from csdp.accountant import Accountant
+from csdp.auditing.events import lower_bound
+from csdp.errors import InputError, TooLargeError
+from csdp.plan import Plan, Schedule
+from oracle_continual import history_leakage
+
+from auditing.mechanisms import ONE, PAIR, SKEWED, SURE, at_age, mean_with, nothing, same_noise_twice  # isort: skip
+
+# ---- what must be caught
+
+
+def test_the_printed_formula_is_no_certificate_on_a_skewed_chain():
+    printed = leakage(SKEWED, Mean(), ages=1, epsilon_c=1.0, bound="printed-loose").epsilon
+    plan = Plan(SKEWED, Mean(), 1, 1.0)
+    found = audit(plan, claim=printed, samples=500_000, confidence=SURE, seed=1)
+    assert found.violated
+    assert 0.69 < found.lower <= plan.certified.epsilon
+    assert found.verdict.startswith("violated: leaks at least 0.7")
+    assert found.verdict.endswith("claimed 0.69")
+    assert not replace(found, claim=plan.certified.epsilon).violated
+
+
+@pytest.mark.parametrize("chain", [ONE, PAIR, SKEWED], ids=["one", "pair", "skewed"])
+def test_half_the_noise_is_caught_and_all_of_it_passes(chain):
+    scale = 1.0 / chain.sequences
+    declared = {"ages": 1, "epsilon_c": 1.0, "samples": 400_000, "confidence": SURE, "seed": 2}
+    assert audit(mean_with(scale / 2), chain, Mean(), **declared).violated
+    assert not audit(mean_with(scale), chain, Mean(), **declared).violated
+
+
+def test_an_age_off_by_one_is_caught():
+    declared = {"ages": 2, "epsilon_c": 1.0, "reads": "history", "samples": 400_000, "confidence": SURE, "seed": 3}
+    assert audit(at_age(1, 0.5), PAIR, Mean(), **declared).violated
+    assert not audit(at_age(2, 0.5), PAIR, Mean(), **declared).violated
+
+
+def test_noise_used_for_two_ticks_is_caught_in_the_history_and_nowhere_else():
+    declared = {"ages": 1, "epsilon_c": 0.5, "samples": 400_000, "confidence": SURE, "seed": 4}
+    two = audit(same_noise_twice(2.0), ONE, Mean(), releases=2, **declared)
+    assert two.violated
+    assert "minus" in two.event  # the difference of the two outputs has no noise at all
+    assert two.claim == pytest.approx(0.2695, abs=1e-4)
+    assert not audit(mean_with(2.0), ONE, Mean(), releases=2, **declared).violated
+    assert not audit(mean_with(2.0), ONE, Mean(), **declared).violated
+
+
+# ---- what must pass
+
+
+@pytest.mark.parametrize("query", [Mean(), Max(), Histogram(), Identity()], ids=lambda q: q.name)
+@pytest.mark.parametrize(
+    ("ages", "releases", "adversary"),
+    [(1, 1, "any"), ((1, 3), 1, "uninformed"), (2, 2, "informed"), ((1, 2), 2, "informed")],
+)
+def test_ours_passes(query, ages, releases, adversary):
+    plan = Plan(PAIR, query, ages, 1.0, adversary=adversary)
+    found = audit(plan, releases=releases, samples=40_000, confidence=SURE, seed=5)
+    assert not found.violated
+    assert found.adversary == adversary
+    assert found.claim == pytest.approx(Accountant(plan).after(releases).epsilon)
+
+
+def test_a_mechanism_that_tells_nothing_has_a_bound_of_about_0():
+    bounds = [audit(nothing, PAIR, ages=1, samples=20_000, seed=seed).lower for seed in range(20)]
+    assert max(bounds) < 0.01
+
+
+def test_false_alarms_are_as_rare_as_stated():
+    """At confidence 0.9, held against the exact truth; the false-alarm rate of the test itself is 1e-10."""
+    runs, alarm = 150, 0.1
+    plan = Plan(ONE, Mean(), 1, 1.0)
+    found = [audit(plan, samples=2000, confidence=1 - alarm, seed=seed) for seed in range(runs)]
+    plain = [np.log(one.hits[0] / max(one.hits[1], 1)) > plan.certified.epsilon for one in found]
+    assert stats.binom.sf(sum(one.violated for one in found) - 1, runs, alarm) > 1e-10
+    # As many audits find out an auditor that reports the ratio it saw, without the interval.
+    assert stats.binom.sf(sum(plain) - 1, runs, alarm) < 1e-10
+
+
+CHAINS = {
+    "skewed": SKEWED,
+    "deterministic": CoupledChain([[1.0]], [[0.0, 1.0], [1.0, 0.0]], initial=[0.3, 0.7]),
+    "periodic": CoupledChain([[0, 1], [1, 0]], [[0.2, 0.8], [0.9, 0.1]]),
+    "absorbing": CoupledChain([[1.0]], [[0.5, 0.5], [0.0, 1.0]], initial=[0.9, 0.1]),
+    "many states": CoupledChain([[1.0]], np.full((12, 12), 0.04) + 0.52 * np.eye(12)),
+    "three": CoupledChain([[0.6, 0.4, 0], [0, 0.6, 0.4], [0.4, 0, 0.6]], [[0.9, 0.1], [0.2, 0.8]]),
+    "exchangeable": CoupledChain(np.full((4, 4), 0.25), [[0.9, 0.1], [0.2, 0.8]]),
+    "two components": CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]]),
+    "joint": JointChain(0.1 + 0.6 * np.eye(4), states=2, sequences=2),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("age", [1, 2])
+def test_the_bound_is_never_above_the_exact_leakage_and_not_far_below(name, age):
+    chain = CHAINS[name]
+    plan = Plan(chain, Mean(), age, 1.0)
+    found = audit(plan, samples=100_000, confidence=SURE, seed=6)
+    assert found.lower <= plan.certified.epsilon
+    exact = leakage(chain, Mean(), ages=age, epsilon_c=1.0).epsilon  # an initial law holds at the oldest reading
+    assert found.lower <= exact
+    if exact > 0.3 and chain.sequences == 1:
+        assert found.lower > 0.5 * exact
+
+
+def random_plan(seed):
+    """A chain, query, ages, noise level and adversary, drawn from a seed."""
+    random = np.random.default_rng(seed)
+    s, m = (int(random.integers(1, 4)), 2) if seed % 2 else (int(random.integers(1, 3)), 3)
+    coupling = random.dirichlet(np.full(s, 0.7), size=s)
+    transitions = random.dirichlet(np.full(m, random.choice([0.3, 1.0])), size=(s, s, m))
+    query = [Mean(), Max(), Histogram(), Identity()][seed % 4]
+    ages = random.integers(0, 4, size=s).tolist()
+    adversary = ["informed", "uninformed", "any"][seed % 3]
+    return Plan(CoupledChain(coupling, transitions), query, ages, float(random.uniform(0.2, 3)), adversary=adversary)
+
+
+def never_above_the_truth(seed, samples):
+    plan = random_plan(seed)
+    found = audit(plan, samples=samples, confidence=SURE, seed=seed)
+    assert found.lower <= plan.certified.epsilon, seed
+    return found.lower, plan.certified.epsilon
+
+
+def test_random_chains():
+    pairs = [never_above_the_truth(seed, 10_000) for seed in range(24)]
+    assert sum(lower > 0 for lower, _ in pairs) >= 8
+
+
+@pytest.mark.slow
+def test_random_chains_at_full_size():
+    for seed in range(100, 1100):
+        never_above_the_truth(seed, 100_000)
+
+
+def test_several_releases_against_brute_force_over_all_histories():
+    """The bound lies below the true leakage of the history, and above what one release leaks."""
+    brute = history_leakage(ONE.kernel(), 1, 2, 1, 2.0, [(0.0,), (1.0,)], 1.0, releases=3)
+    found = audit(Plan(ONE, Mean(), 1, 2.0), releases=3, samples=300_000, confidence=0.9999, seed=7)
+    assert found.lower <= brute
+    assert found.lower > leakage(ONE, Mean(), ages=1, epsilon_c=2.0).epsilon
+
+
+def test_families_are_audited_under_the_member_that_leaks_most():
+    mild, strong = CoupledChain([[1.0]], [[0.6, 0.4], [0.4, 0.6]]), CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
+    plan = Plan(Family([mild, strong]), Mean(), 1, 1.0)
+    found = audit(plan, samples=200_000, confidence=SURE, seed=8)
+    assert leakage(mild, Mean(), ages=1, epsilon_c=1.0).epsilon < found.lower <= plan.certified.epsilon
+
+
+def test_a_custom_query_and_a_mechanism_without_a_declared_query():
+    plan = Plan(PAIR, Custom(lambda values: values[0] * values[1], lambda k: 1.0, name="both"), 1, 1.0)
+    assert not audit(plan, samples=50_000, seed=9).violated
+    free = audit(lambda readings, _: readings, PAIR, ages=1, samples=50_000, seed=9)  # no noise at all
+    assert free.claim is None
+    assert free.verdict.endswith("nothing was claimed")
+    assert 0.8 < free.lower <= leakage(PAIR, Identity(), ages=1, epsilon_c=50.0).epsilon
+
+
+# ---- the record
+
+
+def test_the_record_says_who_was_told_apart_how():
+    found = audit(Plan(SKEWED, Mean(), 1, 1.0), samples=20_001, seed=10)
+    assert str(found.pair) == "x1 = 1 against 0"
+    assert found.chosen + found.reported == 20_001
+    assert 0 <= found.hits[1] < found.hits[0] <= found.reported
+    assert found.growth[-1] == (found.reported, found.lower)
+    assert float(lower_bound(*_each(found), alarm=1 - found.confidence)) == found.lower
+    content = found.to_dict()
+    assert content["verdict"] == found.verdict
+    assert content["violated"] is False
+    assert repr(found) == f"Audit({found.verdict})"
+
+
+def _each(found):
+    return found.hits[0], found.reported, found.hits[1], found.reported
+
+
+def test_a_seed_repeats_an_audit_and_another_does_not():
+    plan = Plan(ONE, Mean(), 1, 1.0)
+    first, again, other = (audit(plan, samples=5000, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.hits != other.hits
+
+
+def test_clopper_and_pearson():
+    """Against the definition: at the bound, so few (so many) samples have probability a/2."""
+    for k, n in ((5, 100), (99, 100), (1, 1000)):
+        low = float(np.exp(lower_bound(k, n, n, n, alarm=0.02)))
+        assert stats.binom.sf(k - 1, n, low) == pytest.approx(0.01)
+    high = 1 / float(np.exp(lower_bound(100, 100, 3, 50, alarm=0.02)) / stats.beta.ppf(0.01, 100, 1))
+    assert stats.binom.cdf(3, 50, high) == pytest.approx(0.01)
+    assert lower_bound(0, 10, 5, 10, alarm=0.1) == -np.inf
+
+
+# ---- the name, and bad input
+
+
+def test_the_name_is_a_function_also_after_the_package_is_imported():
+    code = "import csdp, csdp.auditing.audit as room\nassert csdp.audit is room.audit and callable(csdp.audit)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import csdp.auditing.replay, csdp\nassert callable(csdp.audit) and csdp.low_bits and csdp.attack"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert csdp.audit is audit
+
+
+BAD = [
+    ({"mechanism": 3}, "mechanism: int given"),
+    ({"chain": None}, "chain: NoneType given"),
+    ({"ages": None}, "ages: give the ages"),
+    ({"ages": -1}, "ages: -1 given"),
+    ({"query": Mean}, "expected an instance"),
+    ({"epsilon_c": 0.0}, "epsilon_c: 0.0 given"),
+    ({"adversary": "me"}, "adversary: 'me' given"),
+    ({"claim": -1.0}, "claim: -1.0 given"),
+    ({"claim": float("nan")}, "claim: nan given"),
+    ({"confidence": 1.0}, "confidence: 1.0 given"),
+    ({"samples": 10}, "samples: 10 given"),
+    ({"releases": 0}, "releases: 0 given"),
+    ({"reads": "all"}, "reads: 'all' given"),
+    ({"pair": [[0], [1]]}, "two presents of 2 state numbers"),
+    ({"pair": [[0, 0], [1, 1]]}, "differ in 2 sequences"),
+    ({"pair": [[0, 5], [1, 5]]}, "unknown state"),
+    ({"pair": [[0, -1], [1, -1]]}, "an informed adversary knows every state"),
+    ({"pair": [[0, 1], [1, 1]], "adversary": "uninformed"}, "mark all others with -1"),
+    ({"mechanism": lambda r, g: "words"}, "no array of numbers"),
+    ({"mechanism": lambda r, g: np.zeros(3)}, "outputs of shape"),
+    ({"mechanism": lambda r, g: np.full(len(r), np.nan)}, "not finite"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_input_is_told(given, message):
+    settings = {"mechanism": mean_with(1.0), "chain": PAIR, "query": Mean(), "ages": 1, "epsilon_c": 1.0} | given
+    mechanism, chain, query = (settings.pop(name) for name in ("mechanism", "chain", "query"))
+    with pytest.raises(InputError, match=message):
+        audit(mechanism, chain, query, **({"samples": 1000} | settings))
+
+
+def test_more_bad_input():
+    plan = Plan(PAIR, Mean(), 1, 1.0)
+    with pytest.raises(InputError, match="a Plan says it all"):
+        audit(plan, PAIR)
+    with pytest.raises(InputError, match="schedule"):
+        audit(Plan(PAIR, Mean(), 1, 1.0, schedule=Schedule((1.0, 0.5))))
+    absorbed = CoupledChain([[1.0]], [[0.5, 0.5], [0.0, 1.0]])
+    with pytest.raises(InputError, match="never occurs"):
+        audit(mean_with(1.0), absorbed, ages=1, pair=([0], [1]), samples=1000)
+    large = CoupledChain(np.full((12, 12), 1 / 12), [[0.7, 0.3], [0.3, 0.7]])
+    with pytest.raises(TooLargeError, match="at most 2,048"):
+        audit(mean_with(1.0), large, ages=1, pair=([0] * 12, [1] + [0] * 11), samples=1000)

@@ -1,0 +1,169 @@
+"""`csdp audit` from the command line, and its figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from csdp import CoupledChain, Mean, attack, audit
+from csdp.chain.files import save_model
+from csdp.cli import app
+from csdp.errors import InputError
+from csdp.ledger import Ledger
+from csdp.panel import Panel
+from csdp.plan import Plan
+from csdp.publisher import Publisher
+from csdp.report.audit import attack_figure, audit_figure
+from csdp.report.figures import save_figure
+
+from auditing.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
+from auditing.test_replay import lying, plan, written  # isort: skip
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    save_model(SKEWED, Path("chain.json"))
+
+
+def run(*args, code=0):
+    result = CliRunner().invoke(app, ["audit", *map(str, args)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+DECLARED = ("chain.json", "--query", "mean", "--ages", "1", "--epsilon-c", "1", "--seed", "1", "--samples", "200000")
+
+
+def test_ours_passes_and_the_printed_value_does_not():
+    shown = run(*DECLARED).stdout
+    assert shown.startswith("no violation found at confidence 99.9 %: leaks at least 0.7")
+    assert "Claim: exact leakage of one release as declared" in shown
+    assert "Told apart: x1 = 1 against 0; informed adversary" in shown
+    violated = run(*DECLARED, "--claim", "0.69", "--figure", "audit.svg", code=4)
+    assert violated.stdout.startswith("violated: leaks at least 0.7")
+    assert "claimed 0.69" in Path("audit.svg").read_text()
+
+
+def test_json_is_strict():
+    content = json.loads(run(*DECLARED, "--claim", "inf", "--format", "json").stdout)
+    assert content["claim"] == "inf"
+    assert content["violated"] is False
+    assert content["verdict"].startswith("no violation found")
+
+
+def test_a_mechanism_of_ones_own():
+    lines = [
+        "def half(readings, generator):",
+        "    return readings + generator.laplace(scale=0.5, size=readings.shape)",
+        "def fresh(history, generator):",
+        "    return history[:, -1] + generator.laplace(size=history[:, -1].shape)",
+        "number = 3",
+    ]
+    Path("mine_to_audit.py").write_text("\n".join(lines))
+    run(*DECLARED, "--mechanism", "mine_to_audit:half", code=4)
+    run(*DECLARED, "--mechanism", "mine_to_audit:fresh", "--reads", "history", code=4)
+    for name, message in (
+        ("mine_to_audit", "MODULE:NAME expected"),
+        ("mine_to_audit:number", "has no callable 'number'"),
+        ("not_there_at_all:half", "cannot be imported"),
+    ):
+        assert message in run(*DECLARED, "--mechanism", name, code=2).stderr
+
+
+def test_several_releases_and_a_plan():
+    Path("plan.json").write_text(plan().to_json())
+    shown = run("--plan", "plan.json", "--releases", "2", "--samples", "20000", "--seed", "1").stdout
+    assert "claimed 0.269501" in shown
+    assert "leakage of 2 releases as declared" in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger"),
+        (["chain.json"], "give --age for all sequences, or --ages"),
+        (["chain.json", "--age", "1"], "give --epsilon-c"),
+        (["chain.json", "--age", "1", "--epsilon-c", "1", "--dataset", "d"], "leave out --dataset"),
+        (["--ledger", "none.db"], "none.db"),
+        (["--ledger", "none.db", "--claim", "1"], "leave out --claim"),
+        ([*DECLARED, "--reads", "history"], "'history' is for --mechanism"),
+        ([*DECLARED, "--samples", "3"], "samples: 3 given"),
+        ([*DECLARED, "--figure", "no/such/folder.svg"], "cannot be written"),
+        (["--plan", "p.json", "--query", "mean"], "leave out --query"),
+    ],
+)
+def test_bad_input_is_one_line(args, message):
+    result = run(*args, code=2)
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert message in result.stderr
+
+
+def test_a_ledger_is_replayed(where):
+    chosen = Plan(SKEWED, Mean(), 1, 0.5)
+    Path("plan.json").write_text(chosen.to_json())
+    with Ledger.open(where) as ledger:
+        Publisher(chosen, dataset="ward-7", ledger=ledger).publish(Panel.from_states(np.zeros((8, 1), dtype=int)))
+        head = ledger.summary("ward-7").head_hash
+    shown = run("chain.json", "--ledger", where, "--dataset", "ward-7", "--plan", "plan.json", "--head", head).stdout
+    assert shown.splitlines() == [
+        "7 charges of 1 dataset replayed: no leakage is recorded too low",
+        "ward-7: 7 charges",
+    ]
+    content = json.loads(run("--ledger", where, "--format", "json").stdout)
+    assert content["ok"] is True
+    wrong = run("--ledger", where, "--dataset", "ward-7", "--head", "0" * 64, code=4)
+    assert "the noted head is not in the log" in wrong.stderr
+
+
+def test_a_lying_ledger_is_found_out(where):
+    written(where, lying(plan(), factor=0.5))
+    found = run("--ledger", where, code=4)
+    assert "15 findings" in found.stdout
+    assert "csdp: dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.098" in found.stderr
+    save_model(ONE, Path("chain.json"))
+    assert json.loads(run("chain.json", "--ledger", where, "--format", "json", code=4).stdout)["ok"] is False
+
+
+# ---- figures
+
+
+def drawn(figure, path):
+    save_figure(figure, path)
+    return Path(path).read_text()
+
+
+def test_the_figure_of_an_audit_names_every_line(tmp_path):
+    ours = audit(Plan(ONE, Mean(), 1, 1.0), samples=20_000, seed=1)
+    half = audit(mean_with(0.5), ONE, Mean(), ages=1, epsilon_c=1.0, samples=20_000, seed=1)
+    text = drawn(audit_figure({"ours": ours, "half the noise": half}, exact=0.5), tmp_path / "a.svg")
+    for words in ("half the noise:", "violated", "no violation", "claimed 0.374", "exact 0.5"):
+        assert words in text
+    silent = audit(nothing, ONE, ages=1, samples=2000, seed=1)
+    assert "claimed" not in drawn(audit_figure({"silent": silent}), tmp_path / "b.svg")
+    with pytest.raises(InputError, match="no audit"):
+        audit_figure({})
+
+
+def test_the_figure_of_an_attack_shows_the_truth_only_where_it_is_given(tmp_path):
+    chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]], names=["north", "south"])
+    chosen = Plan(chain, Mean(), 1, 2.0)
+    outputs = [0.4, None, 0.7, 1.2]
+    truth = np.array([[0, 1], [1, 1], [0, 0], [1, 0]])
+    open_, closed = attack(chosen, outputs, truth=truth), attack(chosen, outputs)
+    text = drawn(attack_figure(open_, sequence=1, bound=chosen.certified.epsilon), tmp_path / "a.svg")
+    for words in ("true value", "(private)", "south", "leakage of", "with outputs"):
+        assert words in text
+    assert "private" not in drawn(attack_figure(closed, bound=[0.1, 0.2, 0.3, 0.4]), tmp_path / "b.svg")
+    with pytest.raises(InputError, match="sequence 2 given"):
+        attack_figure(open_, sequence=2)
+    with pytest.raises(InputError, match="2 bounds given for 4 ticks"):
+        attack_figure(open_, bound=[0.1, 0.2])

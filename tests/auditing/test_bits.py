@@ -1,0 +1,117 @@
+"""The floating-point attack: naive samplers fail it, every sampler of ours passes. Seeds are fixed."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran, low_bits
+from csdp.auditing.mechanisms import plan_mechanism
+from csdp.errors import InputError
+from csdp.noise import Randomness, lattice_step, two_sided_geometric
+from csdp.noise.indexed import indexed_noise
+from csdp.plan import Plan
+
+
+def numpy_laplace(exact, generator):
+    return exact + generator.laplace(size=exact.size)
+
+
+def inverse_law(exact, generator):
+    return exact + np.sign(generator.random(exact.size) - 0.5) * np.log(generator.random(exact.size))
+
+
+def difference(exact, generator):
+    return exact + generator.exponential(size=exact.size) - generator.exponential(size=exact.size)
+
+
+def in_single_precision(exact, generator):
+    return (exact + generator.laplace(size=exact.size).astype(np.float32)).astype(np.float64)
+
+
+@pytest.mark.parametrize("naive", [numpy_laplace, inverse_law, difference], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("answers", [(0.0, 1.0), (1.0, 2.0)], ids=str)
+def test_noise_in_floating_point_fails(naive, answers):
+    found = low_bits(naive, answers=answers, epsilon=1.0, seed=1)
+    assert found.violated
+    assert found.lower > 4
+    assert found.verdict.startswith("violated")
+
+
+def test_rounding_the_noise_before_adding_it_fails_too():
+    assert low_bits(in_single_precision, epsilon=1.0, seed=2).violated
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 7.3, 1000.0], ids=str)
+def test_our_integers_pass(scale):
+    step = lattice_step(1.0, scale)
+
+    def ours(exact, generator):
+        noise = two_sided_geometric(
+            Fraction(scale) / Fraction(step), exact.size, Randomness.from_key(generator.bytes(32))
+        )
+        return exact + noise * step
+
+    found = low_bits(ours, epsilon=1 / scale, samples=100_000, seed=3)
+    assert not found.violated
+    assert found.verdict.startswith("no violation found")
+
+
+def test_noise_by_key_and_index_passes():
+    """What workers draw that share a key."""
+
+    def ours(exact, generator):
+        return exact + indexed_noise(Fraction(1024), np.arange(exact.size), generator.bytes(32)) / 1024
+
+    assert not low_bits(ours, epsilon=1.0, samples=100_000, seed=6).violated
+
+
+@pytest.mark.parametrize(
+    "query", [Mean(), Sum(), Histogram(), Identity(), Linear([0.125, 0.75, 0.25])], ids=lambda q: q.name
+)
+def test_our_plans_pass_also_after_the_division(query):
+    """Values that are no binary fractions, and a division by three: the low bits follow from the lattice alone."""
+    chain = CoupledChain(np.full((3, 3), 1 / 3), [[0.7, 0.3], [0.3, 0.7]], values=[0.1, 0.4])
+    plan = Plan(chain, query, 1, 1.0)
+    mechanism = plan_mechanism(plan)
+    answers = query.evaluate(np.array([[0, 1, 0], [1, 1, 0]]), chain.value_table)[:, 0]
+
+    def ours(exact, generator):
+        row = [0, 1, 0] if exact[0] == answers[0] else [1, 1, 0]
+        return mechanism(np.tile(np.array(row, dtype=np.int8), (exact.size, 1)), generator)[:, 0]
+
+    found = low_bits(ours, answers=tuple(answers), epsilon=1.0, samples=100_000, seed=4)
+    assert not found.violated
+
+
+def test_the_release_itself_passes():
+    """The very function that publishes, draw by draw."""
+    plan = Plan(CoupledChain(np.full((3, 3), 1 / 3), [[0.7, 0.3], [0.3, 0.7]]), Mean(), 1, 1.0)
+    source = Randomness.from_key(bytes(32))
+
+    def ours(exact, generator):
+        answer = np.array([round(exact[0] * 3.0)], dtype=float)
+        return [fran.noisy(plan, answer, 0, source).values[0] for _ in range(exact.size)]
+
+    assert not low_bits(ours, answers=(0.0, 1 / 3), epsilon=1.0, samples=4000, seed=5).violated
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon: 0.0 given; what the noise allows"),
+        ({"epsilon": float("nan")}, "epsilon: nan given"),
+        ({"epsilon": "1"}, "epsilon: '1' given"),
+        ({"answers": (1.0, 1.0)}, "two different numbers"),
+        ({"confidence": 1.0}, "confidence: 1.0 given"),
+        ({"samples": 5}, "samples: 5 given"),
+        ({"sampler": lambda exact, generator: exact[:3]}, "3 outputs for 1000 answers"),
+        ({"sampler": lambda exact, generator: exact * np.nan}, "one finite number"),
+    ],
+)
+def test_bad_input_is_told(given, message):
+    settings = {"sampler": numpy_laplace, "epsilon": 1.0, "samples": 1000} | given
+    with pytest.raises(InputError, match=message):
+        low_bits(settings.pop("sampler"), **settings)

@@ -1,0 +1,216 @@
+"""Leakage over the whole range of noise and age: finite, monotone, never 0, accurate when tiny."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import csdp
+import oracle as o
+from csdp.bounds.closed_forms import loose, two_point
+from csdp.bounds.leakage import Setting
+from csdp.bounds.lineage import lineage
+from csdp.bounds.rounding import round_up
+from csdp.errors import InputError
+from laws.precise import informed_leakage
+
+CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+BACKWARD = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+EPSILONS = (1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e3)
+AGES = (0, 1, 2, 5, 10, 39, 40, 100, 400, 420, 1000, 10_000)
+BOUNDS = ("exact", "profile", "two-point", "loose", "contraction", "freshness", "lineage", "influence", "spectral")
+SMALLEST = math.ulp(0.0)
+
+
+def ask(age, epsilon_c, bound="exact", adversary="informed", chain=CHAIN, query=None):
+    return csdp.leakage(
+        chain, query or csdp.Mean(), ages=age, epsilon_c=epsilon_c, bound=bound, adversary=adversary
+    ).epsilon
+
+
+@pytest.mark.parametrize("adversary", ["informed", "uninformed", "any"])
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_finite_positive_and_monotone_everywhere(bound, adversary):
+    epsilons = EPSILONS if bound not in {"freshness", "lineage"} else EPSILONS[::6]
+    backward = bound in {"influence", "spectral"}
+    if backward and adversary != "informed":
+        with pytest.raises(InputError, match="'informed' only"):
+            ask(1, 1.0, bound, adversary, chain=BACKWARD)
+        return
+    chain = BACKWARD if backward else CHAIN
+    grid = np.array([[ask(age, e, bound, adversary, chain=chain) for age in AGES] for e in epsilons])
+    assert (grid >= SMALLEST).all()
+    infinite = np.zeros(grid.shape, dtype=bool)
+    infinite[:, 0] = bound in {"freshness", "lineage"}  # age 0: the reading is the present
+    assert (np.isinf(grid) == infinite).all()
+    assert (np.isfinite(grid) | infinite).all()
+    for less_noise, more in pairwise(grid):
+        assert (less_noise <= more * (1 + 1e-9)).all()
+    for young, old in pairwise(grid.T):
+        assert (old <= young * (1 + 1e-9)).all()  # on this chain exact too
+
+
+@pytest.mark.parametrize("adversary", ["informed", "uninformed", "any"])
+def test_order_of_the_bounds_everywhere(adversary):
+    """Also where every number is tiny, without an absolute tolerance."""
+    for epsilon_c in (1e-6, 1.0, 30.0, 1e3):
+        for age in (1, 5, 40, 100, 400, 1000):
+            setting = Setting.make(CHAIN, csdp.Mean(), ages=age, epsilon_c=epsilon_c, adversary=adversary)
+            got = {bound: setting.answer(bound).epsilon for bound in BOUNDS[:6]}
+            for small, large in (
+                ("exact", "profile"),
+                ("profile", "two-point"),
+                ("two-point", "loose"),
+                ("profile", "contraction"),
+                ("profile", "freshness"),
+            ):
+                if got[large] > SMALLEST:
+                    assert got[small] <= got[large] * (1 + 1e-9), (epsilon_c, age, small, large, got)
+
+
+@pytest.mark.parametrize("bound", ["exact", "profile", "two-point", "loose", "contraction", "freshness"])
+def test_one_more_step_is_a_factor_of_two_fifths(bound):
+    assert ask(40, 1.0, bound) / ask(39, 1.0, bound) == pytest.approx(0.4, rel=1e-6)
+    assert ask(401, 1e-3, bound) / ask(400, 1e-3, bound) == pytest.approx(0.4, rel=1e-6)
+
+
+def test_lineage_keeps_its_digits_too():
+    for age in (1, 5, 9, 12, 40, 300, 500, 700):
+        want = 4 * math.atanh(0.4**age)  # the range of the log odds of one such sequence
+        assert ask(age, 1.0, "lineage", "uninformed") == pytest.approx(want, rel=1e-9, abs=0)
+        assert lineage(CHAIN, age, form="interval").ranges.max() == pytest.approx(want, rel=1e-9, abs=0)
+    for age in (5, 12, 40, 700):
+        ratio = ask(age + 1, 1.0, "lineage", "uninformed") / ask(age, 1.0, "lineage", "uninformed")
+        assert ratio == pytest.approx(0.4, rel=1e-6 if age > 10 else 2e-2)
+
+
+def test_underflow_is_the_smallest_float_never_zero():
+    assert ask(10_000, 1.0) == SMALLEST
+    assert ask(10_000, 1e-6, "contraction") == SMALLEST
+
+
+@pytest.mark.parametrize("age", [1, 7, 40, 80])
+@pytest.mark.parametrize("epsilon_c", [1e-6, 1.0, 50.0, 1e3])
+def test_against_sixty_digits(age, epsilon_c):
+    truth = informed_leakage(
+        CHAIN.coupling_matrix().toarray(),
+        CHAIN.transition_table[0][0],
+        fvals=[0, 0.5, 0.5, 1],
+        delta_f=0.5,
+        age=age,
+        epsilon_c=epsilon_c,
+    )
+    got = ask(age, epsilon_c)
+    assert truth * (1 - 1e-12) <= got <= truth * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("epsilon_c", [0.1, 1.0, 10.0, 30.0])
+@pytest.mark.parametrize("age", [1, 2, 50])
+def test_a_very_skewed_chain(age, epsilon_c):
+    transitions = [[1 - 1e-6, 1e-6], [0.3, 0.7]]
+    coupling = [[0.75, 0.25], [0.25, 0.75]]
+    chain = csdp.CoupledChain(coupling, transitions)
+    truth = informed_leakage(
+        coupling, transitions, fvals=[0, 1, 1, 2], delta_f=1, age=age, epsilon_c=epsilon_c, digits=80
+    )
+    got = ask(age, epsilon_c, chain=chain, query=csdp.Sum())
+    assert truth * (1 - 1e-12) <= got <= truth * (1 + 1e-8)
+    for bound in ("profile", "two-point", "loose", "contraction", "freshness", "lineage"):
+        assert ask(age, epsilon_c, bound, chain=chain, query=csdp.Sum()) >= truth * (1 - 1e-12)
+
+
+def test_slow_chains_are_not_lost():
+    chain = csdp.CoupledChain([[1.0]], [[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]])
+    # total variation of the backward step is 1 - 2e-6, so leakage is close to that of the plain release
+    got = ask(1000, 1.0, chain=chain)
+    tv = (1 - 2e-6) ** 1000
+    half = Fraction(1, 2)
+    high, low = (float(half) * (1 + tv), float(half) * (1 - tv))
+    want = math.log((high * math.e + low) / (low * math.e + high))
+    assert got == pytest.approx(want, rel=1e-9)
+
+
+def test_large_alpha_meets_the_limits():
+    """With little noise exact and profile tend to freshness, loose to alpha + ln Delta; nothing overflows."""
+    fresh = ask(2, 1.0, "freshness")
+    for epsilon_c in (200.0, 400.0, 1e3):
+        assert ask(2, epsilon_c) == pytest.approx(fresh, rel=1e-9)
+        assert ask(2, epsilon_c, "profile") == pytest.approx(fresh, rel=1e-9)
+        assert ask(2, epsilon_c, "two-point") == pytest.approx(fresh, rel=1e-9)
+        assert ask(2, epsilon_c, "loose") == pytest.approx(2 * epsilon_c + math.log(0.1), rel=1e-12)
+    wide = csdp.CoupledChain([[1.0]], [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], values=[0, 1, 1000])
+    B, law = o.aged_law(wide.kernel(), 1, 3, (2,))
+    want = o.exact_leakage(B, [(0.0,), (1.0,), (1000.0,)], 1, 3, 1e3, 1000.0, "informed", law)
+    assert ask(2, 1e3, chain=wide) == pytest.approx(want, rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 1e-3, 1.0, 29.9, 30.1, 60.0, 700.0, 2000.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-40, 1e-12, 0.3, 1.0])
+def test_loose_keeps_relative_accuracy(delta, alpha):
+    from decimal import Decimal, getcontext, localcontext
+
+    with localcontext(getcontext()) as context:
+        context.prec = 1000
+        want = float((1 + Decimal(delta) * (Decimal(alpha).exp() - 1)).ln())
+    assert loose(delta, alpha) == pytest.approx(want, rel=1e-12, abs=0)
+    assert two_point(delta, math.inf, alpha) == loose(delta, alpha)
+    assert two_point(delta, 1e-3, alpha) <= loose(delta, alpha) * (1 + 1e-12)
+
+
+def test_loose_and_two_point_at_their_ends():
+    assert loose(0.0, 5.0) == 0
+    assert loose(0.5, 0.0) == 0
+    assert two_point(0.0, 1.0, 5.0) == 0
+    assert two_point(0.5, 1.0, 0.0) == 0
+    assert two_point(0.1, 1e-3, 1e9) == pytest.approx(1e-3, rel=1e-9)
+
+
+def test_round_up_never_rounds_down():
+    rng = np.random.default_rng(1)
+    for value in np.concatenate([10.0 ** rng.uniform(-320, 300, 2000), rng.random(2000), [0.1, 1.0, 2.0**-1074]]):
+        raised = round_up(float(value))
+        assert value <= raised <= value * (1 + 2.0**-42) + SMALLEST
+    assert round_up(0.0) == SMALLEST
+    assert round_up(-1.0) == SMALLEST
+    assert round_up(math.inf) == math.inf
+    assert round_up(round_up(0.3)) == round_up(0.3)
+    for value in (0.1, 0.7, 1 / 3, 5e-9, 123.4):  # 44 binary digits and no more: the same on every machine
+        assert (math.frexp(round_up(value))[0] * 2**44).is_integer()
+        assert round_up(value) <= value * (1 + 2.0**-43)
+    with pytest.raises(FloatingPointError, match="NaN"):
+        round_up(math.nan)
+
+
+def test_lineage_survives_cancellation():
+    """Rare states two steps away: probabilities of 1e-20 beside 1."""
+    p = 1e-10
+    transitions = [[1 - p, p, 0], [p, 1 - 2 * p, p], [0, p, 1 - p]]
+    chain = csdp.CoupledChain([[1.0]], transitions)
+    for age in (1, 2, 3):
+        want = o.lineage_uninformed([[1.0]], transitions, age)
+        got = ask(age, 1.0, "lineage", "uninformed", chain)
+        assert got == want if math.isinf(want) else got == pytest.approx(want, rel=1e-9)
+    with_zero = csdp.CoupledChain([[1.0, 0.0], [0.6, 0.4]], [[0.5, 0.5, 0.0], [0.3, 0.3, 0.4], [0.1, 0.9, 0.0]])
+    assert ask(1, 1.0, "lineage", "uninformed", with_zero) == math.inf
+
+
+def test_transient_states_keep_lineage_infinite_at_any_age():
+    """From state 1 the others are never reached again, from state 0 they are: however rarely, that tells them apart."""
+    chain = csdp.CoupledChain([[1.0]], [[0.25, 0.5, 0.25], [0, 1, 0], [0.1, 0.6, 0.3]])
+    for age in (1, 50, 400, 700):
+        assert ask(age, 1.0, "lineage", "uninformed", chain) == math.inf
+
+
+@pytest.mark.parametrize("s", [8, 9])
+def test_tiny_leakages_of_larger_systems_are_never_below_the_truth(s):
+    """256 and 512 joint states: at age 60 the truth is about 1e-24; the answer may be larger, never smaller."""
+    coupling = 0.8 * np.eye(s) + 0.1 * (np.roll(np.eye(s), 1, axis=1) + np.roll(np.eye(s), -1, axis=1))
+    chain = csdp.CoupledChain(coupling, [[0.7, 0.3], [0.3, 0.7]])
+    got = [ask(age, 1.0, chain=chain) for age in (5, 10, 20, 60)]
+    floor = [0.0094 * 0.4 ** (age - 5) for age in (5, 10, 20, 60)]
+    assert all(value >= low for value, low in zip(got, floor, strict=True))
+    assert got[2] == pytest.approx(floor[2], rel=0.1)
+    if s == 8:
+        assert got[3] == pytest.approx(floor[3], rel=0.1)

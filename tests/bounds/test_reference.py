@@ -1,0 +1,366 @@
+"""Every reference value, through the public interface."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+
+import csdp
+import oracle as o
+from csdp.bounds.leakage import BOUNDS, UNSOUND
+from reference_values import COLUMNS, REFERENCE, RTOL
+from reference_values import T3 as T3_SYSTEM
+
+
+def binary(p, q):
+    return [[1 - p, p], [q, 1 - q]]
+
+
+def pair(c, p=0.3, q=0.3, **more):
+    return csdp.CoupledChain([[c, 1 - c], [1 - c, c]], binary(p, q), **more)
+
+
+def single(p, q):
+    return csdp.CoupledChain([[1.0]], binary(p, q))
+
+
+T3 = csdp.CoupledChain(*T3_SYSTEM)
+QUERIES = {"mean": csdp.Mean(), "max": csdp.Max(), "histogram": csdp.Histogram(), "identity": csdp.Identity()}
+
+
+def asked(row):
+    """The question of a row of the table, as the library takes it."""
+    (coupling, transitions, ages, epsilon_c, query), expected = REFERENCE[row]
+    return (csdp.CoupledChain(coupling, transitions), QUERIES[query], ages, epsilon_c), expected
+
+
+def ask(chain, query, ages, epsilon_c, bound="exact", adversary="informed"):
+    return csdp.leakage(chain, query, ages=ages, epsilon_c=epsilon_c, bound=bound, adversary=adversary)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("row", REFERENCE)
+def test_the_reference_table(row, column):
+    question, expected = asked(row)
+    adversary = "uninformed" if column == "lineage" else "informed"
+    answer = ask(*question, bound=column, adversary=adversary)
+    assert answer.epsilon == pytest.approx(expected[COLUMNS.index(column)], rel=RTOL, abs=0)
+    assert answer.bound == column
+    assert answer.sound == (not column.startswith("printed"))
+    assert answer.adversary == adversary
+
+
+@pytest.mark.parametrize("row", REFERENCE)
+def test_the_reference_table_in_one_call(row):
+    question, expected = asked(row)
+    table = csdp.leakage_table(*question[:2], ages=question[2], epsilon_c=question[3])
+    shown = {name: value for name, value in zip(COLUMNS, expected, strict=True) if name != "lineage"}
+    assert {name: table[name].epsilon for name in shown} == pytest.approx(shown, rel=RTOL, abs=0)
+    assert {record["bound"] for record in table.records()} == set(BOUNDS) - {"influence", "spectral"}
+    assert set(table.missing) == {"influence", "spectral"}  # for chains read backwards
+    assert [row.bound for row in table.rows if not row.sound] == list(UNSOUND)
+
+
+def test_what_an_answer_rests_on():
+    """Words that hold: the others are taken as known only where there are several groups, and only by exact."""
+    apart = csdp.CoupledChain([[1, 0], [0, 1]], binary(0.3, 0.2))
+    told = {
+        (name, bound): " ".join(ask(chain, csdp.Mean(), 2, 1, bound).assumptions)
+        for name, chain in (("one", pair(0.75)), ("several", apart))
+        for bound in ("exact", "profile", "contraction", "group")
+    }
+    assert {key for key, words in told.items() if "several independent components" in words} == {("several", "exact")}
+    assert {bound for (_, bound), words in told.items() if "stationary law" in words} == {"exact", "profile"}
+    assert {bound for (_, bound), words in told.items() if "follow the given model" not in words} == {"group"}
+
+
+@pytest.mark.parametrize(("query", "third"), [(csdp.Max(), [0.0, 1.0]), (csdp.Min(), [1.0, 2.0])])
+def test_what_the_other_groups_cannot_contribute_is_left_out(query, third):
+    """The second sequence hides the first beyond 0.625 or 1.375, whatever the third may be: as by enumeration."""
+    chain = csdp.CoupledChain(np.eye(3), binary(0.3, 0.2), values=[[0.0, 2.0], [0.625, 1.375], third])
+    same = csdp.Custom(lambda v: [float(v.max() if query.name == "max" else v.min())], 1.375, name="same")
+    assert query.sensitivity(1, chain.value_table) == 1.375
+    found = [ask(chain, asked, 1, 1.0).epsilon for asked in (query, same)]
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def test_auto_is_exact_here_and_says_so():
+    answer = csdp.leakage(pair(0.75), csdp.Mean(), ages=2, epsilon_c=1)
+    assert (answer.bound, answer.sound, answer.reason) == ("exact", True, "exact fits the size limit")
+    assert answer.epsilon == pytest.approx(0.153045546, rel=RTOL)
+
+
+def test_histogram_needs_the_product_of_values():
+    chain = csdp.CoupledChain([[1.0]], [[0.2, 0.4, 0.4], [0.6, 0.2, 0.2], [0.05, 0.05, 0.9]])
+    answer = ask(chain, csdp.Histogram(), 1, 1)
+    assert answer.epsilon == pytest.approx(0.642244839, rel=RTOL)
+    assert answer.witness is not None
+    assert sum(answer.witness.output) != 1  # no snapshot has this histogram
+
+
+def test_contraction():
+    assert ask(pair(0.75), csdp.Mean(), 2, 1, "contraction").epsilon == pytest.approx(0.304281582, rel=RTOL)
+
+
+def test_uninformed_exceeds_the_informed_freshness():
+    one, two = binary(0.01, 0.04), binary(0.035, 0.275)
+    chain = csdp.CoupledChain([[0, 1], [0, 1]], [[one, one], [two, two]])
+    uninformed = ask(chain, csdp.Mean(), 2, 4, adversary="uninformed").epsilon
+    informed = ask(chain, csdp.Mean(), 2, 4, "freshness").epsilon
+    assert uninformed == pytest.approx(2.8221, abs=5e-5)
+    assert informed == pytest.approx(2.7637, abs=5e-5)
+    # so the bounds of an adversary come from that adversary's own rows
+    for bound in ("profile", "two-point", "loose", "contraction", "freshness", "lineage"):
+        assert ask(chain, csdp.Mean(), 2, 4, bound, "uninformed").epsilon >= uninformed
+
+
+def test_uninformed_contraction_is_the_tanh_of_lineage():
+    for chain, age in ((pair(0.75), 2), (pair(0.6, 0.01), 3), (T3, 1)):
+        alpha = 2.0
+        line = ask(chain, csdp.Mean(), age, 1, "lineage", "uninformed").epsilon
+        got = ask(chain, csdp.Mean(), age, 1, "contraction", "uninformed").epsilon
+        assert got == pytest.approx(math.tanh(line / 4) * alpha, rel=1e-9)
+
+
+def test_printed_loose_lies_about_skewed_chains():
+    printed, true = (ask(single(0.01, 0.3), csdp.Mean(), 1, 1, bound) for bound in ("printed-loose", "exact"))
+    assert printed.epsilon == pytest.approx(0.690, abs=5e-4)
+    assert true.epsilon == pytest.approx(0.7727, abs=5e-5)
+    assert not printed.sound
+    assert "NOT a bound" in " ".join(printed.assumptions)
+    assert "NOT SOUND" in repr(printed)
+
+
+def test_printed_tight_is_larger_than_printed_loose():
+    tight, loose, exact = (
+        ask(pair(0.5), csdp.Mean(), 1, 1, bound).epsilon for bound in ("printed-tight", "printed-loose", "exact")
+    )
+    assert tight == pytest.approx(1.045, abs=5e-4)
+    assert loose == pytest.approx(0.48, abs=5e-3)
+    assert exact == pytest.approx(0.4088, abs=5e-5)
+
+
+def test_printed_tight_is_below_the_truth_on_some_chains():
+    for chain, age, epsilon_c in ((single(0.38, 0.02), 3, 4), (single(0.2, 0.6), 2, 2)):
+        question = (chain, csdp.Mean(), age, epsilon_c)
+        assert ask(*question, "printed-tight").epsilon < 0.9 * ask(*question).epsilon
+
+
+def test_stronger_coupling_does_not_reduce_leakage():
+    expected = {1.0: 0.3740, 0.75: 0.4002, 0.5: 0.4088}
+    got = {c: ask(pair(c), csdp.Mean(), 1, 1).epsilon for c in expected}
+    assert got == pytest.approx(expected, abs=5e-5)
+    delta = [csdp.aged_correlation(pair(c), ages=1) for c in expected]
+    assert delta == sorted(delta, reverse=True)  # true of Delta_k, as the paper says
+    for age in (4, 5, 8):
+        later = [ask(pair(c), csdp.Mean(), age, 1).epsilon for c in expected]
+        assert max(later) / min(later) < 1.02
+
+
+def test_comparative_figure():
+    """Delta_k eps_c without d(2) is 4.5e-5, with it 9.0e-5."""
+    chain = pair(0.5)
+    delta = csdp.aged_correlation(chain, ages=10)
+    assert delta * 0.860662966 == pytest.approx(4.5e-5, rel=5e-3)
+    assert ask(chain, csdp.Mean(), 10, 0.860662966, "printed-loose").epsilon == pytest.approx(9.0e-5, rel=5e-3)
+
+
+def test_aging_raises_leakage_above_epsilon_c():
+    chain = pair(0.5, 0.001, 0.1)
+    answer = ask(chain, csdp.Mean(), 2, 4)
+    assert answer.epsilon == pytest.approx(5.67, abs=5e-3)
+    assert ask(chain, csdp.Mean(), 0, 4).epsilon == pytest.approx(4, rel=1e-9)
+
+
+def test_exact_may_grow_with_age_where_the_bounds_do_not():
+    chain = pair(0.75, 1e-4, 1e-4)
+    young, old = (ask(chain, csdp.Mean(), age, 1).epsilon for age in (1, 10))
+    assert old > young * 1.1
+    for bound in ("profile", "two-point", "loose", "contraction", "freshness"):
+        assert ask(chain, csdp.Mean(), 10, 1, bound).epsilon <= ask(chain, csdp.Mean(), 1, 1, bound).epsilon
+
+
+def test_the_papers_quantities():
+    chain = pair(0.75)
+    assert csdp.correlation_degree(chain) == 2
+    assert csdp.correlation_degree(single(0.3, 0.3)) == 1
+    assert csdp.aged_correlation(chain, ages=2) == pytest.approx(0.1, rel=RTOL)
+    assert csdp.aged_correlation(chain, ages=0) == pytest.approx(1, rel=RTOL)
+    tight = ask(chain, csdp.Mean(), 2, 3, "printed-tight").epsilon
+    assert csdp.bounded_aged_correlation(chain, ages=(2, 2)) * 3 == pytest.approx(tight, rel=1e-12)
+
+
+def test_the_leakage_coefficient_sweeps_couplings():
+    found = csdp.cmc_leakage_coefficient(binary(0.3, 0.3), strength=0.5, ages=1)
+    assert float(found) == pytest.approx(0.4, rel=1e-9)  # independent sequences are the worst for Delta_k
+    assert found.evaluations == 25
+    weaker = csdp.cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.25, ages=2, points=3)
+    stronger = csdp.cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.5, ages=2, points=5)
+    assert weaker.value <= stronger.value * (1 + 1e-12)
+
+
+# ---------------------------------------------------------------- what an answer says
+
+
+def test_the_witness_is_in_the_users_words():
+    chain = csdp.CoupledChain(
+        [[0.75, 0.25], [0.25, 0.75]], binary(0.01, 0.3), values=[10, 20], names=["north", "south"]
+    )
+    answer = ask(chain, csdp.Mean(), 2, 2)
+    witness = answer.witness
+    assert witness is not None
+    assert {witness.sequence} | set(witness.others) == {"north", "south"}
+    assert {witness.present, witness.alternative} == {10.0, 20.0}
+    assert witness.output is not None
+    assert witness.output[0] in {10.0, 15.0, 20.0}
+    assert witness.sequence in str(witness)
+    plain = answer.to_dict()
+    assert plain["witness"]["sequence"] == witness.sequence
+    assert plain["components"][0]["sequences"] == ["north", "south"]
+
+
+def test_an_infinite_answer_has_a_reason():
+    answer = ask(pair(0.75), csdp.Mean(), 0, 1, "freshness")
+    assert answer.epsilon == math.inf
+    assert "infinite" in answer.reason
+
+
+def test_components_are_said_to_be_an_upper_bound():
+    chain = csdp.CoupledChain(np.eye(2), binary(0.3, 0.3))
+    answer = ask(chain, csdp.Mean(), 1, 1)
+    assert sum(part["copies"] for part in answer.components) == 2
+    assert any("upper bound" in words for words in answer.assumptions)
+
+
+def test_components_that_are_read_at_different_ages_share_one_initial_law():
+    """The initial law holds at the oldest age of all; the component read later has moved on from it."""
+    chain = csdp.CoupledChain(np.eye(2), binary(0.2, 0.4), initial=[[1.0, 0.0], [1.0, 0.0]])
+    answer = ask(chain, csdp.Sum(), (0, 1), 1.0)
+    # at age 0 the first sequence is read as it is, and by then both of its states can occur
+    assert answer.epsilon == pytest.approx(1.0, rel=1e-12)
+    late = csdp.CoupledChain([[1.0]], binary(0.2, 0.4), initial=[0.8, 0.2])
+    for bound in ("profile", "two-point", "loose", "contraction", "printed-loose", "printed-tight"):
+        assert ask(chain, csdp.Sum(), (1, 2), 1.0, bound).epsilon == pytest.approx(
+            ask(late, csdp.Sum(), 1, 1.0, bound).epsilon, rel=1e-9
+        )
+    assert csdp.aged_correlation(chain, ages=(1, 2)) == pytest.approx(csdp.aged_correlation(late, ages=1), rel=1e-9)
+
+
+def test_a_reading_that_is_certain_does_not_stop_the_law():
+    """The oldest reading is constant, so it tells nothing; the present law still moves on."""
+    chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], binary(0.2, 0.4), initial=[[0.0, 1.0], [0.5, 0.5]])
+    joint = csdp.JointChain(chain.kernel(), states=2, sequences=2, initial=[0.0, 0.0, 0.5, 0.5])
+    moved = np.array([0.0, 0.0, 0.5, 0.5]) @ np.linalg.matrix_power(chain.kernel(), 3)
+    later = csdp.JointChain(chain.kernel(), states=2, sequences=2, initial=moved)
+    want = ask(later, csdp.Linear([0, 1]), 1, 1.0).epsilon
+    for model in (chain, joint):
+        for query in (csdp.Linear([0, 1]), csdp.Sum()):
+            assert ask(model, query, (4, 1), 1.0).epsilon == pytest.approx(want, rel=1e-9)
+
+
+def test_contraction_compares_the_presents_that_the_initial_law_allows():
+    """With unequal ages the present is max(ages) steps after the initial law, not min(ages)."""
+    swap, other = [[0.0, 1.0], [1.0, 0.0]], binary(0.01, 0.4)
+    chain = csdp.CoupledChain(
+        [[1.0, 0.0], [0.5, 0.5]], [[swap, swap], [other, other]], initial=[[1.0, 0.0], [1.0, 0.0]]
+    )
+    question = (chain, csdp.Sum(), (1, 2), 1.0)
+    # two steps after the initial law the first sequence is in state 0 again
+    want = o.contraction(chain.kernel(), 1, [(0, 1), (1, 0)], 2.0)
+    assert want != pytest.approx(o.contraction(chain.kernel(), 1, [(2, 3), (3, 2)], 2.0), rel=1e-3)
+    assert ask(*question, "contraction").epsilon == pytest.approx(want, rel=1e-9)
+    assert ask(*question, "profile").epsilon <= want
+
+
+def test_a_rare_dependence_of_the_initial_law_is_not_overlooked():
+    """Probability 1e-15 that both are in state 1, none that only one is: far from independent."""
+    law = [1 - 1e-15, 0.0, 0.0, 1e-15]
+    chain = csdp.CoupledChain(np.eye(2), binary(0.3, 0.3), initial=law)
+    assert chain.components() == [(0, 1)]
+    joint = csdp.JointChain(chain.kernel(), states=2, sequences=2, initial=law)
+    assert ask(chain, csdp.Sum(), 1, 8).epsilon == pytest.approx(ask(joint, csdp.Sum(), 1, 8).epsilon, rel=1e-9)
+
+
+def test_a_custom_query_may_ignore_a_component():
+    chain = csdp.CoupledChain(np.eye(2), binary(0.3, 0.3))
+    first = csdp.Custom(lambda v: v[0])
+    for bound in ("exact", "profile", "two-point", "loose", "contraction", "group"):
+        alone = ask(csdp.CoupledChain([[1.0]], binary(0.3, 0.3)), csdp.Sum(), 1, 1, bound).epsilon
+        assert ask(chain, first, 1, 1, bound).epsilon == pytest.approx(alone, rel=1e-9)
+
+
+# ---------------------------------------------------------------- bad questions
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ages": -1}, r"ages: -1 given; an age is a whole number of steps, 0 or more"),
+        ({"ages": 1.5}, r"ages: 1.5 given; an age is a whole number"),
+        ({"ages": [1, 2.5]}, r"an age is a whole number"),
+        ({"ages": [1, -2]}, r"an age is a whole number"),
+        ({"ages": math.nan}, r"an age is a whole number"),
+        ({"ages": math.inf}, r"an age is a whole number"),
+        ({"ages": [1, 2, 3]}, r"ages: 3 given for 2 sequences; give one for all, or one each"),
+        ({"ages": [[1, 2]]}, r"ages: 2 given for 2 sequences"),
+        ({"ages": [1, [2, 3]]}, r"whole numbers of steps expected"),
+        ({"ages": "two"}, r"ages: 'two' given; whole numbers of steps expected"),
+        ({"ages": None}, r"ages: None given; whole numbers of steps expected"),
+        ({"ages": 10**7}, r"ages: 10000000 given; at most 1,000,000 steps"),
+        ({"epsilon_c": 0}, r"epsilon_c: 0.0 given; it must be positive and finite"),
+        ({"epsilon_c": -1}, r"epsilon_c: -1.0 given; it must be positive and finite"),
+        ({"epsilon_c": math.nan}, r"epsilon_c: nan given; it must be positive and finite"),
+        ({"epsilon_c": math.inf}, r"epsilon_c: inf given; it must be positive and finite"),
+        ({"epsilon_c": "much"}, r"epsilon_c: 'much' given; a positive number expected"),
+        ({"epsilon_c": None}, r"epsilon_c: None given; a positive number expected"),
+        ({"bound": "best"}, r"bound: 'best' given; use auto or one of exact, profile"),
+        ({"adversary": "clever"}, r"adversary: 'clever' given; use one of informed, uninformed, any"),
+        ({"query": "mean"}, r"query: 'mean' given; expected Mean\(\), Max\(\)"),
+        ({"query": csdp.Mean}, r"expected an instance, Mean\(\) not Mean"),
+        ({"query": csdp.Count(2)}, r"count: unknown state 2; states are 0..1"),
+        ({"query": csdp.Count(-1)}, r"count: unknown state -1; states are 0..1"),
+        ({"query": csdp.Linear([1, 2, 3])}, r"linear: 3 weights given for 2 sequences; give one each"),
+        ({"query": csdp.Custom(lambda v: 1.0)}, r"custom: the function is constant"),
+        ({"chain": "chain.json"}, r"chain: str given; CoupledChain, JointChain or Family expected"),
+    ],
+)
+def test_bad_questions_are_refused_with_a_reason(change, message):
+    question = {"chain": pair(0.75), "query": csdp.Mean(), "ages": 2, "epsilon_c": 1.0} | change
+    with pytest.raises(csdp.errors.InputError, match=message):
+        csdp.leakage(question.pop("chain"), question.pop("query"), **question)
+
+
+def test_lineage_needs_a_coupled_chain():
+    chain = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
+    with pytest.raises(csdp.errors.InputError, match="lineage: needs a CoupledChain"):
+        ask(chain, csdp.Mean(), 1, 1, "lineage")
+    table = csdp.leakage_table(chain, csdp.Mean(), ages=1, epsilon_c=1)
+    assert "needs a CoupledChain" in table.missing["lineage"]
+    with pytest.raises(KeyError, match="needs a CoupledChain"):
+        table["lineage"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strength": 1.5}, "strength: 1.5 given; the weights on 1 other sequences"),
+        ({"strength": -0.1}, "strength: -0.1 given"),
+        ({"strength": 0.5, "points": 1}, "at least 2 points and 2 sequences"),
+        ({"strength": 0.5, "sequences": 1}, "at least 2 points and 2 sequences"),
+    ],
+)
+def test_bad_sweeps_are_refused(options, message):
+    with pytest.raises(csdp.errors.InputError, match=message):
+        csdp.cmc_leakage_coefficient(binary(0.3, 0.3), ages=1, **options)
+
+
+def test_tables_are_readable():
+    from rich.console import Console
+
+    page = io.StringIO()
+    Console(width=160, file=page).print(csdp.leakage_table(pair(0.75), csdp.Mean(), ages=(1, 3), epsilon_c=1))
+    text = page.getvalue()
+    assert "UNSOUND" in text
+    assert "0.31682" in text
+    assert "age 1,3" in text

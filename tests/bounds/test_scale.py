@@ -1,0 +1,378 @@
+"""Sizes: steps that agree, lumping that agrees, giants that run, and refusals that name the alternatives."""
+
+import itertools
+import math
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import csdp
+from csdp.bounds import component, exact, lumped
+from csdp.bounds.lineage import lineage
+from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step
+from csdp.computation import verify_query
+from csdp.errors import TooLargeError
+
+FLIP = [[0.7, 0.3], [0.3, 0.7]]
+STAY = [[0.99, 0.01], [0.01, 0.99]]
+THREE = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]
+
+
+def ring(s, own=0.8, transitions=FLIP):
+    eye = np.eye(s)
+    side = (1 - own) / 2
+    return csdp.CoupledChain(own * eye + side * (np.roll(eye, 1, axis=1) + np.roll(eye, -1, axis=1)), transitions)
+
+
+def equal(s, own=0.8, transitions=FLIP):
+    coupling = np.full((s, s), (1 - own) / (s - 1))
+    np.fill_diagonal(coupling, own)
+    return csdp.CoupledChain(coupling, transitions)
+
+
+def sparse_giant(s, degree=8):
+    """Every sequence follows itself and its next neighbours."""
+    target = np.repeat(np.arange(s), degree + 1)
+    source = (target + np.tile(np.arange(degree + 1), s)) % s
+    weight = np.tile([0.6, *[0.4 / degree] * degree], s)
+    return csr_array((weight, (target, source)), shape=(s, s))
+
+
+# ---------------------------------------------------------------- steps
+
+
+@pytest.mark.parametrize(
+    ("s", "m", "links"), [(2, 2, 1), (5, 2, 1), (7, 2, 2), (7, 2, 6), (4, 3, 1), (4, 3, 3), (3, 4, 1)]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_three_ways_to_push_agree(s, m, links, seed):
+    rng = np.random.default_rng(seed)
+    coupling = np.zeros((s, s))
+    for j in range(s):
+        coupling[j, rng.choice(s, min(s, links + 1), replace=False)] = rng.random(min(s, links + 1)) + 0.05
+    coupling /= coupling.sum(axis=1, keepdims=True)
+    local = csdp.CoupledChain(coupling, rng.dirichlet(np.ones(m), (s, s, m))).local
+    kernel = local.kernel()
+    assert kernel.sum(axis=1) == pytest.approx(np.ones(m**s), rel=1e-12)
+    h = rng.normal(size=(m**s, 5))
+    want = KernelStep(kernel).push(h)
+    for step in (TensorStep(local), SplitStep(local), choose_step(local)):
+        assert np.abs(step.push(h) - want).max() <= step.depth * 2.0**-52 * (kernel.T @ np.abs(h)).max()
+
+
+def test_pushing_in_turns_gives_the_same(monkeypatch):
+    from csdp.chain import steps
+
+    local = ring(8).local
+    h = np.random.default_rng(0).random((256, 9))
+    want = [step.push(h) for step in (TensorStep(local), SplitStep(local))]
+    monkeypatch.setattr(steps, "WORK_BYTES", 20_000)
+    monkeypatch.setattr(steps, "TENSOR_BYTES", 20_000)
+    got = [step.push(h) for step in (TensorStep(local), SplitStep(local))]
+    for one, other in zip(want, got, strict=True):
+        assert one == pytest.approx(other, rel=1e-13)
+
+
+def test_a_sequence_that_nobody_follows():
+    """Not even itself: its present state tells nothing of the next snapshot."""
+    coupling = np.roll(np.eye(9), 1, axis=1) * 0.5 + np.eye(9) * 0.5
+    coupling[[3, 4, 7]] = np.eye(9)[[5, 5, 6]]
+    coupling[2] = np.eye(9)[2]
+    chain = csdp.CoupledChain(coupling, FLIP)
+    assert (chain.coupling_matrix().sum(axis=0) == 0).sum() == 2
+    assert isinstance(chain.step, TensorStep)
+    law = np.random.default_rng(0).random((512, 2))
+    assert chain.step.push(law) == pytest.approx(chain.kernel().T @ law, rel=1e-12)
+    assert csdp.leakage(chain, csdp.Mean(), ages=2, epsilon_c=1.0).bound == "exact"
+
+
+def test_sparse_couplings_use_contractions_and_dense_ones_halves():
+    assert isinstance(choose_step(ring(12).local), TensorStep)
+    assert isinstance(choose_step(equal(11).local), SplitStep)
+
+
+def test_a_ring_of_16_is_quick():
+    start = time.perf_counter()
+    answer = csdp.leakage(ring(16), csdp.Mean(), ages=5, epsilon_c=1.0)
+    assert time.perf_counter() - start < 60
+    assert answer.bound == "exact"
+    assert answer.epsilon == pytest.approx(csdp.leakage(ring(9), csdp.Mean(), ages=5, epsilon_c=1.0).epsilon, rel=1e-3)
+
+
+def test_dense_coupling_of_11_binary_sequences_with_unequal_couplings():
+    rng = np.random.default_rng(3)
+    chain = csdp.CoupledChain(rng.dirichlet(np.ones(11), 11), FLIP)
+    answer = csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=1.0)
+    assert answer.bound == "exact"
+    assert 0 < answer.epsilon < csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=1.0, bound="lineage").epsilon
+
+
+# ---------------------------------------------------------------- exchangeable chains
+
+
+def both_ways(monkeypatch, chain, query, **question):
+    """(by counts, by snapshots)"""
+    ask = {"bound": "exact", "epsilon_c": 1.0} | question
+    monkeypatch.setattr(component, "lumped_applies", lambda *_: True)
+    counts = csdp.leakage(chain, query, **ask)
+    monkeypatch.setattr(component, "lumped_applies", lambda *_: False)
+    plain = csdp.leakage(chain, query, **ask)
+    assert counts.reason == "counts of an exchangeable chain"
+    assert plain.reason == ""
+    return counts, plain
+
+
+@pytest.mark.parametrize("adversary", ["informed", "uninformed"])
+@pytest.mark.parametrize("query", [csdp.Mean(), csdp.Sum(), csdp.Max(), csdp.Min(), csdp.Count(1), csdp.Histogram()])
+@pytest.mark.parametrize("transitions", [FLIP, [[0.99, 0.01], [0.3, 0.7]], STAY, THREE])
+def test_counts_and_snapshots_agree(monkeypatch, transitions, query, adversary):
+    chain = equal(4 if len(transitions) == 3 else 6, 0.7, transitions)
+    for age, epsilon_c in ((1, 1.0), (3, 0.1), (4, 8.0), (9, 2.0)):
+        counts, plain = both_ways(monkeypatch, chain, query, ages=age, epsilon_c=epsilon_c, adversary=adversary)
+        assert counts.epsilon == pytest.approx(plain.epsilon, rel=1e-8, abs=1e-11)
+        assert counts.epsilon >= plain.epsilon * (1 - 1e-9) - 1e-15
+
+
+@pytest.mark.parametrize("moves", [[[0.99, 0.01], [0.3, 0.7]], [[0.7, 0.3], [0.01, 0.99]]])
+def test_outputs_that_do_not_fit_together_are_looked_at_in_turns(monkeypatch, moves):
+    """The worst output is at the first end of the answers, or at the last: it counts wherever it is."""
+    chain, asked = equal(6, 0.7, moves), {"ages": 2, "epsilon_c": 2.0}
+    together = both_ways(monkeypatch, chain, csdp.Mean(), **asked)
+    monkeypatch.setattr(exact, "_BLOCK", 1)
+    for found, expected in zip(both_ways(monkeypatch, chain, csdp.Mean(), **asked), together, strict=True):
+        assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+        assert found.witness.output == pytest.approx(expected.witness.output)
+
+
+def test_the_witness_of_counts_is_a_snapshot(monkeypatch):
+    counts, plain = both_ways(monkeypatch, equal(5, 0.6, [[0.99, 0.01], [0.3, 0.7]]), csdp.Mean(), ages=2)
+    assert counts.witness is not None
+    assert plain.witness is not None
+    assert counts.witness.output == pytest.approx(plain.witness.output)
+    assert (counts.witness.present, counts.witness.alternative) == (plain.witness.present, plain.witness.alternative)
+    assert sorted(counts.witness.others.values()) == sorted(plain.witness.others.values())
+
+
+def test_values_other_than_0_and_1_and_no_self_coupling(monkeypatch):
+    coupling = (np.ones((5, 5)) - np.eye(5)) / 4
+    chain = csdp.CoupledChain(coupling, FLIP, values=[-1.5, 4])
+    for age in (1, 2, 5):
+        counts, plain = both_ways(monkeypatch, chain, csdp.Mean(), ages=age, epsilon_c=3.0)
+        assert counts.epsilon == pytest.approx(plain.epsilon, rel=1e-8)
+
+
+def test_lumping_is_used_when_it_should_be_and_only_then():
+    def applies(chain, query, ages, adversary):
+        return component.lumped_applies(chain, verify_query(query, chain), ages, adversary)
+
+    chain = equal(12)
+    assert applies(chain, csdp.Mean(), (2,) * 12, "informed")
+    assert not applies(chain, csdp.Mean(), (2,) * 12, "any")
+    assert not applies(chain, csdp.Mean(), (2,) * 11 + (3,), "informed")
+    assert not applies(chain, csdp.Mean(), (0,) * 12, "informed")
+    assert not applies(chain, csdp.Linear(range(1, 13)), (2,) * 12, "informed")
+    assert not applies(chain, csdp.Identity(), (2,) * 12, "informed")
+    assert not applies(chain, csdp.Custom(np.sum, 1.0), (2,) * 12, "informed")
+    assert not applies(ring(12), csdp.Mean(), (2,) * 12, "informed")
+    own = csdp.CoupledChain(chain.coupling_matrix(), FLIP, values=np.arange(24).reshape(12, 2))
+    assert not applies(own, csdp.Mean(), (2,) * 12, "informed")
+    few, short = equal(2), (2, 2, 2)
+    assert not applies(few, csdp.Mean(), (2, 2), "informed")
+    unlike = np.array([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]])
+    for coupling in (unlike, [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.5, 0.5, 0.0]]):
+        assert not applies(csdp.CoupledChain(coupling, FLIP), csdp.Mean(), short, "informed")
+    begun = csdp.CoupledChain(np.full((3, 3), 1 / 3), FLIP, initial=[[1, 0]] * 3)
+    assert not applies(begun, csdp.Mean(), short, "informed")
+
+
+@pytest.mark.parametrize("own", [0.5, 0.4, 0.6])
+def test_one_self_coupling_that_differs_breaks_the_symmetry(own):
+    """The couplings to others are equal, those to oneself are not: rows then sum to one only with other transitions."""
+    coupling = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]])
+    coupling[0] = [own, (1 - own) / 2, (1 - own) / 2]
+    assert (lumped.exchangeable(csdp.CoupledChain(coupling, FLIP)) is None) == (own != 0.5)
+
+
+def test_200_exchangeable_sequences():
+    answers = [csdp.leakage(equal(200), csdp.Mean(), ages=age, epsilon_c=1.0) for age in (1, 5)]
+    assert [answer.bound for answer in answers] == ["exact", "exact"]
+    # one sequence of the same self coupling among ever more others: close to the ten-sequence value
+    small = [csdp.leakage(equal(12), csdp.Mean(), ages=age, epsilon_c=1.0).epsilon for age in (1, 5)]
+    assert [answer.epsilon for answer in answers] == pytest.approx(small, rel=5e-2)
+    assert answers[0].witness is not None
+    assert len(answers[0].witness.others) == 199
+
+
+def test_exchangeable_uninformed_stays_below_lineage():
+    chain = equal(40)
+    exact = csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=1.0, adversary="uninformed")
+    line = csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=1.0, adversary="uninformed", bound="lineage")
+    assert exact.reason.startswith("exact fits") or exact.bound == "exact"
+    assert exact.epsilon <= line.epsilon
+
+
+# ---------------------------------------------------------------- giants
+
+
+def test_lineage_of_20000_sequences_with_8_neighbours():
+    chain = csdp.CoupledChain(sparse_giant(20_000), FLIP)
+    start = time.perf_counter()
+    tracemalloc.start()
+    answer = csdp.leakage(chain, csdp.Mean(), ages=20, epsilon_c=1.0, bound="lineage", adversary="uninformed")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.perf_counter() - start < 60
+    assert peak < 200e6
+    assert "interval form, age 20" in answer.reason
+    small = csdp.CoupledChain(sparse_giant(20), FLIP)
+    assert answer.epsilon == pytest.approx(float(lineage(small, 20, form="interval").ranges.max()), rel=1e-9)
+
+
+def test_lineage_with_a_matrix_per_edge():
+    rng = np.random.default_rng(0)
+    coupling = sparse_giant(50, 3)
+    kinds = rng.dirichlet([2, 2, 2], (4, 3))
+    chain = csdp.CoupledChain(coupling, kinds[rng.integers(0, 4, coupling.nnz)])
+    fine, coarse = (lineage(chain, 3, form=form).ranges for form in ("exact", "interval"))
+    assert np.all(fine <= coarse * (1 + 1e-9))
+    assert np.all(coarse < fine * 4)
+
+
+def test_auto_falls_back_to_slice_or_group_and_says_why():
+    chain = csdp.CoupledChain(sparse_giant(2000), FLIP)
+    for epsilon_c, bound in ((1.0, "slice"), (1e-4, "group")):
+        answer = csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=epsilon_c)
+        assert answer.bound == bound
+        assert answer.sound
+        assert "exact does not fit" in answer.reason
+        assert bound in answer.reason
+    assert answer.epsilon == pytest.approx(2000 * 1e-4)
+    assert any("may change at once" in words for words in answer.assumptions)
+
+
+def test_many_like_components_are_computed_once():
+    source = np.arange(4000) % 2 + np.repeat(np.arange(1000) * 2, 4)
+    blocks = csr_array((np.full(4000, 0.5), (np.repeat(np.arange(2000), 2), source)))
+    chain = csdp.CoupledChain(blocks, FLIP)
+    assert len(chain.components()) == 1000
+    start = time.perf_counter()
+    answer = csdp.leakage(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
+    assert time.perf_counter() - start < 30
+    assert answer.epsilon == pytest.approx(0.4088, abs=5e-5)
+    assert [(part["size"], part["copies"]) for part in answer.components] == [(2, 1000)]
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: csdp.leakage(ring(30), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact"), r"bound='lineage'"),
+        (lambda: ring(30).stationary(), r"marginals\(\), or bound='lineage'"),
+        (lambda: ring(30).step, r"Use bound='lineage' \(any number of sequences\), or segment the chain"),
+        (lambda: ring(13).kernel(), r"csdp.leakage works without storing a kernel"),
+        (
+            lambda: csdp.leakage(ring(11), csdp.Mean(), ages=1, epsilon_c=1.0, bound="profile"),
+            r"Use bound='exact' \(no pairs are stored\) or 'lineage'",
+        ),
+        (
+            lambda: csdp.leakage(ring(17), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact", adversary="any"),
+            r"Use bound='lineage', which covers them all",
+        ),
+        (
+            lambda: csdp.leakage(ring(14), csdp.Linear(2.0 ** np.arange(14)), ages=1, epsilon_c=1.0, bound="exact"),
+            r"Ask for bound='lineage', a query with fewer values, or segment the chain",
+        ),
+        (
+            lambda: csdp.leakage(ring(8, 0.8, THREE), csdp.Custom(np.sum, 2.0), ages=1, epsilon_c=1.0, bound="exact"),
+            r"Use bound='lineage', or a built-in query",
+        ),
+        (lambda: csdp.JointChain([[1.0]], states=2, sequences=13), r"Use CoupledChain for more sequences"),
+    ],
+)
+def test_refusals_name_the_alternatives(ask, message):
+    with pytest.raises(TooLargeError, match=message) as refused:
+        ask()
+    assert refused.value.needed > refused.value.limit > 0
+
+
+def test_too_many_output_values_are_refused(monkeypatch):
+    monkeypatch.setattr(exact, "OUTPUT_LIMIT", 10)
+    with pytest.raises(TooLargeError, match=r"Use bound='profile' \(any query\), or a query with fewer outputs"):
+        csdp.leakage(ring(4), csdp.Identity(), ages=1, epsilon_c=1.0, bound="exact")
+
+
+def test_too_much_work_for_one_step_is_refused(monkeypatch):
+    monkeypatch.setattr("csdp.chain.steps.MAX_PUSH_OPERATIONS", 1e3)
+    with pytest.raises(TooLargeError, match=r"one step of 8 sequences .* Use bound='lineage', or segment"):
+        csdp.leakage(ring(8), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact")
+
+
+def test_components_bounded_in_different_ways_are_named():
+    coupling = np.zeros((42, 42))
+    coupling[:2, :2] = [[0.6, 0.4], [0.3, 0.7]]
+    for i in range(40):
+        coupling[2 + i, 2 + i], coupling[2 + i, 2 + (i + 1) % 40] = 0.8, 0.2
+    mixed = csdp.leakage(csdp.CoupledChain(coupling, FLIP), csdp.Mean(), ages=3, epsilon_c=1.0)
+    assert mixed.assumptions[-1] == "by component: exact, slice"
+    alike = csdp.leakage(csdp.CoupledChain(coupling[:2, :2], FLIP), csdp.Mean(), ages=3, epsilon_c=1.0)
+    assert not any("component" in words for words in alike.assumptions)
+    parts = csdp.leakage(csdp.CoupledChain(np.eye(2), FLIP), csdp.Mean(), ages=3, epsilon_c=1.0)
+    assert any("several independent components" in words for words in parts.assumptions)
+    bounded = csdp.leakage(csdp.CoupledChain(np.eye(2), FLIP), csdp.Mean(), ages=3, epsilon_c=1.0, bound="profile")
+    assert not any("several independent components" in words for words in bounded.assumptions)
+
+
+def test_refused_bounds_are_listed_in_the_table():
+    table = csdp.leakage_table(ring(11), csdp.Mean(), ages=1, epsilon_c=1.0)
+    assert {row.bound for row in table.rows} >= {"exact", "lineage", "group"}
+    assert "limited to 1,024" in table.missing["profile"]
+
+
+def test_progress_is_told():
+    told = []
+    csdp.leakage(ring(4), csdp.Mean(), ages=(1, 2, 3, 3), epsilon_c=1.0, progress=lambda *what: told.append(what))
+    assert {name for name, *_ in told} == {"aging", "comparing"}
+    assert all(0 < done <= total for _, done, total in told)
+    told.clear()
+    csdp.leakage(equal(12), csdp.Mean(), ages=2, epsilon_c=1.0, progress=lambda *what: told.append(what))
+    assert [step for step in told if step[0] == "lumping"] == [("lumping", 1, 2), ("lumping", 2, 2)]
+
+
+def test_too_rare_counts_are_refused_not_guessed():
+    """A thousand rare sequences with no noise: some answers have probabilities below the smallest float."""
+    chain = equal(1000, 0.8, [[1 - 1e-6, 1e-6], [0.3, 0.7]])
+    answer = csdp.leakage(chain, csdp.Mean(), ages=1, epsilon_c=1000.0)
+    assert answer.bound in {"lineage", "group"}
+    assert "exact does not fit" in answer.reason
+    assert math.isfinite(answer.epsilon)
+
+
+def test_all_subsets_for_any():
+    from csdp.aging import known_subsets
+
+    subsets = known_subsets("any", 4)
+    assert sorted(subsets) == sorted(c for n in range(1, 5) for c in itertools.combinations(range(4), n))
+
+
+def test_like_components_at_different_ages_are_not_confused():
+    chain = csdp.CoupledChain(np.eye(4), FLIP)
+    young, old = (csdp.leakage(chain, csdp.Sum(), ages=age, epsilon_c=1.0).epsilon for age in (1, 3))
+    answer = csdp.leakage(chain, csdp.Sum(), ages=(3, 3, 1, 3), epsilon_c=1.0)
+    assert answer.epsilon == young
+    assert [(part["copies"], part["epsilon"]) for part in answer.components] == [(1, young), (3, old)]
+    assert answer.witness is not None
+    assert answer.witness.sequence == "x3"
+    weights = csdp.leakage(chain, csdp.Linear([1, 2, 1, 1]), ages=1, epsilon_c=1.0)
+    assert [part["copies"] for part in weights.components] == [1, 3]
+    assert weights.witness is not None
+    assert weights.witness.sequence == "x2"
+    own = csdp.CoupledChain(np.eye(3), FLIP, values=[[0, 1], [0, 5], [0, 1]])
+    for query in (csdp.Identity(), csdp.Max(), csdp.Mean()):
+        answer = csdp.leakage(own, query, ages=1, epsilon_c=1.0)
+        assert answer.witness is not None
+        assert answer.witness.sequence == "x2"

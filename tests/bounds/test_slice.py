@@ -1,0 +1,288 @@
+"""`slice` against enumeration of Pr(x_i | what is known of the others, past), and the values it must give."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import csdp
+import oracle as o
+import oracle_continual as oc
+from csdp.bounds.lineage import lineage
+from csdp.bounds.slice import dependence
+from csdp.bounds.slice.bound import slice_bound
+from csdp.bounds.slice.intervals import Boxes
+from csdp.bounds.slice.local_numbers import LocalNumbers
+from csdp.errors import InputError
+from laws.strategies import COUPLINGS, law_settings, random_coupling, random_transitions, systems
+
+FLIP = [[0.7, 0.3], [0.3, 0.7]]
+FORMS = ("matrix", "shared", "row-sum")
+ROWS = (
+    ("smooth",),
+    ("smooth", "uniform"),
+    ("skewed", "smooth"),
+    ("skewed",),
+    ("zeros", "smooth"),
+    ("deterministic", "smooth"),
+    ("deterministic",),
+    ("zeros",),
+)
+SIZES = ((1, 2), (1, 3), (2, 2), (2, 3), (3, 2), (3, 2), (4, 2), (3, 3), (2, 4))
+
+
+def ring(s, own=0.8, transitions=FLIP):
+    eye = np.eye(s)
+    side = (1 - own) / 2
+    return csdp.CoupledChain(own * eye + side * (np.roll(eye, 1, axis=1) + np.roll(eye, -1, axis=1)), transitions)
+
+
+def enumerated(coupling, transitions, age, least_known=0):
+    """Per sequence: the range over pasts of ln Pr(a | known, z) / Pr(b | known, z), over all that may be known."""
+    s, m = len(coupling), np.shape(transitions)[-1]
+    power = np.linalg.matrix_power(o.joint_kernel(coupling, transitions), age).reshape(-1, *(m,) * s)
+    out = np.zeros(s)
+    for i in range(s):
+        others = [j for j in range(s) if j != i]
+        for size in range(least_known, s):
+            for known in itertools.combinations(others, size):
+                unknown = tuple(1 + j for j in others if j not in known)
+                law = np.moveaxis(power.sum(axis=unknown), 1 + sum(j < i for j in known), -1)
+                for a, b in itertools.combinations(range(m), 2):
+                    out[i] = max(out[i], _range(o.safe_log(law[..., a]), o.safe_log(law[..., b])))
+    return out
+
+
+def _range(first, second):
+    """Pasts that lead to neither say nothing; a present that follows no past is no secret."""
+    with np.errstate(invalid="ignore"):
+        odds = first - second
+        high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
+        both = np.isfinite(first).any(axis=0) & np.isfinite(second).any(axis=0)
+        return float(np.where(both, high - low, 0.0).max())
+
+
+def random_chain(rng):
+    s, m = SIZES[rng.integers(len(SIZES))]
+    coupling = random_coupling(rng, str(rng.choice(COUPLINGS)), s)
+    transitions = random_transitions(rng, ROWS[rng.integers(len(ROWS))], s, m, shared=bool(rng.integers(2)))
+    weaker = (0.0, 0.0, 0.5, 0.8)[rng.integers(4)]
+    transitions = (1 - weaker) * transitions + weaker / m
+    return coupling, np.broadcast_to(transitions, (s, s, m, m))
+
+
+def check_laws(coupling, transitions, ages=(1, 2, 3, 5)):
+    """Never below the truth, ordered by form, never above one step, never growing."""
+    chain = csdp.CoupledChain(coupling, transitions)
+    first = lineage(chain, 1).ranges
+    before = {form: np.full(len(coupling), np.inf) for form in FORMS}
+    for age in ages:
+        truth = enumerated(coupling, transitions, age)
+        sharper = truth * (1 - 1e-9) - 1e-12
+        for form in FORMS:
+            found = slice_bound(chain, age, form=form).ranges
+            assert (found >= sharper).all(), (form, age)
+            assert (found <= first).all()
+            assert (found <= before[form]).all()
+            sharper, before[form] = found * (1 - 1e-9), found
+
+
+def check_many(count):
+    for seed in range(count):
+        check_laws(*random_chain(np.random.default_rng(seed)), ages=(2, 3))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_never_below_enumeration(seed):
+    check_laws(*random_chain(np.random.default_rng(seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_never_below_enumeration_in_full(block):
+    for seed in range(100):
+        check_laws(*random_chain(np.random.default_rng([block, seed])))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_five_sequences_with_unequal_couplings(seed):
+    rng = np.random.default_rng(seed)
+    coupling = rng.dirichlet(np.ones(5), 5)
+    check_laws(coupling, 0.4 * rng.dirichlet([1, 1], (5, 5, 2)) + 0.3, ages=(2, 4))
+
+
+def test_periodic_and_deterministic_chains():
+    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    for coupling in (np.eye(2), swap, np.full((2, 2), 0.5)):
+        check_laws(coupling, np.broadcast_to(swap, (2, 2, 2, 2)))
+        check_laws(coupling, np.broadcast_to([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], (2, 2, 3, 3)))
+
+
+@pytest.mark.parametrize("factor", [8.0, 5.0])
+def test_a_wrong_contraction_is_caught(monkeypatch, factor):
+    """tanh(G/8), or tanh(G/5), in the place of tanh(G/4): the law above must reject it."""
+    monkeypatch.setattr(dependence, "distance", lambda ranges: np.tanh(ranges / factor))
+    with pytest.raises(AssertionError):
+        check_many(60)
+
+
+def test_forgetting_the_childrens_likelihoods_is_caught(monkeypatch):
+    """Without tilts and mixed differences the informed adversary is taken for one who knows nothing."""
+    monkeypatch.setattr(LocalNumbers, "excess", lambda self, targets, edges: np.zeros((*edges.shape, edges.shape[1])))
+    monkeypatch.setattr(LocalNumbers, "tau", property(lambda self: np.zeros(self.chain.edges)))
+    monkeypatch.setattr(Boxes, "spread", _spread_without_dependence(Boxes.spread))
+    with pytest.raises(AssertionError):
+        check_many(200)
+
+
+def _spread_without_dependence(real):
+    """gamma = 0: the matrix form asks for it target by target."""
+    return lambda self, moved, rows=slice(None): real(self, moved if isinstance(rows, slice) else 0.0 * moved, rows)
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ("chain", "form", "expected"),
+    [
+        (ring(6), "matrix", [1.6946, 0.6755, 0.3030, 0.1387, 0.0638, 0.0294]),
+        (ring(6), "row-sum", [1.6946, 0.6963, 0.3734, 0.2137, 0.1249, 0.0736]),
+        (
+            csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], FLIP),
+            "matrix",
+            [1.6946, 0.6702, 0.2982, 0.1349, 0.0613, 0.0279],
+        ),
+    ],
+)
+def test_reference_values(chain, form, expected):
+    assert slice_bound(chain, 6, form=form).curve == pytest.approx(expected, abs=5e-5)
+    each = [float(slice_bound(chain, age, form=form).ranges.max()) for age in range(1, 7)]
+    assert slice_bound(chain, 6, form=form).curve.tolist() == each
+
+
+def test_reference_values_of_the_enumeration():
+    coupling = ring(6).coupling_matrix().toarray()
+    truth = [enumerated(coupling, [[FLIP]], age, least_known=5).max() for age in (1, 2, 3)]
+    assert truth == pytest.approx([1.6946, 0.6195, 0.2436], abs=5e-5)
+
+
+@pytest.mark.parametrize("transitions", [FLIP, [[0.99, 0.01], [0.3, 0.7]], [[0.1, 0.9], [0.6, 0.4]]])
+@pytest.mark.parametrize("form", FORMS)
+def test_exact_for_one_binary_sequence(transitions, form):
+    chain = csdp.CoupledChain([[1.0]], transitions)
+    for age in (1, 2, 3, 10, 60):
+        want = float(lineage(chain, age, form="exact").ranges[0])
+        assert slice_bound(chain, age, form=form).ranges[0] == pytest.approx(want, rel=1e-9, abs=0)
+
+
+def test_strongly_persistent_chains_stop_decaying_and_the_answer_says_so():
+    answer = csdp.leakage(ring(20, 0.8, [[0.9, 0.1], [0.1, 0.9]]), csdp.Mean(), ages=9, epsilon_c=1.0, bound="slice")
+    assert "hardly any decay" in answer.reason
+    weak = csdp.leakage(ring(20), csdp.Mean(), ages=9, epsilon_c=1.0, bound="slice")
+    assert weak.reason == "matrix form, age 9"
+
+
+def test_independent_sequences_are_as_one():
+    alone = slice_bound(csdp.CoupledChain([[1.0]], FLIP), 4).ranges[0]
+    for form in FORMS:
+        several = slice_bound(csdp.CoupledChain(np.eye(3), FLIP), 4, form=form).ranges
+        assert several == pytest.approx(np.full(3, alone), rel=1e-9)
+
+
+def test_constant_and_impossible_states_tell_nothing():
+    constant = csdp.CoupledChain(np.full((3, 3), 1 / 3), [[0.2, 0.8], [0.2, 0.8]])
+    never = csdp.CoupledChain(np.full((2, 2), 0.5), [[0.5, 0.5, 0.0], [0.4, 0.6, 0.0], [0.3, 0.7, 0.0]])
+    for form in FORMS:
+        assert slice_bound(constant, 3, form=form).ranges.tolist() == [0.0] * 3
+        assert np.isfinite(slice_bound(never, 3, form=form).ranges).all()
+
+
+def test_nothing_times_infinity_is_nothing():
+    """A source that may tell without bound, with couplings that carry it, carry a little, or do not carry it."""
+    local = LocalNumbers.of(ring(4))
+    values = np.random.default_rng(2).uniform(0.1, 0.9, local.chain.edges)
+    values[::4] = 0.0
+    for vector in ([0.5, 0.0, 0.25, 2.0], [0.5, np.inf, 0.0, 0.25]):
+        by_hand = np.zeros(4)
+        for target, source, value in zip(local.chain.edge_targets, local.chain.edge_sources, values, strict=True):
+            if value > 0 and vector[source] > 0:
+                by_hand[target] += value * vector[source]
+        found = dependence._applied(local, values, np.array(vector))
+        assert found == pytest.approx(by_hand, rel=1e-9)
+        assert (found >= by_hand).all()
+
+
+def test_numbers_beyond_the_smallest_float():
+    chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.5 + 1e-12, 0.5 - 1e-12], [0.5, 0.5]])
+    found = slice_bound(chain, 200)
+    assert (found.ranges > 0).all()
+    assert np.isfinite(found.curve).all()
+    tiny = csdp.CoupledChain(np.eye(1), [[1 - 1e-200, 1e-200], [0.5, 0.5]])
+    assert not np.isnan(slice_bound(tiny, 5).curve).any()
+
+
+# ---------------------------------------------------------------- through the front door
+
+
+@law_settings(40)
+@given(systems(joint=False, ages=(0, 4)))
+def test_never_below_exact(system):
+    exact, found = system.leakage("exact"), system.leakage("slice")
+    assert found.epsilon >= exact.epsilon * (1 - 1e-9) - 1e-12
+    assert found.epsilon <= system.leakage("lineage", adversary="informed").epsilon * (1 + 1e-12)
+    assert found.sound
+
+
+@pytest.mark.parametrize(("coupling", "skew"), [(0.75, 0.3), (0.6, 0.1), (0.5, 0.05)])
+def test_never_below_three_releases(coupling, skew):
+    weights, transitions = [[coupling, 1 - coupling], [1 - coupling, coupling]], [[1 - skew, skew], [0.3, 0.7]]
+    kernel = o.joint_kernel(weights, transitions)
+    answers = o.query_values("mean", 2, 2, [0, 1])
+    chain = csdp.CoupledChain(weights, transitions)
+    for age in (1, 2):
+        bound = slice_bound(chain, age).ranges.max()
+        for epsilon_c in (1.0, 20.0):
+            told = oc.history_leakage(kernel, 2, 2, age, epsilon_c, answers, 0.5, 3 - (age > 1))
+            assert told <= bound * (1 + 1e-9)
+
+
+def test_a_record_like_the_others():
+    answer = csdp.leakage(ring(6), csdp.Max(), ages=[2, 3, 2, 5, 9, 2], epsilon_c=1.0, bound="slice", adversary="any")
+    assert (answer.bound, answer.sound, answer.adversary) == ("slice", True, "any")
+    assert answer.epsilon == pytest.approx(0.6755, abs=5e-5)  # the smallest age
+    assert answer.reason == "matrix form, age 2"
+    assert answer.witness is not None
+    assert "any law of the past" in answer.assumptions[-1]
+    fresh = csdp.leakage(ring(6), csdp.Max(), ages=[0, 3, 2, 5, 9, 2], epsilon_c=1.0, bound="slice")
+    assert fresh.epsilon == float("inf")
+    table = csdp.leakage_table(ring(6), csdp.Mean(), ages=2, epsilon_c=1.0)
+    assert table["slice"].epsilon == answer.epsilon
+
+
+def test_a_family_and_a_joint_chain():
+    chains = [ring(4, 0.8, [[1 - p, p], [p, 1 - p]]) for p in (0.2, 0.4, 0.3)]
+    alone = [csdp.leakage(c, csdp.Mean(), ages=3, epsilon_c=1.0, bound="slice").epsilon for c in chains]
+    family = csdp.leakage(csdp.Family(chains), csdp.Mean(), ages=3, epsilon_c=1.0, bound="slice")
+    assert family.epsilon == max(alone)
+    joint = csdp.JointChain(ring(2, 0.8).kernel(), states=2, sequences=2)
+    with pytest.raises(InputError, match="independent given the present"):
+        csdp.leakage(joint, csdp.Mean(), ages=3, epsilon_c=1.0, bound="slice")
+    with pytest.raises(InputError, match="JointChain given"):
+        slice_bound(joint, 3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="form: 'dense' given"):
+        slice_bound(ring(4), 3, form="dense")
+
+
+def test_auto_takes_it_for_giants_and_is_never_worse():
+    for s, form in ((40, "matrix"), (300, "shared"), (12_000, "row-sum")):
+        coupling = {(j, j): 0.8 for j in range(s)} | {(j, (j + d) % s): 0.1 for j in range(s) for d in (1, -1)}
+        chain = csdp.CoupledChain(coupling, FLIP)
+        for adversary in ("informed", "uninformed"):
+            options = {"ages": 3, "epsilon_c": 1.0, "adversary": adversary}
+            auto = csdp.leakage(chain, csdp.Mean(), **options)
+            others = {b: csdp.leakage(chain, csdp.Mean(), bound=b, **options) for b in ("lineage", "slice", "group")}
+            assert auto.epsilon == min(other.epsilon for other in others.values())
+            assert others["slice"].reason == f"{form} form, age 3"
+            assert auto.bound == ("slice" if adversary == "informed" else "lineage")

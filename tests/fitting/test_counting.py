@@ -1,0 +1,113 @@
+"""Pair counts, information and the choice of neighbours, against plain loops and scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp.errors import InputError
+from csdp.fitting.counting import everyone, given, information, pair_counts, screened, wanted
+from csdp.fitting.sample import read
+from fitting.systems import plain_pair_counts, random_chain
+
+
+def ring(s, ticks, seed, m=2):
+    coupling = {(j, j): 0.5 for j in range(s)} | {(j, (j - 1) % s): 0.5 for j in range(s)}
+    moves = np.full((m, m), 0.1 / (m - 1))
+    np.fill_diagonal(moves, 0.9)
+    return csdp.CoupledChain(coupling, moves).simulate(ticks, seed=seed)
+
+
+@pytest.mark.parametrize("ticks", [2, 63, 64, 65, 66, 129, 300])
+@pytest.mark.parametrize("m", [2, 5])
+def test_pair_counts_are_the_plain_ones(ticks, m):
+    random = np.random.default_rng(ticks)
+    states = random.integers(-1, m, (ticks, 4))
+    states[0, 0] = m - 1
+    counts = pair_counts(read(states, states=m), everyone(4)).reshape(4, 4, m, m)
+    assert (counts == plain_pair_counts(states, m)).all()
+
+
+def test_information_is_that_of_scikit_learn():
+    from sklearn.metrics import mutual_info_score
+
+    states = random_chain(1, 3, 3).simulate(400, seed=1)
+    found = information(pair_counts(read(states, states=3), everyone(3))).reshape(3, 3)
+    for j in range(3):
+        for k in range(3):
+            assert found[j, k] == pytest.approx(mutual_info_score(states[:-1, k], states[1:, j]), abs=1e-12)
+
+
+def test_screening_keeps_the_strongest():
+    states = ring(30, 4000, 1)
+    sample = read(states, states=2)
+    graph = screened(sample, 2, lambda *_: None)
+    scores = information(pair_counts(sample, everyone(30))).reshape(30, 30)
+    for j in range(30):
+        others = sorted((k for k in range(30) if k != j), key=lambda k: -scores[j, k])[:2]
+        assert set(graph.of(j).tolist()) == {j, *others}
+        assert (j - 1) % 30 in graph.of(j)
+
+
+def test_screening_by_blocks_is_the_same(monkeypatch):
+    states = ring(20, 500, 2)
+    states[5:9, 3] = -1
+    sample = read(states, states=2)
+    graph = screened(sample, 3, lambda *_: None)
+    scores = information(pair_counts(sample, everyone(20))).reshape(20, 20)
+    for j in range(20):
+        worst_in = min(scores[j, k] for k in graph.of(j) if k != j)
+        assert all(scores[j, k] <= worst_in + 1e-12 for k in range(20) if k not in graph.of(j))
+
+
+def test_the_default_degree():
+    few = csdp.fit(ring(8, 200, 3), public=True, ensemble=0)
+    assert (few.edges, few.fitted.screened, few.fitted.neighbours) == (64, False, 7)
+    many = csdp.fit(ring(12, 400, 3), public=True, ensemble=0)
+    assert (many.edges, many.fitted.screened, many.fitted.neighbours) == (12 * 9, True, 8)
+    alone = csdp.fit(ring(12, 200, 3), public=True, ensemble=0, neighbours=0)
+    assert len(alone.components()) == 12
+
+
+def test_pairs_known_beforehand():
+    chain = csdp.fit(ring(5, 300, 4), public=True, ensemble=0, neighbours=np.array([[1, 0], [2, 1]]))
+    edges = set(zip(chain.edge_targets.tolist(), chain.edge_sources.tolist(), strict=True))
+    assert edges == {(0, 0), (1, 0), (1, 1), (2, 1), (2, 2), (3, 3), (4, 4)}
+    assert not chain.fitted.screened
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "some", True, [[0, 9]], [[0, -1]], [0, 1]])
+def test_wrong_neighbours_are_refused(wrong):
+    with pytest.raises(InputError, match="neighbours"):
+        wanted(wrong, 5)
+
+
+def test_all_of_too_many_is_refused():
+    with pytest.raises(InputError, match="Give a number"):
+        everyone(3000)
+
+
+def test_a_given_graph_is_sorted_and_whole():
+    graph = given([[2, 0], [0, 2], [2, 0]], 3)
+    assert [graph.of(j).tolist() for j in range(3)] == [[0, 2], [1], [0, 2]]
+
+
+@pytest.mark.parametrize("s", [400, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_many_sequences(s):
+    """Sparse throughout: nothing of size s x s x m x m is made."""
+    import tracemalloc
+
+    states = ring(s, 1000, 5)
+    tracemalloc.start()
+    chain = csdp.fit(states, states=2, public=True, neighbours=4, ensemble=1, max_iterations=200, tolerance=1e-5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert chain.edges == s * 5
+    found = sum((t - 1) % s == k for t, k in zip(chain.edge_targets.tolist(), chain.edge_sources.tolist(), strict=True))
+    assert found > 0.99 * s
+    assert peak < 60_000 * s
+    strongest = chain.coupling_matrix().toarray() if s < 1000 else None
+    if strongest is not None:
+        true = np.array([strongest[j, j] + strongest[j, (j - 1) % s] for j in range(s)])
+        assert np.median(true) > 0.7

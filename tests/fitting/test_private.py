@@ -1,0 +1,212 @@
+"""Fitting on private readings: what one reading can change, what is drawn, and that nothing else is looked at."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.fitting import methods, private
+from csdp.fitting.counting import Graph, everyone, given, pair_counts
+from csdp.fitting.joint import joint_counts
+from csdp.fitting.sample import read
+from fitting.systems import kernel_error, long_run, random_chain
+
+
+def test_private_data_warns_unless_public_or_paid_for():
+    states = random_chain(1, 2, 2).simulate(200, seed=1)
+    with pytest.warns(PrivacyLeakWarning, match="public=True"):
+        csdp.fit(states, ensemble=0)
+    csdp.fit(states, ensemble=0, public=True)  # warnings are errors here
+    csdp.fit(states, states=2, ensemble=0, epsilon=1.0)
+
+
+def _changes(states, m):
+    """Every panel that differs in one reading."""
+    for t, i in np.ndindex(states.shape):
+        for value in range(m):
+            if value != states[t, i]:
+                other = states.copy()
+                other[t, i] = value
+                yield other
+
+
+@pytest.mark.parametrize("graph", [everyone(3), given([[0, 1]], 3), given(np.empty((0, 2), int), 3)])
+def test_one_reading_moves_no_more_counts_than_stated(graph):
+    """By brute force over all neighbouring panels; the stated number is reached where the graph is complete."""
+    m, largest = 3, 0
+    for seed in range(4):
+        states = np.random.default_rng(seed).integers(0, m, (5, 3))
+        counts = pair_counts(read(states, states=m), graph)
+        for other in _changes(states, m):
+            moved = int(np.abs(pair_counts(read(other, states=m), graph) - counts).sum())
+            largest = max(largest, moved)
+    assert largest <= private.sensitivity(graph)
+    assert largest == private.sensitivity(graph)  # so a smaller number would be wrong
+
+
+def test_the_sensitivity_of_all_pairs_is_four_s():
+    assert [private.sensitivity(everyone(s)) for s in (1, 2, 10)] == [4, 8, 40]
+    star = given([[j, 0] for j in range(1, 10)], 10)  # all follow the first
+    assert private.sensitivity(star) == 2 * (1 + 10)
+
+
+def test_one_reading_moves_four_joint_counts():
+    largest = 0
+    for seed in range(4):
+        states = np.random.default_rng(seed).integers(0, 2, (5, 2))
+        counts = joint_counts(read(states, states=2))
+        for other in _changes(states, 2):
+            largest = max(largest, int(np.abs(joint_counts(read(other, states=2)) - counts).sum()))
+    assert largest == private.JOINT_SENSITIVITY
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [
+        ({"epsilon": 0.5}, Fraction(12) / Fraction(0.5)),
+        ({"epsilon": 2.0, "neighbours": 1}, Fraction(12) / 2),  # a choice from the data looks at all pairs
+        ({"epsilon": 1.0, "neighbours": 0}, Fraction(4)),
+        ({"epsilon": 1.0, "method": "joint"}, Fraction(4)),
+        ({"epsilon": 1.0, "method": "ching"}, Fraction(12)),
+    ],
+)
+def test_the_noise_that_is_drawn(monkeypatch, settings, scale):
+    drawn = []
+
+    def watched(given_scale, shape, randomness):
+        drawn.append((given_scale, randomness.unsafe))
+        return original(given_scale, shape, randomness)
+
+    original = private.two_sided_geometric
+    monkeypatch.setattr(private, "two_sided_geometric", watched)
+    chain = csdp.fit(random_chain(2, 3, 2).simulate(300, seed=1), states=2, ensemble=2, **settings)
+    assert drawn == [(scale, False)]
+    assert chain.fit_cost["epsilon"] == settings["epsilon"]
+    assert Fraction(chain.fit_cost["sensitivity"]) / Fraction(settings["epsilon"]) == scale
+
+
+@pytest.mark.parametrize("settings", [{}, {"neighbours": 2}, {"method": "ching"}, {"method": "joint"}])
+def test_nothing_but_the_noised_counts_is_looked_at(monkeypatch, settings):
+    """With the noised counts held fixed, two quite different panels give the same chain, record and family."""
+
+    def fixed(counts, scale):
+        return np.random.default_rng(0).integers(0, 50, counts.shape).astype(np.float64)
+
+    monkeypatch.setattr(private, "noised", fixed)
+    monkeypatch.setattr(methods.secrets, "token_hex", lambda size: "the same draw")
+    one, other = (random_chain(seed, 4, 2).simulate(400, seed=seed).astype(int) for seed in (1, 2))
+    other[:] = 1 - other  # and one that never changes
+    same = np.zeros_like(one)
+    gaps = np.random.default_rng(3).random(one.shape) < 0.05
+    chains = []
+    for states in (one, other, same):
+        states[gaps] = -1
+        chains.append(csdp.fit(states, states=2, epsilon=1.0, ensemble=2, **settings))
+    for chain in chains[1:]:
+        assert chain == chains[0]
+        assert chain.fitted == chains[0].fitted
+        assert chain.family == chains[0].family
+
+
+def test_that_the_test_above_can_fail(monkeypatch):
+    """With public fits the same panels give different chains."""
+    one, other = (random_chain(seed, 4, 2).simulate(400, seed=seed) for seed in (1, 2))
+    assert csdp.fit(one, public=True, ensemble=0) != csdp.fit(other, public=True, ensemble=0)
+
+
+def test_the_noise_has_the_stated_law():
+    """Variance within 6 % of the law's, eight standard errors at this size; a scale 1.3 times as large fails."""
+    counts = np.zeros(400_000, dtype=np.int64)
+    scale = private.noise_scale(20, 0.5)
+    right, wrong = private.noised(counts, scale).var(), private.noised(counts, scale * 13 / 10).var()
+    assert abs(right / private.noise_variance(scale) - 1) < 0.06
+    assert abs(wrong / private.noise_variance(scale) - 1) > 0.06
+
+
+def test_simulated_noise_has_the_same_law():
+    scale = Fraction(8)
+    drawn = private.simulated_noise((400_000,), scale, np.random.default_rng(0))
+    assert abs(drawn.var() / private.noise_variance(scale) - 1) < 0.03
+    assert abs(drawn.mean()) < 0.1
+
+
+def test_pair_counts_alone_find_the_kernel():
+    """The method of moments is consistent: the error falls like the root of n, close to that of EM."""
+    errors = []
+    for n in (500, 5000, 50_000):
+        each = []
+        for seed in range(3):
+            true = random_chain(seed, 3, 2)
+            fitted = csdp.fit(long_run(true, n, seed), states=2, method="moments", public=True, ensemble=0)
+            each.append(kernel_error(fitted, true))
+        errors.append(float(np.mean(each)))
+    assert errors[0] < 0.12
+    assert errors[1] < 0.04
+    assert errors[2] < 0.015
+
+
+def test_a_private_fit_nears_the_truth_with_epsilon_and_n():
+    """Noise of scale 12 / epsilon on counts in the thousands: fixed chain, three draws of noise each."""
+    true = random_chain(3, 3, 2)
+    states = long_run(true, 40_000, 3)
+
+    def error(epsilon):
+        return np.mean([kernel_error(csdp.fit(states, states=2, epsilon=epsilon, ensemble=0), true) for _ in range(3)])
+
+    assert error(5.0) < 0.03
+    assert error(0.001) > 0.1  # scale 12,000: the chain is noise
+    drowned = csdp.fit(states, states=2, epsilon=0.001, ensemble=0)
+    assert any("mostly noise" in note for note in drowned.fitted.warnings)
+
+
+def test_a_private_family_covers_noise_too():
+    """Members differ more where there is more noise."""
+    states = random_chain(4, 2, 2).simulate(5000, seed=4)
+
+    def spread(epsilon):
+        chain = csdp.fit(states, states=2, epsilon=epsilon, ensemble=8)
+        return np.std([member.kernel() for member in chain.family.members[1:]], axis=0).mean()
+
+    assert spread(0.1) > 2 * spread(10.0)
+
+
+def test_the_record_of_a_private_fit():
+    chain = csdp.fit(random_chain(5, 3, 2).simulate(500, seed=5), states=2, epsilon=2.0, ensemble=3)
+    record = chain.fitted
+    assert (record.method, record.epsilon, record.public, record.ensemble_method) == (
+        "moments",
+        2.0,
+        False,
+        "parametric",
+    )
+    assert record.log_likelihood is None
+    assert any("'moments' was used" in note for note in record.warnings)
+    assert chain.family.members[0].fit_cost == chain.fit_cost
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "1", True])
+def test_a_wrong_epsilon_is_refused(wrong):
+    with pytest.raises(InputError, match="epsilon"):
+        csdp.fit(np.zeros((9, 2), int), states=2, epsilon=wrong)
+
+
+def test_epsilon_and_public_contradict():
+    with pytest.raises(InputError, match="one of the two"):
+        csdp.fit(np.zeros((9, 2), int), states=2, epsilon=1.0, public=True)
+
+
+def test_the_number_of_states_must_be_declared():
+    with pytest.raises(InputError, match="states: with epsilon"):
+        csdp.fit(np.zeros((9, 2), int), epsilon=1.0)
+    declared = csdp.Panel.from_states(np.zeros((9, 2), int), values=[0.0, 1.0])
+    assert csdp.fit(declared, epsilon=1.0, ensemble=0).states == 2
+
+
+def test_too_many_for_moments_is_refused():
+    with pytest.raises(InputError, match="moments"):
+        csdp.fit(np.zeros((5, 1600), int), states=2, epsilon=1.0, neighbours=0)
+    assert isinstance(everyone(2), Graph)
