@@ -36,7 +36,7 @@ import pytest
 ROOMS = {
     "noise": ("noise", "fran"),
     "chain": ("chain",),
-    "leakage": ("leakage",),
+    "bounds": ("bounds",),
     "planning": ("planning",),
     "accountant": ("accountant", "planning/test_segmentation.py", "test_plan.py"),
     "ledger": ("ledger",),
@@ -112,7 +112,7 @@ def measure(room, jobs):
     durations = folder / "durations.json"
     since = durations.stat().st_mtime if durations.exists() else 0.0
     source = Path(f"src/csdp/{room}")
-    if any(path.stat().st_mtime > since for path in source.glob("*.py")):
+    if any(path.stat().st_mtime > since for path in source.rglob("*.py")):
         since = 0.0
         (folder / "coverage").unlink(missing_ok=True)
         durations.unlink(missing_ok=True)
@@ -401,7 +401,7 @@ def judge_room(room, judges, given):
         finally:
             free.put(judge)
 
-    chosen, places = sample(Path(f"src/csdp/{room}").glob("*.py"), given.count, given.seed)
+    chosen, places = sample(Path(f"src/csdp/{room}").rglob("*.py"), given.count, given.seed)
     started, verdicts = time.time(), []
     with ThreadPoolExecutor(len(judges)) as pool, (folder / "verdicts.jsonl").open("a") as out:
         for found, mutant in zip(chosen, pool.map(decide, chosen), strict=True):
