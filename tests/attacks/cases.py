@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.truth import closed_classes, connected, coupled_kernel
+from attacks.truth import closed_classes, connected, coupled_kernel, factorises
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -48,10 +48,12 @@ class Spec:
 
     @property
     def parts(self) -> list[list[int]]:
-        """Sequences that the model ties together."""
-        if self.coupling is None or (self.initial is not None and self.s > 1):
+        """Sequences that the model ties together: by couplings, or by an initial law that is no product over them."""
+        if self.coupling is None:
             return [list(range(self.s))]
-        return connected(self.coupling)
+        parts = connected(self.coupling)
+        apart = self.initial is None or factorises(self.initial, parts, self.s, self.m)
+        return parts if apart else [list(range(self.s))]
 
     def __repr__(self) -> str:
         law = f"kernel={self.kernel.tolist()}" if self.coupling is None else ""

@@ -12,7 +12,7 @@ import pytest
 
 from attacks import plain
 from attacks.cases import random_case
-from attacks.truth import Output, World, coupled_kernel, digits_of, group_loss, record_loss, told_by_paths
+from attacks.truth import Output, World, coupled_kernel, digits_of, factorises, group_loss, record_loss, told_by_paths
 from reference_values import ONE, REFERENCE, RTOL, binary, pair
 
 HERE = Path(__file__).parent
@@ -133,3 +133,10 @@ def test_plain_privacy_adds_up_over_the_outputs_that_read_a_record() -> None:
 
 def test_a_case_is_a_function_of_its_seed() -> None:
     assert repr(random_case(5)) == repr(random_case(5)) != repr(random_case(6))
+
+
+def test_an_initial_law_ties_sequences_unless_it_is_a_product() -> None:
+    sure, uniform = np.array([0.0, 1.0]), np.array([0.5, 0.5])
+    assert factorises(np.kron(sure, uniform), [[0], [1]], 2, 2)
+    assert not factorises(np.array([0.5, 0.0, 0.0, 0.5]), [[0], [1]], 2, 2)
+    assert factorises(np.kron(np.array([0.5, 0.0, 0.0, 0.5]), uniform), [[0, 1], [2]], 3, 2)

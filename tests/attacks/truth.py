@@ -261,6 +261,16 @@ def connected(coupling: Array) -> list[list[int]]:
     return [list(part) for part in sorted({tuple(np.flatnonzero(row).tolist()) for row in tied})]
 
 
+def factorises(law: Array, parts: Sequence[Sequence[int]], s: int, m: int) -> bool:
+    """Whether a law of snapshots is the product of its margins over some sets of sequences."""
+    joint = np.asarray(law).reshape((m,) * s)
+    product = np.ones_like(joint)
+    for part in parts:
+        others = tuple(i for i in range(s) if i not in part)
+        product = product * joint.sum(axis=others, keepdims=True)
+    return bool(np.abs(joint - product).max() < 1e-12)
+
+
 # ---- the same by another way, for tiny systems -----------------------------------------------------------------------
 
 

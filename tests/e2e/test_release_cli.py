@@ -7,8 +7,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,22 +14,15 @@ import pyarrow.parquet
 import pytest
 
 import postgres
+from command import run_command
 
 CHAIN = ("chain", "new", "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "--names", "hall,kitchen")
 PLAN = ("--age", "2", "--epsilon-c", "1")
 
 
-def csdp(*args, code=0, **options):
+def csdp(*args, code=0):
     """Run the command in a process of its own; the exit code is checked."""
-    done = subprocess.run(
-        [sys.executable, "-m", "csdp", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "COLUMNS": "100", "PYTHONWARNINGS": "error::UserWarning"},
-        **options,
-    )
+    done = run_command(*args, COLUMNS="100")
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     if code == 0:

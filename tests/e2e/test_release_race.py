@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from command import run_command
 from csdp.ledger import Ledger, Refused
 from csdp.publisher.waiting import LEASE, describe_refusal
 
@@ -51,9 +52,7 @@ def command(place, where, out, *more):
 
 
 def run(*args, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "csdp", *map(str, args)], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_command(*args)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
