@@ -28,7 +28,7 @@ test: check system $(VENV)/.installed ## the whole suite, the same as CI
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-all: check system coverage ## with the full-size sweeps, and branches counted
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	CSDP_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.installed ## lint, format, types, import contracts
 	$(BIN)/ruff check .

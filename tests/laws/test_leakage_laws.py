@@ -407,7 +407,7 @@ def test_the_strategies_reach_every_kind_of_system():
     """A law that never meets the hard cases proves little: count them."""
     seen: dict[str, int] = {}
 
-    @law_settings(600)
+    @law_settings(1000)
     @given(systems())
     def collect(system: System) -> None:
         reference = Reference(system)
