@@ -23,7 +23,9 @@ def logic(text):
     """(line number, line without whitespace) of every line of logic."""
     left_out = set()
     for node in ast.walk(ast.parse(text)):
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        is_text = (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
         is_field = isinstance(node, ast.AnnAssign) and node.value is None
         if is_text or is_field or isinstance(node, ast.Import | ast.ImportFrom):
             left_out |= set(range(node.lineno, node.end_lineno + 1))

@@ -27,6 +27,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import chdir
+from itertools import pairwise
 from pathlib import Path
 
 import csdp
@@ -61,7 +62,7 @@ class Walk:
         entered = list(self.entered)
         named = {(file, name) for file, name, _ in entered if not name.rpartition(".")[2].startswith("<")}
         rooms = [Path(file).parts[0] for file, _, _ in entered]
-        changes = sum(room != following for room, following in zip(rooms, rooms[1:], strict=False))
+        changes = sum(room != following for room, following in pairwise(rooms))
         return len(named), len({file for file, _ in named}), changes
 
 
