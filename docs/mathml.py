@@ -1,8 +1,8 @@
 """Formulas as MathML, which browsers draw by themselves: no script, no fonts and no network are needed.
 
 Pages hold TeX, between single dollars in a line and between double dollars in a paragraph of its own.
-`pymdownx.arithmatex` keeps it from being read as Markdown; `on_page_content` then turns it into MathML. Only the part of
-TeX that the pages use is known, and anything else is an error, so that no formula is shown wrong.
+`pymdownx.arithmatex` keeps it from being read as Markdown; `on_page_content` then turns it into MathML. Only the part
+of TeX that the pages use is known, and anything else is an error, so that no formula is shown wrong.
 """
 
 from __future__ import annotations
@@ -14,20 +14,44 @@ from typing import Any
 
 #: Commands that stand for one sign: `<mi>` for a letter or a word, `<mo>` for an operator.
 _LETTERS = {
-    **{"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ", "kappa": "κ"},
-    **{"nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "lambda": "λ"},
-    **{"Delta": "Δ", "infty": "∞", "ell": "ℓ"},
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "δ",
+    "epsilon": "ε",
+    "eta": "η",
+    "theta": "θ",
+    "kappa": "κ",
+    "nu": "ν",
+    "pi": "π",
+    "rho": "ρ",
+    "sigma": "σ",
+    "tau": "τ",
+    "phi": "φ",
+    "lambda": "λ",
+    "Delta": "Δ",
+    "infty": "∞",
+    "ell": "ℓ",
     **{word: word for word in ("ln", "max", "min", "sup", "tanh", "Pr")},
 }
 _LARGE = {"sum": "∑", "prod": "∏", "int": "∫"}
 _OPERATORS = {
-    **{"le": "≤", "ge": "≥", "leftarrow": "←", "cdot": "⋅", "in": "∈", "mid": "∣", "propto": "∝", "sim": "∼"},
-    **{"dots": "…", "lvert": "|", "rvert": "|", "lVert": "‖", "rVert": "‖"},
+    "le": "≤",
+    "ge": "≥",
+    "leftarrow": "←",
+    "cdot": "⋅",
+    "in": "∈",
+    "mid": "∣",
+    "propto": "∝",
+    "sim": "∼",
+    "dots": "…",
     **_LARGE,
 }
+_BARS = {"lvert": "|", "rvert": "|", "lVert": "‖", "rVert": "‖"}
 _SIGNS = {
     **{name: f"<mi>{sign}</mi>" for name, sign in _LETTERS.items()},
     **{name: f"<mo>{sign}</mo>" for name, sign in _OPERATORS.items()},
+    **{name: f'<mo stretchy="false">{sign}</mo>' for name, sign in _BARS.items()},
     **{name: f'<mspace width="{width}"/>' for name, width in {",": "0.17em", "quad": "1em"}.items()},
 }
 _LIMITS = {"max", "min", "sup"}  # what is below them goes under the word in a display
@@ -89,6 +113,8 @@ class _Reader:
             return f"<mn>{token}</mn>"
         if token.isalpha():
             return f"<mi>{token}</mi>"
+        if token in "()[]":
+            return f'<mo stretchy="false">{token}</mo>'  # only \\left and \\right make high brackets
         if not token.startswith("\\"):
             return f"<mo>{html.escape('−' if token == '-' else token)}</mo>"
         return self._command(token[1:])
