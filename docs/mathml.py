@@ -114,7 +114,7 @@ class _Reader:
         if token.isalpha():
             return f"<mi>{token}</mi>"
         if token in "()[]":
-            return f'<mo stretchy="false">{token}</mo>'  # only \\left and \\right make high brackets
+            return f'<mo stretchy="false">{token}</mo>'  # as in TeX, only left and right make high brackets
         if not token.startswith("\\"):
             return f"<mo>{html.escape('−' if token == '-' else token)}</mo>"
         return self._command(token[1:])
