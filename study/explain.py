@@ -73,6 +73,25 @@ def drawn_numbers(svg: str) -> Numbers:
     return numbers
 
 
+# ---- why plain noise is not enough -------------------------------------------------------------------------------
+
+
+def _correlation(numbers: Numbers) -> Figure:
+    drawn, (a, b) = drawing.panels(2, width=4.7, height=3.8)
+    a.plot(lessons.TIED, numbers["tied"], color=BLUE, marker="o", linewidth=2.2, label="sequences follow each other")
+    a.plot(lessons.TIED, numbers["independent"], color=GREEN, marker="s", linewidth=1.8, label="independent sequences")
+    drawing.finish(a, title="Noise alone, fresh data", x="Number of sequences", y=LEAKAGE, legend="upper left")
+    a.set_ylim(0, 4.4)
+    a.set_xticks(lessons.TIED)
+    b.plot(
+        lessons.TIED_AGES, numbers["four tied, by age"], color=BLUE, marker="o", linewidth=2.2, label="four sequences"
+    )
+    b.axhline(numbers["epsilon_c"][0], label="what the noise alone promises", **drawing.NO_DATA)
+    drawing.finish(b, title="The same noise, older data", x="Age of the data, steps", y="", legend="upper right")
+    b.set_ylim(0, 4.4)
+    return drawn
+
+
 # ---- what is protected -------------------------------------------------------------------------------------------
 
 
@@ -285,6 +304,13 @@ def _noise(numbers: Numbers) -> Figure:
 
 
 LESSONS = (
+    Lesson(
+        "correlation",
+        lessons.correlation,
+        _correlation,
+        "Leakage of one release with the same noise. It grows with the number of sequences that follow each other, "
+        "stays at 1 where they are independent, and falls as the data gets older.",
+    ),
     Lesson(
         "guarantee",
         lessons.guarantee,

@@ -31,6 +31,26 @@ def _accountant(age: int) -> csdp.Accountant:
     return csdp.Accountant(csdp.Plan(pair(0.75), MEAN, ages=age, epsilon_c=LEVEL))
 
 
+#: Sequences that all follow each other with equal weight and change state with 0.02, and ages at which they are read.
+TIED, TIED_CHANGE, TIED_AGES = tuple(range(1, 9)), 0.02, (0, 1, 2, 4, 8, 16, 32)
+
+
+def correlation() -> Numbers:
+    """What one release of the mean tells somebody who knows the model alone: by the number of sequences, and by age."""
+    step = [[1 - TIED_CHANGE, TIED_CHANGE], [TIED_CHANGE, 1 - TIED_CHANGE]]
+
+    def told(coupling: np.ndarray, age: int) -> float:
+        chain = csdp.CoupledChain(coupling, step)
+        return csdp.leakage(chain, MEAN, ages=age, epsilon_c=LEVEL, adversary="uninformed").epsilon
+
+    return {
+        "epsilon_c": [LEVEL],
+        "tied": [told(np.full((count, count), 1 / count), 0) for count in TIED],
+        "independent": [told(np.eye(count), 0) for count in TIED],
+        "four tied, by age": [told(np.full((4, 4), 0.25), age) for age in TIED_AGES],
+    }
+
+
 def guarantee() -> Numbers:
     """What all releases so far tell of the state at each tick, when data is `AGE` ticks old before it is read.
 

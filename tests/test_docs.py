@@ -122,11 +122,20 @@ def test_the_glossary_has_the_words_of_the_interface():
 
 
 def test_named_tests_and_functions_exist():
-    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    pages = ("theory.md", "statements.md", "proofs.md", "proofs-networks.md")
+    text = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in pages)
     for name in set(re.findall(r"`(tests/[\w/.]+)`", text)):
         assert (ROOT / name).exists(), name
     for name in set(re.findall(r"`csdp\.(\w+)", text)):
         assert name in dir(csdp)
+
+
+def test_every_theorem_links_to_its_proof():
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    theorems = [block for block in text.split("\n\n") if block.startswith("**Theorem")]
+    assert len(theorems) >= 8
+    for block in theorems:
+        assert re.search(r"\[proof\]\(proofs[\w-]*\.md#[\w-]+\)", block), block.splitlines()[0]
 
 
 def test_every_public_name_is_in_the_reference():

@@ -19,6 +19,7 @@ PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for na
 BY_NAME = {lesson.name: lesson for lesson in LESSONS}
 #: Numbers in a text that are its setting, not a result: couplings, chances, levels and limits.
 SETTINGS = {
+    "correlation": {"0.02"},
     "guarantee": set(),
     "leakage-by-age": {"0.75", "0.3", "0.01", "0.5", "0.001", "0.1"},
     "error-against-leakage": set(),
@@ -101,6 +102,20 @@ def enumerated(name, age, epsilon_c):
     aged, law = oracle.aged_law(kernel, 2, 2, [age, age])
     answers = oracle.query_values("mean", 2, 2, [0, 1])
     return oracle.exact_leakage(aged, answers, 2, 2, epsilon_c, 0.5, "informed", law)
+
+
+def test_correlation():
+    numbers = computed("correlation")
+    assert numbers["tied"] == sorted(numbers["tied"])
+    assert numbers["independent"] == pytest.approx([1.0] * len(lessons.TIED))
+    assert numbers["four tied, by age"] == sorted(numbers["four tied, by age"], reverse=True)
+    assert numbers["four tied, by age"][0] == pytest.approx(numbers["tied"][3])
+    for count, age, found in ((3, 0, numbers["tied"][2]), (4, 2, numbers["four tied, by age"][2])):
+        kernel = oracle.joint_kernel([[1 / count] * count] * count, [[0.98, 0.02], [0.02, 0.98]])
+        aged, law = oracle.aged_law(kernel, count, 2, [age] * count)
+        answers = oracle.query_values("mean", count, 2, [0, 1])
+        truth = oracle.exact_leakage(aged, answers, count, 2, 1.0, 1 / count, "uninformed", law)
+        assert found == pytest.approx(truth, rel=1e-9)
 
 
 def test_leakage_by_age():

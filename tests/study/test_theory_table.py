@@ -1,4 +1,4 @@
-"""Theorem, function, test: every row of docs/theory.md names functions and tests that exist."""
+"""Theorem, function, test: every row of docs/statements.md names functions and tests that exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import csdp
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "statements.md").read_text(encoding="utf-8")
 
 
 def tables(text):
