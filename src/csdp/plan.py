@@ -118,10 +118,8 @@ class Plan:
         stale_limit: int = 0,
         schedule: Schedule | None = None,
     ) -> None:
-        if not isinstance(chain, Model | Family):
-            raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or Family expected")
         chain = certified_model(chain)
-        model = chain.members[0] if isinstance(chain, Family) else chain
+        model = chain.members[0]
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
         asked = verify_query(query, model, on_lattice=True)
@@ -303,8 +301,7 @@ class Plan:
 
     def record(self) -> dict[str, Any]:
         """The content as plain data for a ledger, with the fingerprint of what the query computes."""
-        members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
-        chains = [member.to_dict() for member in members]
+        chains = [member.to_dict() for member in self.chain.members]
         return {**self._content(), "computation": self.query.fingerprint, "chain": chains}
 
     def to_dict(self) -> dict[str, Any]:

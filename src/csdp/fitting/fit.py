@@ -223,7 +223,7 @@ def _notes(readings: Sample, found: methods.Found, smoothing: float, method: str
             f"{found.observations:,} transitions for {found.parameters:,} parameters: the family is wide; "
             "lower neighbours or states, or fit on more ticks"
         )
-    if smoothing == 0 and not found.chain.positive:
+    if smoothing == 0 and not found.chain.is_positive:
         notes.append("zero probabilities: smoothing=0 leaves what was never seen impossible; leakage may be infinite")
     if method == "ching":
         notes.append("the coupling of this method is hardly determined by data; method='em' is")

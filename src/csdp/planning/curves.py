@@ -42,7 +42,7 @@ class Curves:
         if bound in UNSOUND:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
         chain = certified_model(chain)
-        self._members = chain.members if isinstance(chain, Family) else (chain,)
+        self._members = chain.members
         self.chain, self.query, self.ages = chain, verify_query(query, self._members[0]), tuple(ages)
         self._estimate: Estimate = estimate
         self._releases: Releases = releases

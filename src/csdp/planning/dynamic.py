@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from csdp.accountant import Accountant, State
 from csdp.aging import Adversary
-from csdp.chain import Family, Model
+from csdp.chain import Family, Model, certified_model
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.error import Estimate
 from csdp.plan import Plan, Schedule
@@ -103,7 +103,7 @@ def dynamic_plan(
     (True, True, True)
     """
     importance = _checked(horizon, weights, budget)
-    model = chain.members[0] if isinstance(chain, Family) else chain
+    model = certified_model(chain).members[0]
     several = [ages] * model.sequences if isinstance(ages, int) else list(ages)
     curves = Curves(
         chain,

@@ -61,7 +61,7 @@ def frontier(
     (4, 0.1333)
     """
     grid = np.geomspace(0.05, EVENT_LIMIT, 12).tolist() if levels is None else list(levels)
-    model = chain.members[0] if isinstance(chain, Family) else chain
+    model = chain.members[0]
     sequences, query = model.sequences, verify_query(query, model)
     found, no_data = [], 0.0
     for age in ages:

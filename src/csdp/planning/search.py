@@ -82,7 +82,7 @@ class Question:
 
     @property
     def _first(self) -> Model:
-        return self.chain.members[0] if isinstance(self.chain, Family) else self.chain
+        return self.chain.members[0]
 
     @property
     def sequences(self) -> int:
@@ -116,7 +116,7 @@ class Question:
     @cached_property
     def _caps(self) -> Floats | None:
         """The bound of a giant system at every age, in one pass; None where something sharper is affordable."""
-        members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
+        members = self.chain.members
         if self.bound != "auto" or self.max_age < 1 or not all(is_forward(member) for member in members):
             return None
         if max(len(part) for member in members for part in member.components()) <= GIANT:

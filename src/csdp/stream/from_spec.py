@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from csdp.aging import Adversary
-from csdp.chain import CoupledChain, Family, JointChain, Model
+from csdp.chain import CoupledChain, JointChain, Model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.ledger import Ledger
@@ -153,8 +153,7 @@ def _from_file(spec: StreamSpec) -> Plan:
         raise spec.error("plan.file", f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, IndexError, ValueError, OSError) as error:
         raise spec.error("plan.file", f"{file}: not a plan as `csdp plan` writes it ({type(error).__name__})") from None
-    chains = plan.chain.members if isinstance(plan.chain, Family) else (plan.chain,)
-    if model(spec).digest not in {chain.digest for chain in chains}:
+    if model(spec).digest not in {chain.digest for chain in plan.chain.members}:
         raise spec.error("plan.file", f"{file}: made for another chain than {spec.chain}")
     return plan
 
