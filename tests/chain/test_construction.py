@@ -408,7 +408,16 @@ def test_a_model_of_ones_own_gives_its_whole_law():
     """What is left out would be answered by nothing: such a model cannot be made."""
     from csdp.chain import Model
 
-    own = {"own_step", "is_positive", "digest", "components", "distinct_components", "subchain", "marginals", "from_dict"}
+    own = {
+        "own_step",
+        "is_positive",
+        "digest",
+        "components",
+        "distinct_components",
+        "subchain",
+        "marginals",
+        "from_dict",
+    }
     assert Model.__abstractmethods__ == own | {"_law_content", "_own_kernel", "_advance"}
     with pytest.raises(TypeError, match="abstract"):
         type("Half", (Model,), {"schema": "half/1"})()

@@ -180,7 +180,7 @@ def _kept(chain: Model, target: Target) -> Plan:
 def _found(chain: Model, target: Target) -> Plan:
     from csdp.planning import find_plan
 
-    found = find_plan(
+    plan = find_plan(
         chain,
         parse_query(target.query),
         budget=target.budget,
@@ -192,14 +192,14 @@ def _found(chain: Model, target: Target) -> Plan:
         estimate=cast("Estimate", target.estimate),
         adversary=cast(Adversary, target.adversary),
         event_limit=target.event_limit,
-    )
+    ).plan
     return Plan(
-        found.chain,
-        found.query,
-        found.ages,
-        found.epsilon_c,
-        adversary=found.adversary,
-        bound=found.bound,
+        plan.chain,
+        plan.query,
+        plan.ages,
+        plan.epsilon_c,
+        adversary=plan.adversary,
+        bound=plan.bound,
         stale_limit=target.stale_limit,
     )
 
