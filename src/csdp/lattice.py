@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from csdp.arrays import Floats
 
-#: Binary digits that a number keeps below the largest it stands beside.
+#: Binary digits that a number keeps below the largest of its array.
 LATTICE_BITS = 20
 
 
