@@ -14,7 +14,7 @@ from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
-from csdp.panel.names import check_distinct, match_names, number_names
+from csdp.panel.readings import check_distinct, match_names, number_names
 
 Floats = npt.NDArray[np.float64]
 States = npt.NDArray[np.int16]
