@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
-from csdp.arrays import Floats
+Floats = npt.NDArray[np.float64]  # csdp.arrays is in the same layer
 
 #: Binary digits that a number keeps below the largest of its array.
 LATTICE_BITS = 20
