@@ -288,8 +288,8 @@ class Linear(_PartsQuery):
     @property
     def name(self) -> str:
         """Short name, with the weights where they are few."""
-        shown = ",".join(f"{w:g}" for w in self.weights[:8])
-        return f"linear:{shown}{',...' if len(self.weights) > 8 else ''}"
+        first = ",".join(f"{w:g}" for w in self.weights[:8])
+        return f"linear:{first}{',...' if len(self.weights) > 8 else ''}"
 
     @property
     def text(self) -> str:

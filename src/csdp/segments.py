@@ -158,7 +158,7 @@ class Cut:
 
     @property
     def charge(self) -> float:
-        """What one step of the whole outside path tells, at most, about the two slices of the group it connects."""
+        """The most that one step of the whole outside path reveals about the two slices of the group it connects."""
         return float(self.inward.sum()) + self.outward
 
 

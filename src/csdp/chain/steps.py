@@ -179,7 +179,7 @@ class TensorStep:
         for target, sources in enumerate(local.sources):
             for source in sources:
                 self._children[int(source)].add(target)
-        # A present state that nobody follows tells nothing of the next snapshot: it is summed out first.
+        # A present state that no sequence follows does not affect the next snapshot: it is summed out first.
         self._unfollowed = tuple(k for k in range(self._s) if not self._children[k])
         self._parents = [frozenset(int(k) for k in sources) for sources in local.sources]
         best: tuple[float, list[list[int]], int] | None = None

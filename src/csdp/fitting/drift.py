@@ -95,8 +95,8 @@ class DriftCheck:
     `rows_between_false_alarms`. A fitted chain is never exactly right; a bet must therefore win more than an allowance
     for the error of the fit, which is read off the family (or the number of parameters), before it counts.
 
-    The answer depends on the readings. Acting on it in public tells about them; declare them `public` to be spared
-    the warning.
+    The answer depends on the readings, so acting on it in public reveals something about them: it warns unless they
+    are declared `public`.
 
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     >>> check = DriftCheck(chain, public=True)
@@ -260,14 +260,14 @@ leakage.
     ticks = readings.states.shape[0]
     check = DriftCheck(chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, public=True)
     highest, suspects = -math.inf, check.suspects()
-    with show_progress(progress) as tell:
+    with show_progress(progress) as report:
         for n, row in enumerate(readings.states):
             status = check.update(row)
             if status.alarm and check.alarmed_at == n:
                 suspects = check.suspects()
             highest = max(highest, status.evidence)
             if n % 256 == 0:
-                tell("watching", n, ticks)
+                report("watching", n, ticks)
     drifted = check.alarmed_at is not None
     verdict = "The chain describes these data: nothing speaks against it."
     if drifted:

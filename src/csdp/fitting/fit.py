@@ -94,20 +94,22 @@ def fit(
     _check_direction(direction, method, epsilon)
     readings = read_sample(data, states=states, private=epsilon is not None)
     effort = Effort(restarts, max_iterations, tolerance, seed)
-    with show_progress(progress) as tell:
+    with show_progress(progress) as report:
         held_out: tuple[tuple[str, float], ...] = ()
         if direction == "auto":
-            held_out = _score_directions(readings, method, neighbours, smoothing=smoothing, effort=effort, tell=tell)
+            held_out = _score_directions(
+                readings, method, neighbours, smoothing=smoothing, effort=effort, report=report
+            )
             direction = "backward" if dict(held_out)["backward"] > dict(held_out)["forward"] else "forward"
         readings = readings.in_direction(direction)
         estimate = _fit_point(
-            readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, tell=tell
+            readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, report=report
         )
         notes = _notes(readings, estimate, smoothing, method) if epsilon is None else _private_notes(estimate, method)
         for note in notes:
             if note.startswith(("EM did not", "zero")):
                 warnings.warn(note, CsdpWarning, stacklevel=2)
-        others = _draw_ensemble(estimate, ensemble, ensemble_method, seed, tell)
+        others = _draw_ensemble(estimate, ensemble, ensemble_method, seed, report)
     record = FitRecord(
         method=estimate.method,
         observations=estimate.observations,
@@ -154,7 +156,7 @@ def _check_privacy(epsilon: float | None, public: bool) -> float | None:
 
 
 def _score_directions(
-    readings: Sample, method: str, neighbours: Any, *, smoothing: float, effort: Effort, tell: Progress
+    readings: Sample, method: str, neighbours: Any, *, smoothing: float, effort: Effort, report: Progress
 ) -> tuple[tuple[str, float], ...]:
     """Log-likelihood per tick of the last part of the readings, in each direction, after a fit on the rest."""
     from csdp.fitting.sample import Prediction
@@ -170,7 +172,7 @@ def _score_directions(
     for way in get_args(Direction):
         past = readings.between(0, cut).in_direction(way)
         rest = readings.between(cut - 1, len(readings.states)).in_direction(way)
-        estimate = _fit_point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, tell=tell)
+        estimate = _fit_point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, report=report)
         prediction = Prediction(estimate.chain, rest)
         total = sum(float(prediction.scores(j)[0].sum()) for j in range(readings.sequences))
         scores.append((way, total / rest.transitions))
@@ -178,7 +180,7 @@ def _score_directions(
 
 
 def _draw_ensemble(
-    estimate: methods.PointEstimate, count: int, kind: str, seed: int, tell: Progress
+    estimate: methods.PointEstimate, count: int, kind: str, seed: int, report: Progress
 ) -> list[CoupledChain | JointChain]:
     """The further chains of the family."""
     from csdp.fitting import methods
@@ -189,7 +191,7 @@ def _draw_ensemble(
     others = []
     for n in range(count):
         others.append(draw(np.random.default_rng([seed, 1, n])))
-        tell("ensemble", n + 1, count)
+        report("ensemble", n + 1, count)
     return others
 
 
@@ -201,17 +203,17 @@ def _fit_point(
     smoothing: float,
     epsilon: float | None,
     effort: Effort,
-    tell: Progress,
+    report: Progress,
 ) -> methods.PointEstimate:
     from csdp.fitting import methods
 
     if method == "joint":
-        return methods.fit_joint(readings, smoothing=smoothing, epsilon=epsilon, effort=effort, progress=tell)
+        return methods.fit_joint(readings, smoothing=smoothing, epsilon=epsilon, effort=effort, progress=report)
     if method in {"em", "counts"} and epsilon is None:
         fixed = method == "counts"
-        return methods.fit_em(readings, neighbours, smoothing=smoothing, effort=effort, progress=tell, fixed=fixed)
+        return methods.fit_em(readings, neighbours, smoothing=smoothing, effort=effort, progress=report, fixed=fixed)
     kind = "ching" if method == "ching" else "moments"
-    return methods.fit_pairs(readings, neighbours, method=kind, smoothing=smoothing, epsilon=epsilon, progress=tell)
+    return methods.fit_pairs(readings, neighbours, method=kind, smoothing=smoothing, epsilon=epsilon, progress=report)
 
 
 def _notes(readings: Sample, estimate: methods.PointEstimate, smoothing: float, method: str) -> list[str]:

@@ -146,9 +146,9 @@ def fit_pairs(
     ticks = pairs.pair_ticks(readings, graph)
     laws = pairs.frequencies(readings) if epsilon is None else pairs.pair_marginals(counts, graph)
 
-    def solve(table: Floats, law: Floats, tell: Progress) -> CoupledChain:
+    def solve(table: Floats, law: Floats, report: Progress) -> CoupledChain:
         if method == "ching":
-            weights, moves = pairs.ching(table, law, graph, smoothing=smoothing, progress=tell)
+            weights, moves = pairs.ching(table, law, graph, smoothing=smoothing, progress=report)
         else:
             weights, moves = pairs.moments(table, ticks, graph, noise=noise)
         return make_chain(readings, graph, weights, moves)

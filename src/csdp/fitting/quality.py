@@ -125,7 +125,7 @@ def fit_quality(
     present one say more (order), does the second half move as the first (homogeneity), do sequences move together
     within a step, which a coupled chain cannot express (together)?
 
-    The answer tells about the data: it warns unless they are declared public.
+    The answer reveals something about the data: it warns unless they are declared public.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
     >>> states = chain.simulate(4000, seed=1)
@@ -145,10 +145,10 @@ def fit_quality(
         raise InputError(f"level: {level!r} given; a chance between 0 and 1")
     check_chain(chain)
     readings = match_chain(chain, read_sample(data, states=chain.states))
-    with show_progress(progress) as tell:
-        scored, past, future, refitted = _split(chain, readings, train, held_out, tell)
-        rows, gain, error = _scores(scored, past, future, tell)
-        checks, ps = _run_checks(chain, readings, level, tell)
+    with show_progress(progress) as report:
+        scored, past, future, refitted = _split(chain, readings, train, held_out, report)
+        rows, gain, error = _scores(scored, past, future, report)
+        checks, ps = _run_checks(chain, readings, level, report)
     # A chain that was fitted again has no names of its own.
     table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
     weights = np.array([row.transitions for row in table], dtype=np.float64)
@@ -176,7 +176,7 @@ def fit_quality(
 
 
 def _split(
-    chain: CoupledChain | JointChain, readings: Sample, train: Any, held_out: float, tell: Progress
+    chain: CoupledChain | JointChain, readings: Sample, train: Any, held_out: float, report: Progress
 ) -> tuple[CoupledChain | JointChain, Sample, Sample, bool]:
     """The chain that is scored, the readings before and after the split, and whether the chain was fitted again."""
     if train is not None:
@@ -205,13 +205,13 @@ def _split(
             public=True,
             ensemble=0,
             direction=chain.direction,
-            progress=tell,
+            progress=report,
         )
     return again, past.in_direction(chain.direction), future, True
 
 
 def _scores(
-    chain: CoupledChain | JointChain, past: Sample, future: Sample, tell: Progress
+    chain: CoupledChain | JointChain, past: Sample, future: Sample, report: Progress
 ) -> tuple[list[tuple[str, int, float, float, float]], float, float]:
     """Held-out scores of every sequence, and the gain over independent chains per tick with its standard error."""
     prediction = Prediction(chain, future)
@@ -231,7 +231,7 @@ def _scores(
         n = max(int(known.sum()), 1)
         mean, lone, none = (float(part[known].sum()) / n for part in (score, alone, still))
         rows.append((name, int(known.sum()), mean, lone, none))
-        tell("scoring", j + 1, chain.sequences)
+        report("scoring", j + 1, chain.sequences)
     if isinstance(chain, JointChain):
         gains += prediction.joint_scores()
     if not any(row[1] for row in rows):
@@ -250,7 +250,7 @@ def _batch_error(series: Floats) -> float:
 
 
 def _run_checks(
-    chain: CoupledChain | JointChain, readings: Sample, level: float, tell: Progress
+    chain: CoupledChain | JointChain, readings: Sample, level: float, report: Progress
 ) -> tuple[tuple[FitCheck, FitCheck, FitCheck | None], list[tuple[float, float, float]]]:
     readings = readings.in_direction(chain.direction)
     prediction = Prediction(chain, readings)
@@ -266,7 +266,7 @@ def _run_checks(
         halves[j] = homogeneity_p(prediction, j, residual, variance)
         if j in place:
             left[:, place[j]], spread[:, place[j]] = residual, variance
-        tell("testing", j + 1, s)
+        report("testing", j + 1, s)
     order = _worst_check("does the state before the present one say more?", older, names, level)
     homogeneity = _worst_check("does the second half move as the first?", halves, names, level)
     together = None

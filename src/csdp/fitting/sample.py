@@ -22,7 +22,7 @@ from csdp.panel.readings import check_distinct, match_names, number_names
 Progress = Callable[[str, int, int], None]
 States = npt.NDArray[np.int16]
 
-#: States that a fit can tell apart.
+#: Largest number of states of a fit.
 MAX_STATES = 1024
 _DISCRETISE = "a fit needs whole-number states; discretise first and pass the Panel"
 
@@ -102,7 +102,7 @@ def check_chain(chain: Any) -> None:
 def read_sample(data: Any, *, states: int | None, private: bool = False) -> Sample:
     """Sample from a Panel, a (T, s) array of whole numbers, or a dataframe of whole numbers.
 
-    With `private` the number of states must be declared: the largest state seen would already tell something.
+    With `private` the number of states must be declared: the largest state seen would already reveal something.
     """
     names: tuple[str, ...] | None = None
     values: Any = None

@@ -43,7 +43,7 @@ def read_readings(
             (ticks, sequences) whose rows are consecutive ticks.
         names: the sequences to read; default all columns but the time, or all sequences of a long table, sorted.
         time, sequence, value: columns. A table with `sequence` and `value` is long, any other wide.
-        step: time between ticks, a whole number (seconds for timestamps) or text ("5min"); found where not given.
+        step: time between ticks, a whole number (seconds for timestamps) or text ("5min"); by default the longest that fits.
         timezone: where timestamps without an offset were written; they become UTC. Those with an offset always do.
         duplicates: what to make of two readings of one time.
         sort: whether to put times in order; otherwise a table out of order is refused.
@@ -162,7 +162,7 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
             tolerance = min(1e-5 * largest, float(np.diff(np.unique(levels)).min(initial=np.inf)) / 2)
             off = np.abs(levels[nearest] - column[known]) > tolerance
             if off.any():
-                # The reading itself is private; only where and what is allowed is told.
+                # The reading itself is private; the message says only where it is and what is allowed.
                 raise InputError(
                     f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
                     "declare the values in the chain, discretise first, or choose outside='clamp'"
