@@ -43,7 +43,8 @@ def read_readings(
             (ticks, sequences) whose rows are consecutive ticks.
         names: the sequences to read; default all columns but the time, or all sequences of a long table, sorted.
         time, sequence, value: columns. A table with `sequence` and `value` is long, any other wide.
-        step: time between ticks, a whole number (seconds for timestamps) or text ("5min"); by default the longest that fits.
+        step: time between ticks, a whole number (seconds for timestamps) or text ("5min"); default the longest that
+            fits.
         timezone: where timestamps without an offset were written; they become UTC. Those with an offset always do.
         duplicates: what to make of two readings of one time.
         sort: whether to put times in order; otherwise a table out of order is refused.
