@@ -39,8 +39,8 @@ def findings() -> list[Finding]:
         Finding(
             "vector-plan",
             "Do ages of their own make a better plan (slow chain, change 0.05, leakage at most 0.5)?",
-            f"ages {found['common'].ages} have error {found['common'].error.mse:.4f}, ages {found['vector'].ages} "
-            f"{found['vector'].error.mse:.4f}: {less:.1%} less",
+            f"ages {found['common'].plan.ages} have error {found['common'].error.mse:.4f}, "
+            f"ages {found['vector'].plan.ages} {found['vector'].error.mse:.4f}: {less:.1%} less",
             f"publishing nothing: {found['common'].error.no_data:.4f}",
         ),
     ]

@@ -65,7 +65,7 @@ def informative(share: float) -> tuple[float, float, int]:
     target = share * no_data()
     ours = csdp.find_plan(pair(OWN), MEAN, max_mse=target, estimate="linear", max_age=12)
     fresh = csdp.find_plan(pair(OWN), MEAN, max_mse=target, estimate="linear", max_age=0)
-    return ours.leakage.epsilon, fresh.leakage.epsilon, ours.ages[0]
+    return ours.leakage.epsilon, fresh.leakage.epsilon, ours.plan.ages[0]
 
 
 def claims() -> list[Claim]:

@@ -48,7 +48,7 @@ def plans(name: str) -> tuple[float, float, int, float]:
     ours = csdp.find_plan(chain, MEAN, budget=BUDGET, estimate="linear", max_age=16)
     fresh = csdp.find_plan(chain, MEAN, budget=BUDGET, estimate="linear", max_age=0)
     nothing_read = ours.error.no_data
-    return ours.error.mse / nothing_read, fresh.error.mse / nothing_read, ours.ages[0], nothing_read
+    return ours.error.mse / nothing_read, fresh.error.mse / nothing_read, ours.plan.ages[0], nothing_read
 
 
 def findings() -> list[Finding]:

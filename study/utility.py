@@ -170,10 +170,10 @@ def _optimum_claims() -> list[Claim]:
             says="The best solutions use the greatest age, 20",
             paper="20",
             printed=f"Delta_k epsilon_c {several(by_age, '.2g')} at age 1, 5, 20",
-            exact=f"age {best.ages[0]}, leakage {best.leakage.epsilon:.2g}; publishing nothing: error "
+            exact=f"age {best.plan.ages[0]}, leakage {best.leakage.epsilon:.2g}; publishing nothing: error "
             f"{best.error.no_data:.3f}, leakage 0",
             follows=by_age == sorted(by_age, reverse=True),
-            holds=best.ages[0] == OLDEST,
+            holds=best.plan.ages[0] == OLDEST,
             only_with="targets that need no data",
         ),
         Claim(

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]  # csdp.arrays is in the same layer
 
-#: Binary digits that a number keeps below the largest it stands beside.
+#: Binary digits that a number keeps below the largest of its array.
 LATTICE_BITS = 20
 
 

@@ -1,4 +1,4 @@
-"""Plan: what will be published, how old and how noisy, and the leakage that this certifies."""
+"""Plan: what is published, at what age and noise level, and the leakage that this certifies."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from csdp.noise import lattice_step
 from csdp.queries import FoldQuery, Query, parse_query
 from csdp.segments import PerGroup
 
-#: Raised whenever a certified number could change; a ledger names the version that it was charged with.
+#: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
 ALGORITHM: Final = 1
 SCHEMA: Final = "csdp/plan/1"
-#: Steps by which a reading may be older than planned, at most; far beyond it a sequence counts as never read.
+#: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
 EXACT_STEPS: Final = 2**53
@@ -59,7 +59,7 @@ class Schedule:
 
     @property
     def largest(self) -> float:
-        """The least noise that any tick has."""
+        """The largest level of any tick."""
         return max(*self.levels, self.then)
 
     def level(self, tick: int) -> float:
@@ -86,7 +86,7 @@ class Plan:
         epsilon_c: noise level.
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
-        schedule: noise levels tick by tick, none above epsilon_c, which then is what one release tells at most.
+        schedule: noise levels tick by tick, none above epsilon_c, which then is the most that one release leaks.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
@@ -118,23 +118,21 @@ class Plan:
         stale_limit: int = 0,
         schedule: Schedule | None = None,
     ) -> None:
-        if not isinstance(chain, Model | Family):
-            raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or Family expected")
         chain = certified_model(chain)
-        model = chain.members[0] if isinstance(chain, Family) else chain
+        model = chain.members[0]
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
-        asked = verify_query(query, model, on_lattice=True)
-        if not asked.sensitivity(1, model.value_table) > 0:
+        computation = verify_query(query, model, on_lattice=True)
+        if not computation.sensitivity(1, model.value_table) > 0:
             raise InputError(
-                f"query: {asked.name} never changes with one record, whatever the states, "
+                f"query: {computation.name} never changes with one record, whatever the states, "
                 "so there is nothing to publish; give values that differ, or another query"
             )
         if schedule is not None and not schedule.largest <= epsilon_c:
             raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
         values: dict[str, Any] = {
             "chain": chain,
-            "query": asked,
+            "query": computation,
             "ages": check_ages(ages, model.sequences),
             "epsilon_c": check_epsilon(epsilon_c),
             "adversary": adversary,
@@ -150,7 +148,7 @@ class Plan:
     @cached_property
     def certified(self) -> Leakage:
         """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
-        found = leakage(
+        answer = leakage(
             self.chain,
             self.query,
             ages=self.ages,
@@ -159,15 +157,15 @@ class Plan:
             adversary=self.adversary,
             at_any_tick=True,
         )
-        return replace(found, assumptions=tuple(dict.fromkeys((*found.assumptions, *self.beliefs))))
+        return replace(answer, assumptions=tuple(dict.fromkeys((*answer.assumptions, *self.assumptions))))
 
     @property
-    def beliefs(self) -> tuple[str, ...]:
-        """What a certificate has to say beside the model: what is believed of the query, and of a file what changed."""
-        anew = (
+    def assumptions(self) -> tuple[str, ...]:
+        """What a certificate assumes besides the model: about the query, and that an older file was certified again."""
+        again = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
         )
-        return tuple(words for words in (self.query.assumption, anew * (self.written_by != ALGORITHM)) if words)
+        return tuple(words for words in (self.query.assumption, again * (self.written_by != ALGORITHM)) if words)
 
     @cached_property
     def min_age(self) -> int:
@@ -188,7 +186,7 @@ class Plan:
 
     @cached_property
     def divisor(self) -> float:
-        """What the answer on the lattice is divided by in the end."""
+        """The divisor of the answer on the lattice."""
         return self.query.over
 
     @cached_property
@@ -245,7 +243,7 @@ class Plan:
         self.check_exact()
 
     def check_exact(self) -> None:
-        """Refuse a plan whose noisy answers could pass what a float holds exactly: they would leave their lattice."""
+        """Refuse a plan whose noisy answers a float could not hold exactly, so that they would leave the lattice."""
         if not isinstance(self.query, FoldComputation):
             return
         steps = self.query.largest / self.step + _FARTHEST * float(self.scale)
@@ -269,8 +267,8 @@ class Plan:
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
 
     @cached_property
-    def _told(self) -> bool:
-        """Whether the text of the query (and its groups) says all: the built-in query of that text computes this."""
+    def _is_builtin_query(self) -> bool:
+        """Whether the built-in query of the text (and groups) computes the same, so that the text alone names it."""
         if not isinstance(self.query, FoldComputation):
             return False
         try:
@@ -297,19 +295,18 @@ class Plan:
             content["groups"] = [list(group) for group in self.query.groups]
         if isinstance(self.query, FunctionComputation):
             content["custom"] = self.query.fingerprint
-        elif not self._told:
+        elif not self._is_builtin_query:
             content["computation"] = self.query.fingerprint
         return content
 
     def record(self) -> dict[str, Any]:
         """The content as plain data for a ledger, with the fingerprint of what the query computes."""
-        members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
-        chains = [member.to_dict() for member in members]
+        chains = [member.to_dict() for member in self.chain.members]
         return {**self._content(), "computation": self.query.fingerprint, "chain": chains}
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, the chain included."""
-        if not self._told:
+        if not self._is_builtin_query:
             raise InputError(
                 f"a plan with a query of one's own ({self.query.name}) holds a Python function and cannot be written "
                 "as JSON; make it in a script, or use a built-in query"
@@ -351,7 +348,7 @@ class Plan:
         return plan
 
     def _check_origin(self, content: Mapping[str, Any]) -> None:
-        """Refuse content that says it was written for something else than what was rebuilt from it."""
+        """Refuse content that names another chain, query or version than what was rebuilt from it."""
         if content["chain_digest"] != self.chain.digest:
             raise AlteredPlanError(
                 f"plan: it was written for the chain {str(content['chain_digest'])[:12]}, but the chain in it is "
@@ -372,7 +369,7 @@ class Plan:
         object.__setattr__(self, "written_by", version)
 
     def __eq__(self, other: object) -> bool:
-        # Functions that are too large to table are told apart by themselves, not only by their fingerprint.
+        # Functions without a table of all answers are compared themselves, not only by their fingerprint.
         return isinstance(other, Plan) and other.digest == self.digest and other.query == self.query
 
     def __hash__(self) -> int:

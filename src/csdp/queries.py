@@ -16,11 +16,10 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.lattice import on_lattice
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 Fold = Literal["sum", "max", "min"]
 
 #: Snapshots up to which a custom query's sensitivity is found by enumeration.
@@ -50,11 +49,11 @@ class Query(Protocol):
 
 @runtime_checkable
 class FoldQuery(Query, Protocol):
-    """A query made of one part per sequence; the parts decide, and what else it says must agree (csdp.computation)."""
+    """A query made of one part per sequence; `csdp.computation` checks that its other methods agree with the parts."""
 
     @property
     def fold(self) -> Fold:
-        """What is done with the parts: their sum, the largest or the smallest of them."""
+        """How the parts are combined: their sum, the largest or the smallest."""
 
     def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
         """Contribution (members, m, d) of every state, before `divisor`; default: of every sequence.
@@ -70,7 +69,7 @@ class FoldQuery(Query, Protocol):
 class BlockQuery(FoldQuery, Protocol):
     """A fold query with so many outputs that a table of its parts would be mostly zeros."""
 
-    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+    def blocks(self, values: Floats) -> tuple[Floats, Indices]:
         """Parts (s, m, w) of every sequence in the block of w outputs that it moves, and the number of that block."""
 
 
@@ -83,17 +82,17 @@ def d(query: Query, k: int, values: Floats) -> float:
     return query.sensitivity(k, values) / query.sensitivity(1, values)
 
 
-def checked_snapshots(snapshots: npt.ArrayLike, values: Floats) -> Ints:
+def check_snapshots(snapshots: npt.ArrayLike, values: Floats) -> Indices:
     """Snapshots (..., s) of state numbers, ready to be used as indices; anything else is refused."""
-    given = np.asarray(snapshots)
+    states = np.asarray(snapshots)
     s, m = values.shape
-    if given.ndim < 1 or given.shape[-1] != s:
-        raise InputError(f"snapshot: shape {given.shape} given; the last axis must have one state per sequence ({s})")
-    if not np.issubdtype(given.dtype, np.integer):
-        raise InputError(f"snapshot: {given.dtype} given; states are whole numbers 0..{m - 1}")
-    if given.size and (given.min() < 0 or given.max() >= m):
+    if states.ndim < 1 or states.shape[-1] != s:
+        raise InputError(f"snapshot: shape {states.shape} given; the last axis must have one state per sequence ({s})")
+    if not np.issubdtype(states.dtype, np.integer):
+        raise InputError(f"snapshot: {states.dtype} given; states are whole numbers 0..{m - 1}")
+    if states.size and (states.min() < 0 or states.max() >= m):
         raise InputError(f"snapshot: unknown state; states are whole numbers 0..{m - 1}")
-    return given.astype(np.intp)
+    return states.astype(np.intp)
 
 
 def _rows(table: Floats, members: Sequence[int] | None) -> Floats:
@@ -131,8 +130,8 @@ def _extreme_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequ
     return float(max(inside.max() - table.min(axis=1).max(), 0.0) / query.divisor(values))
 
 
-class _OfParts:
-    """What queries made of parts share; a part is the value itself unless a query says otherwise."""
+class _PartsQuery:
+    """The methods that built-in fold queries share; a part is the value itself unless a query overrides `parts`."""
 
     fold: ClassVar[Fold] = "sum"
 
@@ -146,14 +145,14 @@ class _OfParts:
 
     def evaluate(self: Any, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d) for snapshots (..., s) of state numbers."""
-        chosen = self.parts(values)[np.arange(values.shape[0]), checked_snapshots(snapshots, values)]
+        chosen = self.parts(values)[np.arange(values.shape[0]), check_snapshots(snapshots, values)]
         fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[self.fold]
         return np.asarray(fold(chosen, axis=-2) / self.divisor(values))
 
     def sensitivity(self: Any, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
         """s_k: the largest l1 change when k records change."""
-        found = _additive_sensitivity if self.fold == "sum" else _extreme_sensitivity
-        return found(self, k, values, members)
+        rule = _additive_sensitivity if self.fold == "sum" else _extreme_sensitivity
+        return rule(self, k, values, members)
 
     def output_names(self: Any, names: Sequence[str], values: Floats) -> tuple[str, ...]:
         """Names of the output coordinates."""
@@ -161,7 +160,7 @@ class _OfParts:
 
 
 @dataclass(frozen=True)
-class Sum(_OfParts):
+class Sum(_PartsQuery):
     """Sum of the values; s_k = k (largest - smallest value).
 
     >>> Sum().evaluate([0, 1, 1], np.array([[0.0, 2.0]] * 3)).tolist()
@@ -172,7 +171,7 @@ class Sum(_OfParts):
 
 
 @dataclass(frozen=True)
-class Mean(_OfParts):
+class Mean(_PartsQuery):
     """Mean of the values; s_k = k (largest - smallest value) / s.
 
     >>> Mean().evaluate([[0, 1], [1, 1]], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -187,7 +186,7 @@ class Mean(_OfParts):
 
 
 @dataclass(frozen=True)
-class Count(_OfParts):
+class Count(_PartsQuery):
     """How many sequences are in one state; s_k = k.
 
     >>> Count(1).evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
@@ -210,7 +209,7 @@ class Count(_OfParts):
 
 
 @dataclass(frozen=True)
-class Histogram(_OfParts):
+class Histogram(_PartsQuery):
     """How many sequences are in each state; s_1 = 2, s_k = 2 k.
 
     >>> Histogram().evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
@@ -230,7 +229,7 @@ class Histogram(_OfParts):
 
 
 @dataclass(frozen=True)
-class Identity(_OfParts):
+class Identity(_PartsQuery):
     """The whole snapshot, one output per sequence; s_k = k (largest - smallest value).
 
     >>> Identity().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -247,13 +246,13 @@ class Identity(_OfParts):
         out[np.arange(s), :, np.arange(s)] = chosen
         return out
 
-    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+    def blocks(self, values: Floats) -> tuple[Floats, Indices]:
         """The value, in a block of the sequence's own."""
         return values[:, :, None], np.arange(values.shape[0])
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """The values of the snapshot; without the s x m x s table of parts."""
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         return np.asarray(values[np.arange(values.shape[0]), states])
 
     def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
@@ -266,7 +265,7 @@ class Identity(_OfParts):
 
 
 @dataclass(frozen=True)
-class Linear(_OfParts):
+class Linear(_PartsQuery):
     """Weighted sum of the values; s_k = sum of the k largest |weight| (largest - smallest value).
 
     Weights are put on a lattice of 2^-20 of the largest, so that sums are exact.
@@ -279,18 +278,18 @@ class Linear(_OfParts):
 
     def __init__(self, weights: Sequence[float]) -> None:
         try:
-            given = np.asarray(weights, dtype=np.float64)
+            numbers = np.asarray(weights, dtype=np.float64)
         except (TypeError, ValueError):
-            given = np.empty(0)
-        if given.ndim != 1 or not given.size or not np.isfinite(given).all() or not given.any():
+            numbers = np.empty(0)
+        if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all() or not numbers.any():
             raise InputError("linear: give one finite weight per sequence, not all of them zero")
-        object.__setattr__(self, "weights", tuple(on_lattice(given).tolist()))
+        object.__setattr__(self, "weights", tuple(on_lattice(numbers).tolist()))
 
     @property
     def name(self) -> str:
         """Short name, with the weights where they are few."""
-        shown = ",".join(f"{w:g}" for w in self.weights[:8])
-        return f"linear:{shown}{',...' if len(self.weights) > 8 else ''}"
+        first = ",".join(f"{w:g}" for w in self.weights[:8])
+        return f"linear:{first}{',...' if len(self.weights) > 8 else ''}"
 
     @property
     def text(self) -> str:
@@ -307,7 +306,7 @@ class Linear(_OfParts):
 
 
 @dataclass(frozen=True)
-class Max(_OfParts):
+class Max(_PartsQuery):
     """Largest value; s_k = largest - smallest value, whatever k.
 
     >>> Max().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -319,7 +318,7 @@ class Max(_OfParts):
 
 
 @dataclass(frozen=True)
-class Min(_OfParts):
+class Min(_PartsQuery):
     """Smallest value; s_k = largest - smallest value, whatever k.
 
     >>> Min().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -368,7 +367,7 @@ class Custom:
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d), one call of the function per snapshot."""
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         rows = values[np.arange(values.shape[0]), states].reshape(-1, values.shape[0])
         returned = [self.function(row) for row in rows]
         try:
@@ -387,11 +386,11 @@ class Custom:
         if self.declared is not None:
             return k * float(self.declared)
         s, m = values.shape
-        if not few_snapshots(s, m):
+        if not is_enumerable(s, m):
             raise InputError(
                 f"custom: {m}**{s} snapshots are too many to enumerate; declare sensitivity= (s_1, or k -> s_k)"
             )
-        largest = enumerated_change(self.evaluate(all_snapshots(s, m), values), k, values, members)
+        largest = largest_change(self.evaluate(all_snapshots(s, m), values), k, values, members)
         if largest == 0 and members is None:
             raise InputError("custom: the function is constant; there is nothing to protect or to publish")
         return largest
@@ -402,17 +401,17 @@ class Custom:
         return (self.name,) if count == 1 else tuple(f"{self.name} {i}" for i in range(count))
 
 
-def few_snapshots(s: int, m: int) -> bool:
-    """Whether all snapshots of s sequences with m states are enumerated."""
+def is_enumerable(s: int, m: int) -> bool:
+    """Whether s sequences with m states have few enough snapshots to enumerate them all."""
     return s * math.log(m) <= math.log(ENUMERATION_STATES) + 1e-9
 
 
-def all_snapshots(s: int, m: int) -> Ints:
+def all_snapshots(s: int, m: int) -> Indices:
     """Every snapshot (m^s, s) of state numbers, the last sequence changing fastest."""
     return np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
 
 
-def enumerated_change(answers: Floats, k: int, values: Floats, members: Sequence[int] | None) -> float:
+def largest_change(answers: Floats, k: int, values: Floats, members: Sequence[int] | None) -> float:
     """s_k of the answers (m^s, d) of all snapshots: the largest change when k records (of `members`) change."""
     s, m = values.shape
     grid = answers.reshape((m,) * s + (-1,))

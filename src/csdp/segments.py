@@ -16,12 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain
 from csdp.errors import InputError
-from csdp.queries import BlockQuery, Fold, FoldQuery, checked_snapshots
+from csdp.queries import BlockQuery, Fold, FoldQuery, check_snapshots
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 Groups = tuple[tuple[int, ...], ...]
 
 #: Outputs that a query per group may have.
@@ -30,7 +29,7 @@ MAX_OUTPUTS = 4096
 MAX_PARTS = 50_000_000
 
 
-def group_labels(groups: Groups) -> Ints:
+def group_labels(groups: Groups) -> Indices:
     """The number of the group of every sequence.
 
     >>> group_labels(((0, 2), (1,))).tolist()
@@ -71,9 +70,9 @@ class PerGroup:
             self._refuse()
 
     def _refuse(self) -> None:
-        given = getattr(self.query, "name", type(self.query).__name__)
+        name = getattr(self.query, "name", type(self.query).__name__)
         raise InputError(
-            f"per group: {given} given; sum, count or histogram (a mean is the sum, divided afterwards), or another "
+            f"per group: {name} given; sum, count or histogram (a mean is the sum, divided afterwards), or another "
             "sum of one part per sequence without a divisor"
         )
 
@@ -84,11 +83,11 @@ class PerGroup:
 
     @property
     def text(self) -> str:
-        """The query of every group as `parse_query` reads it; the groups are told beside it."""
+        """The query of every group as `parse_query` reads it; the groups are not part of it."""
         return str(getattr(self.query, "text", self.query.name))
 
     @cached_property
-    def labels(self) -> Ints:
+    def labels(self) -> Indices:
         """The group of every sequence."""
         return group_labels(self.groups)
 
@@ -109,7 +108,7 @@ class PerGroup:
         out[np.arange(rows), :, place] = inner
         return out.reshape(rows, m, groups.size * d)
 
-    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+    def blocks(self, values: Floats) -> tuple[Floats, Indices]:
         """The part of the query, in the block of the sequence's group."""
         self._check(values)
         self._check_undivided(values)
@@ -128,7 +127,7 @@ class PerGroup:
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., groups x d) for snapshots (..., s) of state numbers."""
         self._check(values)
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         inner = self.query.parts(values)[np.arange(values.shape[0]), states]  # (..., s, d)
         out = np.stack([inner[..., list(group), :].sum(axis=-2) for group in self.groups], axis=-2)
         return np.asarray(out.reshape(*states.shape[:-1], -1))
@@ -145,7 +144,7 @@ class PerGroup:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """One group seen alone.
+    """One group as a chain of its own, with the charge of what crosses between it and the others.
 
     `chain`: the group with every input from outside replaced by its long-run average. `inward[k]`: how much the log of
     sequence k's next-state law varies with what comes from outside; `outward`: how much the log of the outside's
@@ -159,7 +158,7 @@ class Cut:
 
     @property
     def charge(self) -> float:
-        """What one step of the whole outside path tells, at most, about the two slices of the group it connects."""
+        """The most that one step of the whole outside path reveals about the two slices of the group it connects."""
         return float(self.inward.sum()) + self.outward
 
 
@@ -173,7 +172,7 @@ def cuts(chain: CoupledChain, groups: Groups) -> list[Cut]:
     labels = group_labels(groups)
     crossing = labels[targets] != labels[sources]
 
-    def per_target(values: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
+    def per_target(values: Floats, chosen: Bools) -> Floats:
         total = np.zeros((chain.sequences, chain.states))
         np.add.at(total, targets[chosen], values[chosen])
         return total
@@ -184,8 +183,8 @@ def cuts(chain: CoupledChain, groups: Groups) -> list[Cut]:
     outward = _outward(chain.sequences, len(groups), targets, labels[sources], crossing, low, high)
     out = []
     for number, group in enumerate(groups):
-        alone = _alone(chain, group, outside[1], blocks, crossing)
-        out.append(Cut(tuple(group), alone, inward[list(group)], float(outward[number])))
+        isolated = _isolated_chain(chain, group, outside[1], blocks, crossing)
+        out.append(Cut(tuple(group), isolated, inward[list(group)], float(outward[number])))
     return out
 
 
@@ -194,7 +193,7 @@ def _log_spread(own: Floats, low: Floats, average: Floats, high: Floats) -> Floa
     with np.errstate(divide="ignore", invalid="ignore"):
         up = np.log((own + high) / (own + average))
         down = np.log((own + low) / (own + average))
-    # A state that cannot be reached at all says nothing; one that only some inputs reach tells without bound.
+    # A state that cannot be reached at all leaks nothing; one that only some inputs reach leaks without bound.
     up, down = np.where(own + high > 0, up, 0.0), np.where(own + high > 0, down, 0.0)
     return np.asarray((up.max(axis=1) - down.min(axis=1)) * (1 + 1e-12))
 
@@ -202,9 +201,9 @@ def _log_spread(own: Floats, low: Floats, average: Floats, high: Floats) -> Floa
 def _outward(
     sequences: int,
     groups: int,
-    targets: Ints,
-    source_groups: Ints,
-    crossing: npt.NDArray[np.bool_],
+    targets: Indices,
+    source_groups: Indices,
+    crossing: Bools,
     low: Floats,
     high: Floats,
 ) -> Floats:
@@ -223,8 +222,8 @@ def _outward(
     return charge
 
 
-def _alone(
-    chain: CoupledChain, group: Sequence[int], average: Floats, blocks: Floats, crossing: npt.NDArray[np.bool_]
+def _isolated_chain(
+    chain: CoupledChain, group: Sequence[int], average: Floats, blocks: Floats, crossing: Bools
 ) -> CoupledChain:
     """The chain of a group whose inputs are constant: their part of the law goes to the sequence's own edge."""
     place = {member: i for i, member in enumerate(group)}

@@ -69,6 +69,37 @@ def test_matrices_per_edge_follow_the_edges():
     assert table[which].tolist() == [a, b, c]
 
 
+def test_coupling_and_transitions_are_those_that_were_given():
+    chain = csdp.CoupledChain(PAIR, FLIP)
+    assert chain.coupling.tolist() == PAIR
+    assert chain.transitions.tolist() == FLIP
+    chain.coupling[:] = 0  # a copy: the chain does not change
+    assert chain.coupling.tolist() == PAIR
+    with pytest.raises(ValueError, match="read-only"):
+        chain.transitions[0] = 0.5
+    coupling, matrices = [[1.0, 0.0], [0.5, 0.5]], [FLIP, SKEW, [[0.2, 0.8], [0.9, 0.1]]]
+    by_edge = csdp.CoupledChain(coupling, matrices)
+    assert by_edge.coupling.tolist() == coupling
+    assert by_edge.transitions.tolist() == matrices
+    assert by_edge.edge_starts.tolist() == [0, 1, 3]
+    with pytest.raises(ValueError, match="read-only"):
+        by_edge.transitions[0] = 0.5
+    for one in (chain, by_edge, sample(), csdp.CoupledChain(csr_array(coupling), FLIP)):
+        assert csdp.CoupledChain(one.coupling, one.transitions) == one
+        back = csdp.CoupledChain.from_json(one.to_json())
+        assert back.coupling.tolist() == one.coupling.tolist()
+        assert back.transitions.tolist() == one.transitions.tolist()
+
+
+def test_the_coupling_of_many_sequences_is_sparse():
+    s = 2001
+    coupling = csr_array((np.ones(s), (np.arange(s), (np.arange(s) + 1) % s)), shape=(s, s))
+    chain = csdp.CoupledChain(coupling, FLIP)
+    assert (chain.coupling != coupling).nnz == 0
+    chain.coupling.data[:] = 0  # a copy: the chain does not change
+    assert (chain.coupling != coupling).nnz == 0
+
+
 def test_no_dense_table_for_a_large_sparse_coupling():
     s = 30_000
     coupling = csr_array((np.ones(s), (np.arange(s), (np.arange(s) + 1) % s)), shape=(s, s))
@@ -377,7 +408,16 @@ def test_a_model_of_ones_own_gives_its_whole_law():
     """What is left out would be answered by nothing: such a model cannot be made."""
     from csdp.chain import Model
 
-    own = {"own_step", "positive", "digest", "components", "alike", "subchain", "marginals", "from_dict"}
+    own = {
+        "own_step",
+        "is_positive",
+        "digest",
+        "components",
+        "distinct_components",
+        "subchain",
+        "marginals",
+        "from_dict",
+    }
     assert Model.__abstractmethods__ == own | {"_law_content", "_own_kernel", "_advance"}
     with pytest.raises(TypeError, match="abstract"):
         type("Half", (Model,), {"schema": "half/1"})()
@@ -430,6 +470,10 @@ def test_families_are_equal_by_content_in_any_order():
     assert list(family) == [a, b]
     assert family.members == (a, b)
     assert len(family) == 2
+    assert family.members == (a, b)
+    assert a.members == (a,)
+    assert family.plausible is family
+    assert a.plausible is a
     assert repr(family) == "Family(2 models of 2 sequences, 2 states)"
     mixed = csdp.Family([b, csdp.JointChain(b.kernel(), states=2, sequences=2)])
     question = {"ages": 2, "epsilon_c": 1.0}

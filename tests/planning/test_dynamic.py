@@ -140,7 +140,7 @@ def test_the_figures_beside_the_ticks() -> None:
 def test_a_schedule_that_passes_the_budget_is_an_error_not_a_plan(
     levels: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("csdp.planning.dynamic._Levels.shaped", lambda self, weights, error: levels)
+    monkeypatch.setattr("csdp.planning.dynamic._LevelSearch.shape_levels", lambda self, weights, error: levels)
     with pytest.raises(AssertionError, match="a schedule passes the budget"):
         dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25, horizon=2)
 
@@ -221,6 +221,6 @@ def test_a_budget_that_no_noise_meets_says_so() -> None:
 
 def test_a_found_plan_is_admitted_by_a_publisher_with_the_same_budget(tmp_path: Path) -> None:
     for i, budget in enumerate((0.1, 0.3)):
-        plan = csdp.find_plan(PAIR, csdp.Mean(), budget=budget, min_age=1, max_age=4, releases="continual")
+        plan = csdp.find_plan(PAIR, csdp.Mean(), budget=budget, min_age=1, max_age=4, releases="continual").plan
         with csdp.Publisher(plan, dataset="d", ledger=tmp_path / f"{i}.db", budget=budget) as publisher:
             assert len(publisher.publish(csdp.Panel.from_states(PAIR.simulate(30, seed=1)))) == 30 - plan.max_age

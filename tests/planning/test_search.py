@@ -43,7 +43,7 @@ def check_against_grid(seed):
     budget = float(np.random.default_rng(seed + 1).uniform(0.05, 1.0))
     found = find_plan(chain, Mean(), budget=budget, estimate="linear", max_age=4)
     assert found.leakage.epsilon <= budget
-    assert leakage(chain, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= budget
+    assert leakage(chain, Mean(), ages=found.plan.ages, epsilon_c=found.plan.epsilon_c).epsilon <= budget
     assert found.error.mse <= grid_least_error(chain, budget, 4) * 1.001
     # P1 with the dual's answer gives the same leakage and error back
     back = find_plan(chain, Mean(), max_mse=found.error.mse, estimate="linear", max_age=4)
@@ -103,8 +103,7 @@ def test_vector_ages_beat_the_best_common_age_where_sequences_differ():
 
 
 def _best_at(chain, ages, budget):
-    from csdp.planning.curves import Curves
-    from csdp.planning.levels import largest_level
+    from csdp.planning.curves import Curves, largest_level
 
     curves = Curves(chain, Sum(), ages, estimate="linear", releases=1, bound="auto", adversary="informed")
     level = largest_level(lambda e: curves.leakage(e).epsilon, budget, 10.0)
@@ -115,7 +114,7 @@ def test_continual_plan_keeps_its_budget_for_ever():
     from csdp import Accountant
 
     found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", releases="continual", min_age=1, max_age=3)
-    accountant = Accountant(found)
+    accountant = Accountant(found.plan)
     assert max(accountant.after(n).epsilon for n in (1, 2, 5, 20, 100)) <= 0.2
     single = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=3)
     assert found.error.mse > single.error.mse
@@ -125,11 +124,12 @@ def test_a_found_plan_publishes(tmp_path):
     from csdp import Panel, Plan, Publisher
 
     chain = paper()
-    found = find_plan(chain, Mean(), budget=0.3, estimate="linear", releases="continual", min_age=1, max_age=3)
-    assert Plan.from_json(found.to_json()) == found
-    with Publisher(found, dataset="found", ledger=tmp_path / "ledger.db", budget=0.3) as publisher:
+    plan = find_plan(chain, Mean(), budget=0.3, estimate="linear", releases="continual", min_age=1, max_age=3).plan
+    assert type(plan) is Plan
+    assert Plan.from_json(plan.to_json()) == plan
+    with Publisher(plan, dataset="found", ledger=tmp_path / "ledger.db", budget=0.3) as publisher:
         batch = publisher.publish(Panel.from_states(chain.simulate(30, seed=0)))
-    assert len(batch) == 30 - found.max_age
+    assert len(batch) == 30 - plan.max_age
     assert max(release.epsilon_s for release in batch) <= 0.3
 
 
@@ -137,20 +137,20 @@ def test_family_takes_the_worst_member():
     family = Family([paper(p=p, q=p) for p in (0.1, 0.3)])
     found = find_plan(family, Mean(), budget=0.3, estimate="linear", min_age=1, max_age=4)
     for member in family:
-        assert leakage(member, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= 0.3
+        assert leakage(member, Mean(), ages=found.plan.ages, epsilon_c=found.plan.epsilon_c).epsilon <= 0.3
 
 
 def test_a_family_of_one_is_that_one():
     options = {"budget": 0.3, "min_age": 1, "max_age": 2}
-    alone, family = (find_plan(model, Mean(), **options) for model in (paper(), Family([paper()])))
+    alone, family = (find_plan(model, Mean(), **options).plan for model in (paper(), Family([paper()])))
     assert (family.ages, family.epsilon_c) == (alone.ages, alone.epsilon_c)
 
 
 def test_a_found_plan_shows_what_it_achieves():
     found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2)
-    assert repr(found) == "Found(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)"
+    assert repr(found) == "FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)"
     mixed = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2, ages="vector")
-    assert repr(mixed).startswith("Found(ages ")
+    assert repr(mixed).startswith("FoundPlan(ages ")
 
 
 def test_progress_counts_ages():
@@ -167,7 +167,7 @@ def test_a_plan_whose_leakage_grows_with_age_says_that_a_publisher_refuses_it(tm
     found = find_plan(rare, Mean(), budget=3.0, min_age=1, max_age=1)
     assert "aging raises this leakage before it falls" in found.note
     with (
-        Publisher(found, dataset="d", ledger=tmp_path / "l.db", budget=3.0) as publisher,
+        Publisher(found.plan, dataset="d", ledger=tmp_path / "l.db", budget=3.0) as publisher,
         pytest.raises(BudgetExceeded),
     ):
         publisher.publish(Panel.from_states(rare.simulate(3, seed=0)))
@@ -186,16 +186,20 @@ class TestGiant:
 
         ring = self.ring()
         found = find_plan(ring, Mean(), budget=0.5, min_age=1, max_age=8, releases=releases)
-        assert found.leakage.epsilon == leakage(ring, Mean(), ages=found.ages, epsilon_c=found.epsilon_c).epsilon <= 0.5
-        assert Accountant(found).ceiling() <= 0.5
-        younger = leakage(ring, Mean(), ages=found.ages[0] - 1, epsilon_c=found.epsilon_c)
+        assert (
+            found.leakage.epsilon
+            == leakage(ring, Mean(), ages=found.plan.ages, epsilon_c=found.plan.epsilon_c).epsilon
+            <= 0.5
+        )
+        assert Accountant(found.plan).ceiling() <= 0.5
+        younger = leakage(ring, Mean(), ages=found.plan.ages[0] - 1, epsilon_c=found.plan.epsilon_c)
         assert younger.epsilon > 0.5
         assert found.evaluations == 1
 
     def test_fresh_data_is_bounded_by_its_noise_alone(self):
         found = find_plan(self.ring(), Mean(), budget=0.5, max_age=0)
-        assert (found.ages[0], found.leakage.bound) == (0, "group")
-        assert found.epsilon_c == pytest.approx(0.5 / 40)
+        assert (found.plan.ages[0], found.leakage.bound) == (0, "group")
+        assert found.plan.epsilon_c == pytest.approx(0.5 / 40)
 
     def test_an_error_that_none_reaches(self):
         with pytest.raises(InfeasibleError, match=r"publishing nothing has error 0\.0066"):
@@ -224,7 +228,7 @@ class TestChecks:
 
 def test_event_limit_bounds_the_noise_level():
     found = find_plan(paper(), Mean(), budget=5.0, estimate="linear", event_limit=2.0)
-    assert found.epsilon_c == 2.0
+    assert found.plan.epsilon_c == 2.0
 
 
 def test_frontier_has_the_no_data_line_and_marks_the_best_points():

@@ -42,7 +42,7 @@ class TestDemo:
         assert max(r.epsilon for r in study.published.leakage) <= study.ceiling
         alone = Accountant(Plan(study.chain.without_family(), Mean(), study.plan.ages, study.plan.epsilon_c))
         assert alone.ceiling() <= study.ceiling
-        assert study.plan.epsilon_c < study.point_plan.epsilon_c
+        assert study.plan.epsilon_c < study.point_best.plan.epsilon_c
 
     def test_the_estimate_follows_the_truth_better_than_no_data(self, parking_demo):
         study = parking_demo.study

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -236,7 +237,8 @@ class TestBuilding:
         assert Accountant(plan).limit().epsilon <= 0.3
         assert Plan.from_json((tmp_path / "plan.json").read_text()) == plan  # also for `csdp release --plan`
         searched = []
-        monkeypatch.setattr("csdp.planning.find_plan", lambda *_args, **_named: searched.append(1) or plan)
+        found = SimpleNamespace(plan=plan)
+        monkeypatch.setattr("csdp.planning.find_plan", lambda *_args, **_named: searched.append(1) or found)
         with opened(spec(*changes)) as live:
             assert live.runner.publisher.plan == plan
             assert live.runner.publisher.limits["budget"] == 0.3

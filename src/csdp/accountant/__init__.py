@@ -24,7 +24,6 @@ from csdp.accountant.vector import InfluenceUnit
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage
 from csdp.bounds.rounding import round_up
-from csdp.chain import Family
 from csdp.errors import CsdpError, InputError
 from csdp.plan import Plan
 
@@ -84,7 +83,7 @@ class Accountant:
 
     @cached_property
     def _units_by_model(self) -> list[tuple[str, AnyUnit]]:
-        models = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
+        models = self.plan.chain.members
         return [(model.digest, unit) for model in models for unit in units_of(model, self.plans, self._kind)]
 
     # ---- the rule ------------------------------------------------------------------------------------------------
@@ -402,8 +401,7 @@ class Accountant:
     @cached_property
     def largest_component(self) -> int:
         """Sequences that the model, or some member of a family, ties together."""
-        members = self.plan.chain.members if isinstance(self.plan.chain, Family) else (self.plan.chain,)
-        return max(len(part) for member in members for part in member.components())
+        return max(len(part) for member in self.plan.chain.members for part in member.components())
 
     def history_cost(self) -> float:
         """What one release adds, at most, to the log ratio of the history under any model whatever."""

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.chain import Family
 from csdp.errors import InputError, TooLargeError
 from csdp.fran import lattice_answer
 from csdp.plan import Plan
@@ -82,7 +81,7 @@ def attack(
     >>> found.posterior[:, 0, 1].round(3).tolist(), bool(found.swing[0] <= plan.certified.epsilon)
     ([0.592, 0.537], True)
     """
-    if isinstance(plan.chain, Family):
+    if len(plan.chain.members) > 1:
         raise InputError("attack: the plan has a family of chains; attack under one of them")
     if adversary not in {"informed", "uninformed"}:
         raise InputError(f"adversary: {adversary!r} given; 'informed' or 'uninformed'")

@@ -17,7 +17,7 @@ from csdp.auditing.pairs import Pair, given_pair, worst_pair
 from csdp.auditing.past_sampler import Pasts
 from csdp.bounds.result import Witness
 from csdp.bounds.rounding import shown
-from csdp.chain import Family, Model
+from csdp.chain import Family, Model, certified_model
 from csdp.errors import InputError
 from csdp.queries import Query
 
@@ -197,15 +197,14 @@ class _Question:
         if not callable(mechanism):
             kind = type(mechanism).__name__
             raise InputError(f"mechanism: {kind} given; a Plan, or a callable of (readings, generator), expected")
-        if not isinstance(chain, Model | Family):
-            kind = type(chain).__name__
-            raise InputError(f"chain: {kind} given; a mechanism is audited under a CoupledChain, JointChain or Family")
+        if chain is None:
+            raise InputError("chain: NoneType given; a mechanism is audited under a CoupledChain, JointChain or Family")
+        certified_model(chain)  # refuses what is no model
         if ages is None:
             raise InputError("ages: give the ages of what the mechanism reads")
         if query is not None and (isinstance(query, type) or not isinstance(query, Query)):
             raise InputError(f"query: {query!r} given; expected an instance such as Mean()")
-        model = chain.members[0] if isinstance(chain, Family) else chain
-        checked = check_ages(ages, model.sequences)
+        checked = check_ages(ages, chain.members[0].sequences)
         who: Adversary = "informed" if adversary is None else adversary
         if who not in {"informed", "uninformed", "any"}:
             raise InputError(f"adversary: {who!r} given; 'informed', 'uninformed' or 'any'")
@@ -218,8 +217,7 @@ class _Question:
     def pair(self, given: Sequence[Sequence[int]] | None) -> Pair:
         """The two presents, and under which member of a family."""
         if given is not None:
-            model = self.chain.members[0] if isinstance(self.chain, Family) else self.chain
-            return given_pair(model, given, self.adversary)
+            return given_pair(self.chain.members[0], given, self.adversary)
         return worst_pair(self.chain, self.query, ages=self.ages, epsilon_c=self.epsilon_c, adversary=self.adversary)
 
     def claim(self, given: float | None) -> tuple[float | None, str]:

@@ -79,9 +79,8 @@ def worst_pair(
 
     Without a query the release of every aged value, without a noise level epsilon_c = 1.
     """
-    members = chain.members if isinstance(chain, Family) else (chain,)
     best, chosen = -1.0, None
-    for model in members:
+    for model in chain.members:
         setting = Setting.make(
             model,
             Identity() if query is None else query,

@@ -19,8 +19,7 @@ from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.planning import EVENT_LIMIT, find_plan
-from csdp.planning.curves import Curves
-from csdp.planning.levels import SMALLEST_LEVEL, largest_level, least_level
+from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.queries import Query
 
 __all__ = ["Comparison", "Row", "compare"]
@@ -103,12 +102,13 @@ class _Question:
             event_limit=self.event_limit,
             **target,
         )
-        age = found.ages[0]
+        plan = found.plan
+        age = plan.ages[0]
         try:
-            lifetime = Quantity(Accountant(found).lifetime(self.length), f"over {self.length} releases")
+            lifetime = Quantity(Accountant(plan).lifetime(self.length), f"over {self.length} releases")
         except CsdpError as error:
             lifetime = Quantity(None, f"not computed: {error}")
-        raw = mse(self.chain, self.query, ages=age, epsilon_c=found.epsilon_c)
+        raw = mse(self.chain, self.query, ages=age, epsilon_c=plan.epsilon_c)
         row = Row(
             method=f"our plan (FRAN, age {age})",
             name="ours",
@@ -116,7 +116,7 @@ class _Question:
             guarantee="CSDP: the present, under the model, against an adversary who knows all other presents",
             age=age,
             nominal=found.leakage.epsilon,
-            scale=found.sensitivity / found.epsilon_c,
+            scale=plan.sensitivity / plan.epsilon_c,
             leakage=Quantity(found.leakage.epsilon, "exact"),
             lifetime=lifetime,
             mse_raw=raw.safe,

@@ -47,8 +47,7 @@ def age_curve(
         raise InputError(f"bound: {bound!r} given; 'lineage', 'slice' or 'influence' have a curve over ages")
     if adversary not in get_args(Adversary):
         raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(get_args(Adversary))}")
-    chain = certified_model(chain)
-    members = chain.members if isinstance(chain, Family) else (chain,)
+    members = certified_model(chain).members
     curves = [_curve(member, max_age, bound, adversary, progress) for member in members]
     return np.array([round_up(float(value)) for value in np.max(curves, axis=0)])
 

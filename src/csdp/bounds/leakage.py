@@ -96,7 +96,7 @@ def leakage(
     x1 = 1 against 0, seen at output 1
     """
     chain = certified_model(chain)
-    if isinstance(chain, Family):
+    if len(chain.members) > 1:
         options: dict[str, Any] = {
             "ages": ages,
             "epsilon_c": epsilon_c,
@@ -105,7 +105,7 @@ def leakage(
             "at_any_tick": at_any_tick,
             "workers": workers,
         }
-        answers = [leakage(member, query, progress=progress, **options) for member in chain]
+        answers = [leakage(member, query, progress=progress, **options) for member in chain.members]
         worst = max(answers, key=lambda answer: answer.epsilon)
         return replace(
             worst,
@@ -114,7 +114,7 @@ def leakage(
             assumptions=(f"the sequences follow one of {len(answers)} given models", *worst.assumptions[1:]),
         )
     setting = Setting.make(
-        chain,
+        chain.members[0],
         query,
         ages=ages,
         epsilon_c=epsilon_c,
@@ -183,7 +183,7 @@ class Setting:
     @cached_property
     def parts(self) -> list[Part]:
         """The independent groups of sequences, one of each kind."""
-        return [Part(self, members, copies) for members, copies in self.model.alike(self.labels)]
+        return [Part(self, members, copies) for members, copies in self.model.distinct_components(self.labels)]
 
     def at(self, epsilon_c: float) -> Setting:
         """The same question at another noise level; aged laws that are already known are kept."""

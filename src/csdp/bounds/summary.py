@@ -115,8 +115,7 @@ def leakage_summary(
         raise InputError(f"worst: {worst!r} given; how many sequences to name, 1 or more")
     if bound != "auto" and bound not in BOUNDS:
         raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
-    chain = certified_model(chain)
-    members = chain.members if isinstance(chain, Family) else (chain,)
+    members = certified_model(chain).members
     found = []
     for model in members:
         setting = Setting.make(model, query, ages=ages, epsilon_c=epsilon_c, adversary=adversary, progress=progress)

@@ -73,7 +73,6 @@ def leakage_table(
     (0.196443, False)
     """
     model = certified_model(chain)
-    first = model.members[0] if isinstance(model, Family) else model
     question: dict[str, Any] = {
         "ages": ages,
         "epsilon_c": epsilon_c,
@@ -81,13 +80,13 @@ def leakage_table(
         "at_any_tick": at_any_tick,
         "progress": progress,
     }
-    setting = Setting.make(first, query, **question)
+    setting = Setting.make(model.members[0], query, **question)
     rows, missing = [], {}
     for bound in BOUNDS:
         if adversary != "informed" and bound.startswith("printed"):
             continue
         try:
-            if isinstance(model, Family):
+            if len(model.members) > 1:
                 rows.append(leakage(model, query, bound=bound, workers=workers, **question))
             else:
                 rows.append(setting.answer(bound, workers=workers))

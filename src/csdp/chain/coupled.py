@@ -1,4 +1,4 @@
-"""CoupledChain: s sequences, each of which picks whom to follow at every step."""
+"""CoupledChain: s sequences, each of which picks one to follow at every step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, ClassVar, TypeGuard, get_args
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Indices
 from csdp.chain import checks
-from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
+from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States, sort_eigenvalues
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-
-#: Sequences times states up to which stationary marginals are solved for; iterated beyond.
-SOLVED_SIZE = 2000
+#: Sequences times states up to which Q is made dense, for the stationary marginals and the spectrum; iterated beyond.
+DENSE_SIZE = 2000
+#: Sequences up to which `coupling` is an array; a sparse one beyond.
+DENSE_SEQUENCES = 2000
 
 
 class CoupledChain(Model):
@@ -54,11 +54,11 @@ class CoupledChain(Model):
     """
 
     schema: ClassVar[str] = "csdp/coupled-chain/1"
-    _indptr: Ints
-    _sources: Ints
+    _indptr: Indices
+    _sources: Indices
     _weights: Floats
     _table: Floats
-    _which: Ints
+    _which: Indices
 
     def __init__(
         self,
@@ -77,14 +77,36 @@ class CoupledChain(Model):
                 "initial: a backward chain gives the past from the present, so no law of the oldest snapshot can be "
                 "given; leave initial= out, or use direction='forward'"
             )
-        indptr, sources, weights = _edges(coupling)
+        indptr, sources, weights = checks.read_coupling(coupling)
         s = indptr.size - 1
-        table, which = _transition_table(transitions, indptr, sources)
+        table, which = checks.read_transitions(transitions, indptr, sources)
         m = table.shape[-1]
         self._set(_indptr=indptr, _sources=sources, _weights=weights, _table=table, _which=which, direction=direction)
-        self._finish(sequences=s, states=m, values=values, names=names, initial=initial)
+        self._set_common(sequences=s, states=m, values=values, names=names, initial=initial)
 
     # ---- structure -------------------------------------------------------------------------------------------
+
+    @property
+    def coupling(self) -> Any:
+        """The coupling that was given, as a new (s, s) array, or a scipy.sparse CSR array above 2,000 sequences.
+
+        `CoupledChain(chain.coupling, chain.transitions)` has the same law again.
+
+        >>> CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]).coupling.tolist()
+        [[0.75, 0.25], [0.25, 0.75]]
+        """
+        return self.sparse_coupling.toarray() if self.sequences <= DENSE_SEQUENCES else self.coupling_matrix()
+
+    @property
+    def transitions(self) -> Floats:
+        """The transition matrices that were given: one (m, m) where all edges share it, else (edges, m, m).
+
+        The edges are those couplings that are not zero, in row-major order (`edge_targets`, `edge_sources`).
+
+        >>> CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]).transitions.tolist()
+        [[0.7, 0.3], [0.3, 0.7]]
+        """
+        return self._table[0] if self._table.shape[0] == 1 else checks.freeze(self._table[self._which])
 
     @property
     def edges(self) -> int:
@@ -92,14 +114,19 @@ class CoupledChain(Model):
         return int(self._sources.size)
 
     @property
-    def edge_sources(self) -> Ints:
+    def edge_sources(self) -> Indices:
         """The sequence each edge comes from, edges in row-major order (target, source)."""
         return self._sources
 
     @property
-    def edge_targets(self) -> Ints:
+    def edge_targets(self) -> Indices:
         """The sequence each edge goes to."""
         return np.repeat(np.arange(self.sequences), np.diff(self._indptr))
+
+    @property
+    def edge_starts(self) -> Indices:
+        """Where the edges of each target begin, and the number of edges last: the `indptr` of the CSR format."""
+        return self._indptr
 
     @property
     def edge_weights(self) -> Floats:
@@ -107,16 +134,17 @@ class CoupledChain(Model):
         return self._weights
 
     @property
-    def transition_table(self) -> tuple[Floats, Ints]:
+    def transition_table(self) -> tuple[Floats, Indices]:
         """The distinct transition matrices, and which of them each edge uses."""
         return self._table, self._which
 
     def coupling_matrix(self) -> Any:
-        """The coupling as a scipy.sparse CSR array."""
-        return self._coupling.copy()
+        """The coupling as a new scipy.sparse CSR array."""
+        return self.sparse_coupling.copy()
 
     @cached_property
-    def _coupling(self) -> Any:
+    def sparse_coupling(self) -> Any:
+        """The coupling as a scipy.sparse CSR array that is shared, for products; `coupling_matrix` gives a copy."""
         from scipy.sparse import csr_array
 
         shape = (self.sequences, self.sequences)
@@ -151,36 +179,35 @@ class CoupledChain(Model):
 
         if self.initial is not None and not self.initial_factors:
             return [tuple(range(self.sequences))]
-        count, label = connected_components(self._coupling, directed=True, connection="weak")
+        count, label = connected_components(self.sparse_coupling, directed=True, connection="weak")
         order = np.argsort(label, kind="stable")
         cuts = np.searchsorted(label[order], np.arange(1, count))
-        parts = [tuple(part.tolist()) for part in np.split(order, cuts)]
-        return sorted(parts)
+        return sorted(tuple(component.tolist()) for component in np.split(order, cuts))
 
-    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
-        """Components up to likeness: one of each kind with the number of its copies.
+    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+        """One component of each kind with the number of its copies.
 
-        Two components are alike where couplings, transitions and the labels of their sequences agree in order.
+        Two components are of one kind where couplings, transitions and the labels of their sequences agree in order.
         """
-        parts = self.components()
+        components = self.components()
         if self.initial is not None:
-            return [(part, 1) for part in parts]
-        if len(parts) == self.sequences:
+            return [(component, 1) for component in components]
+        if len(components) == self.sequences:
             kinds = np.column_stack([self._which, labels])
             _, first, copies = np.unique(kinds, axis=0, return_index=True, return_counts=True)
             return [((int(i),), int(n)) for i, n in zip(first, copies, strict=True)]
-        found: dict[Any, tuple[tuple[int, ...], int]] = {}
-        for part in parts:
-            key = self._signature(part, labels) if len(part) <= 64 else part
-            first_part, count = found.get(key, (part, 0))
-            found[key] = (first_part, count + 1)
-        return list(found.values())
+        copies_by_kind: dict[Any, tuple[tuple[int, ...], int]] = {}
+        for component in components:
+            kind = self._signature(component, labels) if len(component) <= 64 else component
+            representative, count = copies_by_kind.get(kind, (component, 0))
+            copies_by_kind[kind] = (representative, count + 1)
+        return list(copies_by_kind.values())
 
-    def _signature(self, part: tuple[int, ...], labels: npt.NDArray[np.integer[Any]]) -> Any:
-        place = {member: i for i, member in enumerate(part)}
-        edges = [range(self._indptr[target], self._indptr[target + 1]) for target in part]
+    def _signature(self, component: tuple[int, ...], labels: npt.NDArray[np.integer[Any]]) -> Any:
+        place = {member: i for i, member in enumerate(component)}
+        edges = [range(self._indptr[target], self._indptr[target + 1]) for target in component]
         return (
-            tuple(int(labels[i]) for i in part),
+            tuple(int(labels[i]) for i in component),
             tuple((place[int(self._sources[e])], float(self._weights[e])) for row in edges for e in row),
             tuple(int(self._which[e]) for row in edges for e in row),
             tuple(len(row) for row in edges),
@@ -193,24 +220,24 @@ class CoupledChain(Model):
             raise InputError(f"subchain: give sequence numbers between 0 and {self.sequences - 1}")
         place = np.full(self.sequences, -1, dtype=np.intp)
         place[inside] = np.arange(inside.size)
-        kept = np.flatnonzero(place[self.edge_targets] >= 0)
-        if (place[self._sources[kept]] < 0).any():
-            outside = self.names[int(self._sources[kept][place[self._sources[kept]] < 0][0])]
+        edges = np.flatnonzero(place[self.edge_targets] >= 0)
+        if (place[self._sources[edges]] < 0).any():
+            outside = self.names[int(self._sources[edges][place[self._sources[edges]] < 0][0])]
             raise InputError(f"subchain: the chosen sequences follow {outside!r}; take whole components")
         from scipy.sparse import csr_array
 
-        ends = place[self.edge_targets[kept]], place[self._sources[kept]]
-        coupling = csr_array((self._weights[kept], ends), shape=(inside.size, inside.size))
+        ends = place[self.edge_targets[edges]], place[self._sources[edges]]
+        coupling = csr_array((self._weights[edges], ends), shape=(inside.size, inside.size))
         names = None if self._names is None else [self._names[i] for i in inside]
         chosen = inside.tolist()
-        part = CoupledChain(
+        chain = CoupledChain(
             coupling,
-            self._table[self._which[kept]],
+            self._table[self._which[edges]],
             names=names,
             initial=self._initial_of(chosen),
             direction=self.direction,
         )
-        return part.with_values_of(self, chosen)
+        return chain.with_values_of(self, chosen)
 
     def _initial_of(self, inside: list[int]) -> Floats | None:
         """The initial law of some sequences."""
@@ -234,7 +261,7 @@ class CoupledChain(Model):
         return choose_step(self.local)
 
     @cached_property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether every transition between snapshots is known to have positive probability."""
         least = self._table.min(axis=1)[self._which] * self._weights[:, None]
         sums = np.zeros((self.sequences, self.states))
@@ -246,13 +273,18 @@ class CoupledChain(Model):
 
     def marginals(self) -> Floats:
         """Stationary law of every sequence (s, m); any number of sequences."""
-        return self._solved_marginals() if self.sequences * self.states <= SOLVED_SIZE else self._iterated_marginals()
+        return self._solved_marginals() if self.sequences * self.states <= DENSE_SIZE else self._iterated_marginals()
+
+    def _reduced_q(self, blocks: Floats) -> Floats:
+        """Q on differences of laws, (s (m - 1), s (m - 1)): state b of each sequence against state 0."""
+        size = self.sequences * (self.states - 1)
+        return np.asarray((blocks[:, 1:, :, 1:] - blocks[:, 1:, :, :1]).reshape(size, size))
 
     def _solved_marginals(self) -> Floats:
         """From the equations themselves, so that slow mixing costs nothing: state 0 of each sequence is the rest."""
         s, m = self.sequences, self.states
         blocks = self._q.toarray().reshape(s, m, s, m)
-        reduced = np.eye(s * (m - 1)) - (blocks[:, 1:, :, 1:] - blocks[:, 1:, :, :1]).reshape(s * (m - 1), -1)
+        reduced = np.eye(s * (m - 1)) - self._reduced_q(blocks)
         if np.linalg.cond(reduced) > 1e13:
             raise NoStationaryLawError("the marginals have no single stationary law; give initial=")
         others = np.linalg.solve(reduced, blocks[:, 1:, :, 0].sum(axis=2).ravel()).reshape(s, m - 1)
@@ -289,7 +321,7 @@ class CoupledChain(Model):
             raise InputError(f"marginals: shape {law.shape} given; ({self.sequences}, {self.states}) expected")
         if self._table.shape[0] == 1:
             for _ in range(steps):
-                law = self._coupling @ (law @ self._table[0])
+                law = self.sparse_coupling @ (law @ self._table[0])
             return law
         q = self._q
         flat = law.ravel()
@@ -297,13 +329,34 @@ class CoupledChain(Model):
             flat = q @ flat
         return np.asarray(flat.reshape(law.shape))
 
+    def spectrum(self) -> tuple[tuple[complex, ...], float]:
+        """Eigenvalues of Q, and the factor by which differences between marginal laws shrink in one step."""
+        s, m = self.sequences, self.states
+        if s * m <= DENSE_SIZE:
+            q = self._q.toarray()
+            reduced = self._reduced_q(q.reshape(s, m, s, m))
+            return sort_eigenvalues(np.linalg.eigvals(q)), min(1.0, float(np.abs(np.linalg.eigvals(reduced)).max()))
+        difference = np.random.default_rng(0).random((s, m))
+        difference -= difference.mean(axis=1, keepdims=True)
+        rates = []
+        for _ in range(200):
+            pushed = self.evolve(difference, 1)
+            pushed -= pushed.mean(axis=1, keepdims=True)  # rounding must not leave the space of differences
+            size = float(np.abs(pushed).max())
+            if size == 0:
+                return (1.0 + 0j,), 0.0
+            rates.append(size)
+            difference = pushed / size
+        rate = min(1.0, float(np.exp(np.mean(np.log(rates[-50:])))))
+        return (1.0 + 0j, complex(rate)), rate
+
     def _advance(self, snapshot: States, uniform: Floats) -> States:
         """Next states by inverting `Pr(next_j <= b | snapshot)`, one uniform number a sequence."""
         out = np.zeros(self.sequences, dtype=snapshot.dtype)
         cumulative = np.zeros(self.sequences)
         for b in range(self.states - 1):
             if self._table.shape[0] == 1:
-                cumulative = cumulative + self._coupling @ self._table[0][snapshot, b]
+                cumulative = cumulative + self.sparse_coupling @ self._table[0][snapshot, b]
             else:
                 moved = self._weights * self._table[self._which, snapshot[self._sources], b]
                 cumulative = cumulative + np.add.reduceat(moved, self._indptr[:-1])
@@ -315,14 +368,14 @@ class CoupledChain(Model):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: equal chains have equal digests."""
-        seal = hashlib.sha256((self.schema + "backward" * (self.direction == "backward")).encode())
-        for part in (self._indptr, self._sources, self._which):
-            seal.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
-            seal.update(b"|")
+        hasher = hashlib.sha256((self.schema + "backward" * (self.direction == "backward")).encode())
+        for indices in (self._indptr, self._sources, self._which):
+            hasher.update(np.ascontiguousarray(indices, dtype="<i8").tobytes())
+            hasher.update(b"|")
         for numbers in (self._weights, self._table, self.values):
-            seal.update(repr(numbers.shape).encode())
-            seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
-        return self._sealed(seal)
+            hasher.update(repr(numbers.shape).encode())
+            hasher.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
+        return self._finish_digest(hasher)
 
     def _law_content(self) -> dict[str, Any]:
         edges = zip(self.edge_targets, self._sources, self._weights, self._which, strict=True)
@@ -345,11 +398,11 @@ class CoupledChain(Model):
             raise InputError(f"chain: schema {content['schema']!r} does not go with direction {rest['direction']!r}")
         try:
             if "coupling" in content:
-                return cls(content["coupling"], content["transitions"], **rest)._carry(content)
+                return cls(content["coupling"], content["transitions"], **rest)._restore_fit(content)
             edges = content["edges"]
             coupling = {(int(j), int(k)): float(w) for j, k, w, _ in edges}
             transitions = {(int(j), int(k)): content["transitions"][t] for j, k, _, t in edges}
-            return cls(coupling, transitions, **rest)._carry(content)
+            return cls(coupling, transitions, **rest)._restore_fit(content)
         except InputError:
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
@@ -371,72 +424,3 @@ def is_forward(model: Model) -> TypeGuard[CoupledChain]:
 def is_backward(model: Model) -> TypeGuard[CoupledChain]:
     """Whether previous states are independent given the present, as `influence` needs."""
     return isinstance(model, CoupledChain) and model.direction == "backward"
-
-
-def _edges(coupling: Any) -> tuple[Ints, Ints, Floats]:
-    """Row-major edges (indptr, sources, weights) of any accepted form of coupling."""
-    from scipy.sparse import csr_array, issparse
-
-    if isinstance(coupling, Mapping):
-        if not coupling:
-            raise InputError("coupling: no edges given; every sequence needs whom to follow, itself at least")
-        pairs = np.array(list(coupling.keys()))
-        weights = checks.as_floats("coupling", list(coupling.values()))
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer) or (pairs < 0).any():
-            raise InputError("coupling: keys must be pairs (target, source) of sequence numbers from 0")
-        s = int(pairs.max()) + 1
-        matrix = csr_array((weights, (pairs[:, 0], pairs[:, 1])), shape=(s, s))
-    elif issparse(coupling):
-        matrix = csr_array(coupling, dtype=np.float64)
-        if matrix.shape[0] != matrix.shape[1]:
-            raise InputError(f"coupling: shape {matrix.shape} given; a square matrix (s, s) expected")
-        checks.as_floats("coupling", matrix.data)
-    else:
-        dense = checks.as_floats("coupling", coupling)
-        if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or not dense.size:
-            raise InputError(f"coupling: shape {dense.shape} given; a square matrix (s, s) expected")
-        checks.stochastic("coupling", dense)
-        matrix = csr_array(dense)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    if (matrix.data < 0).any():
-        raise InputError(f"coupling: negative weight {matrix.data.min():.6g}; weights lie in [0, 1]")
-    sums = np.asarray(matrix.sum(axis=1)).ravel()
-    off = np.abs(sums - 1.0)
-    if off.max() > checks.ROW_TOLERANCE:
-        j = int(off.argmax())
-        raise InputError(f"coupling: row {j} sums to {sums[j]:.6g}; the weights of one sequence must sum to 1")
-    counts = np.diff(matrix.indptr)
-    scale = np.where(off > 1e-15 * counts.max(), sums, 1.0)
-    weights = matrix.data / np.repeat(scale, counts)
-    indptr, sources = matrix.indptr.astype(np.intp), matrix.indices.astype(np.intp)
-    return checks.frozen(indptr), checks.frozen(sources), checks.frozen(weights)
-
-
-def _transition_table(transitions: Any, indptr: Ints, sources: Ints) -> tuple[Floats, Ints]:
-    """The distinct matrices and which of them each edge uses; never s x s x m x m for a sparse coupling."""
-    s, edges = indptr.size - 1, sources.size
-    targets = np.repeat(np.arange(s), np.diff(indptr))
-    if isinstance(transitions, Mapping):
-        missing = [(j, k) for j, k in zip(targets.tolist(), sources.tolist(), strict=True) if (j, k) not in transitions]
-        if missing:
-            raise InputError(f"transitions: none given for the coupled pair {missing[0]}")
-        transitions = [transitions[j, k] for j, k in zip(targets.tolist(), sources.tolist(), strict=True)]
-    given = checks.as_floats("transitions", transitions)
-    m = given.shape[-1] if given.ndim else 0
-    if given.ndim < 2 or given.shape[-2] != m or m < 2 or given.ndim > 4:
-        raise InputError(
-            f"transitions: shape {given.shape} given; (m, m) with m >= 2, (s, s, m, m) with s = {s}, "
-            f"or (edges, m, m) with {edges} edges expected"
-        )
-    if given.ndim == 4 and given.shape[:2] != (s, s):
-        raise InputError(f"transitions: shape {given.shape} given; ({s}, {s}, m, m) expected for {s} sequences")
-    if given.ndim == 3 and given.shape[0] != edges:
-        raise InputError(f"transitions: {given.shape[0]} matrices given for {edges} coupled pairs")
-    given = checks.stochastic("transitions", given)
-    if given.ndim == 2:
-        return checks.frozen(given[None]), checks.frozen(np.zeros(edges, dtype=np.intp))
-    per_edge = given[targets, sources] if given.ndim == 4 else given
-    table, which = np.unique(per_edge.reshape(edges, -1), axis=0, return_inverse=True)
-    return checks.frozen(table.reshape(-1, m, m)), checks.frozen(which.astype(np.intp).ravel())

@@ -1,17 +1,25 @@
-"""Family: several models that might be true."""
+"""What a fit leaves with a chain: the family of plausible chains, the record of the fit, and what it cost."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
+from csdp.chain.files import model_from_dict
 from csdp.chain.model import Model
 from csdp.errors import InputError
 
 
 class Family:
     """Models that might be true (the paper's Lambda); leakage over a family is the largest over its members.
+
+    `members` and `plausible` are those of a `Model`, so that whatever takes a model can take a family.
 
     >>> from csdp import CoupledChain
     >>> Family([CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.2, 0.3)])
@@ -26,12 +34,9 @@ class Family:
             if not isinstance(member, Model):
                 raise InputError(f"Family: {type(member).__name__} given; members are CoupledChain or JointChain")
         first = self._members[0]
+        shape = first.sequences, first.states, first.names
         for member in self._members[1:]:
-            same = (member.sequences, member.states, member.names) == (
-                first.sequences,
-                first.states,
-                first.names,
-            )
+            same = (member.sequences, member.states, member.names) == shape
             if not same or member.values.tolist() != first.values.tolist():
                 raise InputError("Family: members must agree in sequences, states, names and values")
 
@@ -39,6 +44,13 @@ class Family:
     def members(self) -> tuple[Model, ...]:
         """The models."""
         return self._members
+
+    @property
+    def plausible(self) -> Family:
+        """The family itself, or where members carry families of their own, one of all their members."""
+        if all(member.family is None for member in self):
+            return self
+        return Family(each for member in self for each in member.plausible.members)
 
     @cached_property
     def digest(self) -> str:
@@ -67,7 +79,7 @@ def certified_model(model: Model | Family) -> Model | Family:
     """What certificates of a model rest on: its family where a fit left several chains possible, else the model.
 
     Model error is the first thing an attacker would use, so the leakage of a fitted chain is the largest over the
-    chains that its data leaves possible. `model.without_family()` is the point estimate, to be shown beside it.
+    chains that its data leaves possible. `model.without_family()` is the point estimate, for comparison.
 
     >>> from csdp import CoupledChain
     >>> chains = [CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.2, 0.3)]
@@ -76,9 +88,138 @@ def certified_model(model: Model | Family) -> Model | Family:
     >>> certified_model(chains[0]) is chains[0]
     True
     """
-    if isinstance(model, Family):
-        if all(member.family is None for member in model):
-            return model
-        return Family(each for member in model for each in (member.family or (member,)))
-    # What is no model at all is refused by whoever asked for it, in its own words.
-    return model if not isinstance(model, Model) or model.family is None else model.family
+    if not isinstance(model, Model | Family):  # a caller without types
+        raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
+    return model.plausible
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """How a chain was fitted: the settings, the result, and warnings.
+
+    `observations` counts the transitions that were used, over all sequences; `log_likelihood` is theirs under the
+    chain (None where only noised counts were seen). `path` is the objective after each iteration, summed over the
+    sequences: the log-likelihood plus the smoothing's share, which EM never lowers. `neighbours` is the largest
+    number of other sequences that one may follow, `screened` whether they were chosen from the data. `parameters`
+    counts the free numbers of the model. `held_out` are the log-likelihoods per tick of both directions of time on
+    readings that were set aside, where the data chose between them. A record of a private fit holds nothing but what
+    the noised counts gave.
+
+    >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
+    True
+    """
+
+    method: str
+    observations: int
+    log_likelihood: float | None = None
+    path: tuple[float, ...] = ()
+    iterations: int = 0
+    converged: bool = True
+    restarts: int = 1
+    smoothing: float = 0.0
+    neighbours: int = 0
+    screened: bool = False
+    parameters: int = 0
+    states: int = 0
+    epsilon: float | None = None
+    public: bool = False
+    ensemble: int = 0
+    ensemble_method: str | None = None
+    seed: int = 0
+    warnings: tuple[str, ...] = ()
+    direction: str = "forward"
+    held_out: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def monotone(self) -> bool:
+        """Whether no iteration lowered the objective (beyond the rounding of its sum)."""
+        return all(b >= a - 1e-11 * max(1.0, abs(a)) for a, b in zip(self.path, self.path[1:], strict=False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        content = asdict(self)
+        content["path"], content["warnings"] = list(self.path), list(self.warnings)
+        content["held_out"] = [list(pair) for pair in self.held_out]
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
+        """Rebuild from `to_dict`; unknown keys are refused."""
+        unknown = sorted(set(content) - {field.name for field in fields(cls)})
+        if unknown or not {"method", "observations"} <= set(content):
+            reason = f"unknown {unknown[0]!r}" if unknown else "no method or observations"
+            raise InputError(f"chain: the record of its fit is garbled ({reason}); write it with to_json")
+        values = dict(content)
+        values["path"] = tuple(_finite(value) for value in values.get("path", ()))
+        values["held_out"] = tuple((str(name), _finite(value)) for name, value in values.get("held_out", ()))
+        values["warnings"] = tuple(str(text) for text in values.get("warnings", ()))
+        return cls(**values)
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise InputError("chain: the record of its fit holds a number that is not finite")
+    return number
+
+
+def private_fits(model: Model | Family) -> dict[str, float]:
+    """Identity and plain epsilon-DP of every private fit that a model, or some member of a family, came from.
+
+    Chains made from the same noised counts name the same fit, and cost once. A cost without an identity, as files of
+    csdp 0.1 have it, is that of its chain.
+
+    >>> from csdp import CoupledChain
+    >>> chains = [CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.2, 0.3)]
+    >>> private_fits(Family(chain.carrying(fit_cost={"epsilon": 0.5, "fit": "a"}) for chain in chains))
+    {'a': 0.5}
+    >>> sum(private_fits(Family(chain.carrying(fit_cost={"epsilon": 0.5}) for chain in chains)).values())
+    1.0
+    """
+    members = certified_model(model).members
+    return _costs_by_fit((member.fit_cost, member) for member in members if member.fit_cost is not None)
+
+
+def recorded_fits(plans: Iterable[str]) -> dict[str, float]:
+    """`private_fits` of plans as a ledger keeps them (JSON text): those that a dataset was published under so far.
+
+    Whether a record is in a fit, in the releases or in both is not known here, so it counts as both; a fit was paid for
+    whatever plan is in force.
+    """
+    fits: dict[str, float] = {}
+    for text in plans:
+        if '"fit_cost"' not in text:  # do not parse large chains in vain
+            continue
+        content = json.loads(text)
+        members = content.get("chain") if isinstance(content, dict) else None
+        costly = [one for one in members or [] if isinstance(one, dict) and one.get("fit_cost") is not None]
+        fits = join_fits(fits, _costs_by_fit((one["fit_cost"], one) for one in costly))
+    return fits
+
+
+def _costs_by_fit(costs: Iterable[tuple[Any, Model | dict[str, Any]]]) -> dict[str, float]:
+    """Costs by the identity of their fit, given with their chains (plain data is built only where it is needed)."""
+    fits: dict[str, float] = {}
+    for cost, chain in costs:
+        epsilon = cost.get("epsilon") if isinstance(cost, Mapping) else None
+        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
+            raise InputError(f"fit_cost: epsilon {epsilon!r} given; a finite number, 0 or more, as csdp.fit writes it")
+        identity = cost.get("fit")
+        if not identity:
+            model = model_from_dict(chain) if isinstance(chain, dict) else chain
+            identity = model.without_family().digest
+        identity = str(identity)
+        fits[identity] = max(float(epsilon), fits.get(identity, 0.0))
+    return fits
+
+
+def join_fits(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """The union of two sets of fits; a fit in both counts once, at its larger cost."""
+    return {name: max(first.get(name, 0.0), second.get(name, 0.0)) for name in {**first, **second}}
+
+
+def fits_epsilon(fits: Mapping[str, float]) -> float:
+    """Plain epsilon-DP that some private fits have spent on one record together, rounded up."""
+    exact = sum(map(Fraction, fits.values()), start=Fraction(0))
+    total = float(exact)
+    return total if total >= exact else math.nextafter(total, math.inf)

@@ -1,4 +1,4 @@
-"""Models in JSON files: one reader for every kind of model, told apart by the schema that the file names."""
+"""Models in JSON files: one reader for every kind of model, chosen by the schema in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JointChain: an arbitrary Markov chain on snapshots, for few sequences and common shocks."""
+"""JointChain: any Markov chain on snapshots, for few sequences and common shocks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats
 from csdp.chain import checks
-from csdp.chain.model import KERNEL_STATES, Model, States, margins
-from csdp.chain.steps import KernelStep, Step
+from csdp.chain.model import Model, States, margins
+from csdp.chain.steps import KERNEL_STATES, KernelStep, Step
 from csdp.errors import InputError, TooLargeError
-
-Floats = npt.NDArray[np.float64]
 
 
 class JointChain(Model):
@@ -56,11 +55,11 @@ class JointChain(Model):
                 needed=size,
                 limit=KERNEL_STATES,
             )
-        given = checks.as_floats("kernel", kernel)
-        if given.shape != (size, size):
-            raise InputError(f"kernel: shape {given.shape} given; ({size}, {size}) = {states}**{sequences} expected")
-        self._set(_kernel=checks.frozen(checks.stochastic("kernel", given)))
-        self._finish(sequences=sequences, states=states, values=values, names=names, initial=initial)
+        rows = checks.as_floats("kernel", kernel)
+        if rows.shape != (size, size):
+            raise InputError(f"kernel: shape {rows.shape} given; ({size}, {size}) = {states}**{sequences} expected")
+        self._set(_kernel=checks.freeze(checks.check_rows("kernel", rows)))
+        self._set_common(sequences=sequences, states=states, values=values, names=names, initial=initial)
 
     @cached_property
     def own_step(self) -> Step:
@@ -68,7 +67,7 @@ class JointChain(Model):
         return KernelStep(self._kernel)
 
     @cached_property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether every transition has positive probability."""
         return bool((self._kernel > 0).all())
 
@@ -79,12 +78,12 @@ class JointChain(Model):
         """All sequences together: common shocks may tie any of them."""
         return [tuple(range(self.sequences))]
 
-    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """The one component."""
         return [(tuple(range(self.sequences)), 1)]
 
     def subchain(self, members: Iterable[int]) -> JointChain:
-        """The whole chain; a joint chain has no parts that are known to be independent."""
+        """The whole chain; no sequences of a joint chain are known to be independent."""
         if sorted(set(members)) != list(range(self.sequences)):
             raise InputError("subchain: a joint chain cannot be divided; take all of its sequences")
         return self
@@ -103,10 +102,10 @@ class JointChain(Model):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content."""
-        seal = hashlib.sha256(f"{self.schema}|{self.states}|{self.sequences}".encode())
+        hasher = hashlib.sha256(f"{self.schema}|{self.states}|{self.sequences}".encode())
         for numbers in (self._kernel, self.values):
-            seal.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
-        return self._sealed(seal)
+            hasher.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
+        return self._finish_digest(hasher)
 
     def _law_content(self) -> dict[str, Any]:
         return {"kernel": self._kernel.tolist()}
@@ -122,7 +121,7 @@ class JointChain(Model):
                 values=content.get("values"),
                 names=content.get("names"),
                 initial=content.get("initial"),
-            )._carry(content)
+            )._restore_fit(content)
         except InputError:
             raise
         except (KeyError, TypeError, ValueError) as error:

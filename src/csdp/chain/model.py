@@ -1,4 +1,4 @@
-"""What every model of joint sequences offers; CoupledChain and JointChain build on it."""
+"""Model: what CoupledChain and JointChain have in common."""
 
 from __future__ import annotations
 
@@ -12,31 +12,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats
 from csdp.chain import checks
-from csdp.chain.stationary import stationary_law
-from csdp.chain.steps import MAX_STATES, ReversedStep, Step, joint_states
+from csdp.chain.stationary import ChainSummary, stationary_law, summarise
+from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
-    from csdp.chain.family import Family
-    from csdp.chain.fitted import FitRecord
-    from csdp.chain.summary import Summary
+    from csdp.chain.family import Family, FitRecord
 
-Floats = npt.NDArray[np.float64]
 Direction = Literal["forward", "backward"]
 States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 
 #: Schema of a backward chain: a reader that knows forward chains only must not take it for one.
 BACKWARD_SCHEMA = "csdp/backward-chain/1"
-#: Joint states above which `kernel()` refuses.
-KERNEL_STATES = 4096
 
 
 class Model(ABC):
     """A Markov law of s sequences with m states each; frozen, equal by content.
 
-    Snapshots are numbered with the first sequence as the most significant digit.
+    Snapshots are numbered with the first sequence as the most significant digit. A model stands for the models that
+    might be true as a `Family` does: `members` is the model alone, `plausible` its family where a fit left one.
     """
 
     sequences: int
@@ -46,7 +43,7 @@ class Model(ABC):
     initial: Floats | None
     #: what a private fit cost, charged when a publisher opens a dataset with this chain
     fit_cost: dict[str, Any] | None = None
-    #: how it was fitted; None where it was given by hand. No part of the digest: it changes nothing that is certified
+    #: how it was fitted; None where it was written by hand. Not in the digest: it changes nothing that is certified
     fitted: FitRecord | None = None
     #: the chains that the data leaves possible, this one first; part of the digest, as plans certify over it
     family: Family | None = None
@@ -61,19 +58,20 @@ class Model(ABC):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name!r}")
 
-    def _finish(self, *, sequences: int, states: int, values: Any, names: Sequence[str] | None, initial: Any) -> None:
+    def _set_common(
+        self, *, sequences: int, states: int, values: Any, names: Sequence[str] | None, initial: Any
+    ) -> None:
         table, unit = checks.lattice_values(values, sequences, states)
-        law = checks.check_initial(initial, sequences, states)
         self._set(
             sequences=sequences,
             states=states,
-            values=checks.frozen(table),
+            values=checks.freeze(table),
             unit=unit,
             _names=checks.check_names(names, sequences),
-            initial=None if law is None else checks.frozen(law),
+            initial=checks.check_initial(initial, sequences, states),
         )
 
-    # ---- given by each model -----------------------------------------------------------------------------------
+    # ---- defined by each model ---------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -82,7 +80,7 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether every transition between snapshots is known to have positive probability."""
 
     @property
@@ -95,8 +93,8 @@ class Model(ABC):
         """Sets of sequences that are independent of each other."""
 
     @abstractmethod
-    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
-        """Components up to likeness, given labels of the sequences: one of each kind with the number of its copies."""
+    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+        """One component of each kind with the number of its copies; labels of the sequences must agree as well."""
 
     @abstractmethod
     def subchain(self, members: Iterable[int]) -> Model:
@@ -121,7 +119,19 @@ class Model(ABC):
     @abstractmethod
     def _advance(self, snapshot: States, uniform: Floats) -> States: ...
 
-    # ---- carried by a fitted model ----------------------------------------------------------------------------------
+    # ---- the models that might be true ---------------------------------------------------------------------------
+
+    @property
+    def members(self) -> tuple[Model, ...]:
+        """This model alone; the members of a `Family` are several."""
+        return (self,)
+
+    @property
+    def plausible(self) -> Model | Family:
+        """What certificates rest on: the family that a fit left with the chain, else the model."""
+        return self.family or self
+
+    # ---- what a fit leaves with a model --------------------------------------------------------------------------
 
     def carrying(
         self,
@@ -141,7 +151,7 @@ class Model(ABC):
             return copy
         if copy != family.members[0]:
             raise InputError("family: the chain itself, with the cost of its fit, must be its first member")
-        del copy.__dict__["digest"]  # found for the comparison, without the family
+        del copy.__dict__["digest"]  # computed for the comparison, without the family
         copy._set(family=family)
         return copy
 
@@ -153,8 +163,7 @@ class Model(ABC):
         """The same kernel, values and names under another law of the oldest snapshot; nothing of a fit is carried."""
         copy = self.carrying()
         copy.__dict__.pop("initial_factors", None)
-        checked = checks.check_initial(law, self.sequences, self.states)
-        copy._set(initial=None if checked is None else checks.frozen(checked))
+        copy._set(initial=checks.check_initial(law, self.sequences, self.states))
         return copy
 
     def with_values_of(self, model: Model, members: Sequence[int]) -> Self:
@@ -162,22 +171,22 @@ class Model(ABC):
         copy = self.carrying()
         values = model.values if model.values.ndim == 1 else model.values[list(members)]
         # A subset of the values may lie on a coarser lattice; the noise is that of the whole model.
-        copy._set(values=checks.frozen(np.array(values)), unit=model.unit)
+        copy._set(values=checks.freeze(np.array(values)), unit=model.unit)
         return copy
 
-    def _sealed(self, seal: hashlib._Hash) -> str:
-        """Digest of the law together with what a certificate rests on; the law's own where nothing is carried."""
-        seal.update(json.dumps(self._names).encode())
-        seal.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
-        law = seal.hexdigest()
+    def _finish_digest(self, hasher: hashlib._Hash) -> str:
+        """Digest of the law and of what a fit left that certificates rest on; the law's own where there was no fit."""
+        hasher.update(json.dumps(self._names).encode())
+        hasher.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
+        law = hasher.hexdigest()
         if self.fit_cost is None and self.family is None:
             return law
         cost = json.dumps(self.fit_cost, sort_keys=True)
         family = "" if self.family is None else self.family.digest
         return hashlib.sha256(f"{law}|{cost}|{family}".encode()).hexdigest()
 
-    def _carried(self) -> dict[str, Any]:
-        """What is carried, as plain data; the members of the family without what all of them share."""
+    def _fit_content(self) -> dict[str, Any]:
+        """Cost, record and family as plain data; the members of the family without what all of them share."""
         content: dict[str, Any] = {}
         if self.fit_cost is not None:
             content["fit_cost"] = self.fit_cost
@@ -189,10 +198,9 @@ class Model(ABC):
             content["family"] = [{k: v for k, v in member.items() if k not in shared} for member in members]
         return content
 
-    def _carry(self, content: Mapping[str, Any]) -> Self:
-        """Take up what `_carried` wrote."""
-        from csdp.chain.family import Family
-        from csdp.chain.fitted import FitRecord
+    def _restore_fit(self, content: Mapping[str, Any]) -> Self:
+        """The same law with what `_fit_content` wrote."""
+        from csdp.chain.family import Family, FitRecord
 
         if not {"fit_cost", "fitted", "family"} & set(content):
             return self
@@ -275,9 +283,9 @@ class Model(ABC):
         self.refuse_large()
         start = _product(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
         law, error = stationary_law(
-            self.own_step, start=np.maximum(start, 1e-300), positive=self.positive, kernel=self._own_kernel
+            self.own_step, start=np.maximum(start, 1e-300), positive=self.is_positive, kernel=self._own_kernel
         )
-        return checks.frozen(law), error
+        return checks.freeze(law), error
 
     def oldest_law(self) -> tuple[Floats, float]:
         """Law of the oldest snapshot that a release reads (initial or stationary), and its relative error."""
@@ -286,10 +294,13 @@ class Model(ABC):
         self.refuse_large()
         return (self.initial if self.initial.ndim == 1 else _product(self.initial)), 0.0
 
-    def summary(self) -> Summary:
-        """Spectrum, mixing time, stationary marginals, components: a record that `rich.print` shows as a table."""
-        from csdp.chain.summary import summarise
+    def spectrum(self) -> tuple[tuple[complex, ...], float]:
+        """Eigenvalues, largest first, and the factor by which differences between laws shrink in one step."""
+        values = sort_eigenvalues(np.linalg.eigvals(self.kernel()))
+        return values, min(1.0, abs(values[1]))
 
+    def summary(self) -> ChainSummary:
+        """Spectrum, mixing time, stationary marginals, components: a record that `rich.print` shows as a table."""
         return summarise(self)
 
     def refuse_large(self) -> None:
@@ -348,7 +359,7 @@ class Model(ABC):
             "values": self.values.tolist(),
             "names": None if self._names is None else list(self._names),
             "initial": None if self.initial is None else self.initial.tolist(),
-            **self._carried(),
+            **self._fit_content(),
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -360,8 +371,8 @@ class Model(ABC):
         """Rebuild a model from `to_json`; the schema is checked."""
         content = parse_json("chain", text)
         if not isinstance(content, dict) or content.get("schema", cls.schema) not in cls.schemas():
-            found = content.get("schema") if isinstance(content, dict) else type(content).__name__
-            raise InputError(f"chain: schema {found!r} given; this version reads {cls.schema!r}")
+            schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
+            raise InputError(f"chain: schema {schema!r} given; this version reads {cls.schema!r}")
         return cls.from_dict(content)
 
     @classmethod
@@ -377,7 +388,7 @@ class Model(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         content = self.to_dict()
-        # Part of a model may carry one value only, which a model that is given may not.
+        # A subchain may carry one value only, which the constructor refuses.
         return {
             "content": content if self.family is not None else {**content, "values": None},
             "values": self.values,
@@ -386,7 +397,12 @@ class Model(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
-        self._set(values=checks.frozen(np.array(state["values"])), unit=state["unit"])
+        self._set(values=checks.freeze(np.array(state["values"])), unit=state["unit"])
+
+
+def sort_eigenvalues(values: Any) -> tuple[complex, ...]:
+    """Eigenvalues by modulus, then by real and imaginary part, the largest first."""
+    return tuple(complex(v) for v in sorted(values, key=lambda v: (-abs(v), -v.real, -v.imag)))
 
 
 def _reverse(kernel: Floats, law: Floats) -> Floats:

@@ -1,16 +1,22 @@
-"""The stationary law of a joint chain, with an estimate of its relative error in every entry."""
+"""The long run of a model: its stationary law, with an estimate of the relative error, and its mixing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.chain.steps import Step
+from csdp.arrays import Floats, Indices
+from csdp.chain.steps import KERNEL_STATES, Step
 from csdp.errors import CsdpError, NoStationaryLawError
 
-Floats = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from csdp.chain.model import Model
 
 #: Up to this many states the law comes from elimination (no subtraction, so every entry is accurate).
 ELIMINATION_STATES = 512
@@ -19,7 +25,7 @@ CLASSES_STATES = 4096
 _UNIT = np.finfo(np.float64).eps / 2
 
 
-def closed_classes(kernel: Floats) -> list[npt.NDArray[np.intp]]:
+def closed_classes(kernel: Floats) -> list[Indices]:
     """The closed communicating classes of a kernel: one for each stationary law."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
@@ -73,7 +79,7 @@ def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callabl
 
 
 def _iterate(step: Step, start: Floats) -> tuple[Floats, float]:
-    law, last, rate, jumped = start / start.sum(), np.inf, 0.9, False
+    law, last, rate, leapt = start / start.sum(), np.inf, 0.9, False
     floor = 4.0 * step.depth * _UNIT
     for n in range(1, 20_001):
         pushed = step.push(law[:, None])[:, 0]
@@ -86,15 +92,15 @@ def _iterate(step: Step, start: Floats) -> tuple[Floats, float]:
         if change * rate / (1 - rate) < 1e-15 or (change <= floor and change >= last * 0.5):
             return law, (change + 2.0 * step.depth * _UNIT) / (1 - rate)
         last = change
-        if not jumped and n >= 12 and np.log(1e-15 / change) / np.log(rate) > 60:
-            law, jumped, last = _jump(step, law), True, np.inf
+        if not leapt and n >= 12 and np.log(1e-15 / change) / np.log(rate) > 60:
+            law, leapt, last = _leap(step, law), True, np.inf
     raise CsdpError(
         f"the stationary law of {law.size} joint states did not settle (relative change {last:.2g}); give initial="
     )
 
 
-def _jump(step: Step, law: Floats) -> Floats:
-    """Leap over slow mixing with Arnoldi's method; the caller goes on iterating to repair small entries."""
+def _leap(step: Step, law: Floats) -> Floats:
+    """Skip slow mixing with Arnoldi's method; the caller goes on iterating to repair small entries."""
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
     operator = LinearOperator((law.size, law.size), matvec=lambda v: step.push(np.real(v).reshape(-1, 1))[:, 0])
@@ -106,3 +112,92 @@ def _jump(step: Step, law: Floats) -> Floats:
     leap = leap / leap.sum()
     # Entries below the accuracy of the leap keep their old share: a law has no zero or negative entry here.
     return np.asarray(np.where(leap > 1e-12 * leap.max(), leap, np.minimum(law, 1e-12 * leap.max())))
+
+
+@dataclass(frozen=True)
+class ChainSummary:
+    """Spectrum, mixing and components of a model; `rich.print` shows it as a table.
+
+    `rate` is the largest modulus with which differences between marginal laws shrink per step, `mixing_time` the
+    number of steps after which they are below a quarter; `primitive` is None where the model is too large to decide.
+    """
+
+    title: str
+    spectrum: tuple[complex, ...]
+    rate: float
+    mixing_time: float
+    marginals: Floats | None
+    components: tuple[int, ...]
+    primitive: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        return {
+            "title": self.title,
+            "spectrum": [[value.real, value.imag] for value in self.spectrum],
+            "rate": self.rate,
+            "mixing_time": None if math.isinf(self.mixing_time) else self.mixing_time,
+            "marginals": None if self.marginals is None else self.marginals[:1000].tolist(),
+            "components": list(self.components[:1000]),
+            "primitive": self.primitive,
+        }
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(title=self.title, title_justify="left", show_header=False, min_width=len(self.title))
+        largest = ", ".join(_complex_text(value) for value in self.spectrum[:8])
+        table.add_row("spectrum of Q", largest + (", ..." if len(self.spectrum) > 8 else ""))
+        table.add_row("differences shrink by", f"{self.rate:.6g} per step")
+        table.add_row("mixing time", f"{self.mixing_time:g} steps to a quarter")
+        sizes = ", ".join(map(str, self.components[:8])) + (", ..." if len(self.components) > 8 else "")
+        table.add_row("components", f"{len(self.components)} (sizes {sizes})")
+        table.add_row("primitive", {True: "yes", False: "no", None: "too large to decide"}[self.primitive])
+        if self.marginals is None:
+            table.add_row("stationary marginals", "several stationary laws: give initial=")
+        else:
+            for i, row in enumerate(self.marginals[:8]):
+                table.add_row(f"stationary law of sequence {i + 1}", ", ".join(f"{p:.4g}" for p in row))
+            if self.marginals.shape[0] > 8:
+                table.add_row("", f"... and {self.marginals.shape[0] - 8} more")
+        return table
+
+
+def _complex_text(value: complex) -> str:
+    return f"{value.real:.4g}" if abs(value.imag) < 1e-12 else f"{value.real:.3g}{value.imag:+.3g}i"
+
+
+def summarise(model: Model) -> ChainSummary:
+    """Spectrum, mixing, stationary marginals, components of a model.
+
+    >>> from csdp import CoupledChain
+    >>> facts = summarise(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]))
+    >>> round(facts.rate, 6), facts.mixing_time, facts.primitive
+    (0.4, 2.0, True)
+    """
+    spectrum, rate = model.spectrum()
+    mixing = math.inf if rate >= 1 - 1e-12 else float(max(1, math.ceil(math.log(0.25) / math.log(max(rate, 1e-300)))))
+    try:
+        marginals: Floats | None = model.marginals()
+    except CsdpError:
+        marginals = None
+    sizes = tuple(sorted((len(component) for component in model.components()), reverse=True))
+    return ChainSummary(repr(model), spectrum, rate, mixing, marginals, sizes, _is_primitive(model))
+
+
+def _is_primitive(model: Model) -> bool | None:
+    """Whether some power of the kernel is positive; None where the model is too large to decide."""
+    if model.is_positive:
+        return True
+    if model.size > KERNEL_STATES:
+        return None
+    kernel = model.kernel() > 0
+    classes = closed_classes(kernel.astype(np.float64))
+    if len(classes) != 1 or classes[0].size != model.size:
+        return False
+    # Wielandt: a primitive matrix of order n has a positive power (n-1)^2 + 1.
+    reach, power = kernel, 1
+    while power < (model.size - 1) ** 2 + 1:
+        reach = (reach.astype(np.float32) @ reach.astype(np.float32)) > 0
+        power *= 2
+    return bool(reach.all())

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from csdp.arrays import Floats, Indices
 from csdp.errors import TooLargeError
-
-Floats = npt.NDArray[np.float64]
 
 #: Bytes that the work arrays of one push may take; more columns are pushed in turns.
 WORK_BYTES = 400_000_000
@@ -30,6 +28,8 @@ WORK_BYTES = 400_000_000
 TENSOR_BYTES = 200_000_000
 #: Joint states above which no joint law is made.
 MAX_STATES = 2**22
+#: Joint states above which no joint kernel is made.
+KERNEL_STATES = 4096
 #: Predicted floating-point operations above which a single push of one column is refused.
 MAX_PUSH_OPERATIONS = 4e11
 
@@ -96,7 +96,7 @@ class LocalLaw:
     """Who each sequence follows: sources, weights and matrices (from -> to) of every target."""
 
     states: int
-    sources: tuple[npt.NDArray[np.intp], ...]
+    sources: tuple[Indices, ...]
     matrices: tuple[Floats, ...]  # (degree, m, m), already multiplied by the coupling
 
     def table(self, target: int, over: Sequence[int]) -> Floats:
@@ -179,7 +179,7 @@ class TensorStep:
         for target, sources in enumerate(local.sources):
             for source in sources:
                 self._children[int(source)].add(target)
-        # A present state that nobody follows tells nothing of the next snapshot: it is summed out first.
+        # A present state that no sequence follows does not affect the next snapshot: it is summed out first.
         self._unfollowed = tuple(k for k in range(self._s) if not self._children[k])
         self._parents = [frozenset(int(k) for k in sources) for sources in local.sources]
         best: tuple[float, list[list[int]], int] | None = None

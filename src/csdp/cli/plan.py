@@ -11,7 +11,7 @@ from csdp.cli import inputs, options
 from csdp.cli.output import console, progress_bar, show_json, show_written
 
 if TYPE_CHECKING:
-    from csdp.planning import DynamicPlan, Found
+    from csdp.planning import DynamicPlan, FoundPlan
 
 
 def plan(
@@ -72,13 +72,13 @@ def plan(
         )
     changing = None if horizon is None else _changing(found, budget, horizon, start, estimate, continual)
     if output is not None:
-        made = found if changing is None else changing.plan
+        made = found.plan if changing is None else changing.plan
         output.write_text(made.to_json(indent=1) + "\n", encoding="utf-8")
     if figure is not None:
         from csdp.planning import frontier
         from csdp.report.figures import frontier_figure, save_figure
 
-        shown = sorted({0, 1, 2, 3, 5, 8, *found.ages} & set(range(min_age, max_age + 1)))
+        shown = sorted({0, 1, 2, 3, 5, 8, *found.plan.ages} & set(range(min_age, max_age + 1)))
         line = frontier(model, asked, ages=shown, estimate=estimate, adversary=adversary)
         save_figure(frontier_figure(line, chosen=found), figure)
     if form == "json":
@@ -91,7 +91,12 @@ def plan(
 
 
 def _changing(
-    found: Found, budget: float | None, horizon: int, start: int, estimate: Literal["raw", "linear"], continual: bool
+    found: FoundPlan,
+    budget: float | None,
+    horizon: int,
+    start: int,
+    estimate: Literal["raw", "linear"],
+    continual: bool,
 ) -> DynamicPlan:
     """The schedule at the ages that one level for the whole horizon would have."""
     from csdp.errors import InputError
@@ -100,41 +105,41 @@ def _changing(
     if budget is None or continual:
         raise InputError("--horizon needs --budget, the ceiling that every tick has to keep, and no --continual")
     return dynamic_plan(
-        found.chain,
-        found.query,
-        ages=found.ages,
+        found.plan.chain,
+        found.plan.query,
+        ages=found.plan.ages,
         budget=budget,
         horizon=horizon,
         start=start,
         estimate=estimate,
-        adversary=found.adversary,
+        adversary=found.plan.adversary,
     )
 
 
-def as_json(found: Found) -> dict[str, Any]:
+def as_json(found: FoundPlan) -> dict[str, Any]:
     """The plan and what it achieves, as plain data."""
     return {
-        "ages": list(found.ages),
-        "epsilon_c": found.epsilon_c,
+        "ages": list(found.plan.ages),
+        "epsilon_c": found.plan.epsilon_c,
         "leakage": found.leakage.to_dict(),
         "mse": found.error.mse,
         "no_data": found.error.no_data,
         "evaluations": found.evaluations,
         "saved": found.saved,
         "note": found.note,
-        "plan_digest": found.digest,
+        "plan_digest": found.plan.digest,
     }
 
 
-def _show(found: Found) -> None:
+def _show(found: FoundPlan) -> None:
     from rich.table import Table
 
     from csdp.bounds.rounding import shown
 
-    ages = sorted(set(found.ages))
+    ages = sorted(set(found.plan.ages))
     table = Table(title="Plan", title_justify="left", show_header=False)
-    table.add_row("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.ages[:20])))
-    table.add_row("noise level epsilon_c", f"{found.epsilon_c:.6g}")
+    table.add_row("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20])))
+    table.add_row("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}")
     table.add_row("leakage of the present", f"{shown(found.leakage.epsilon)} ({found.leakage.bound})")
     table.add_row("mean squared error", f"{found.error.mse:.6g} ({found.error.estimate})")
     table.add_row("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from csdp.datasets import sets
-from csdp.datasets.record import Dataset
+from csdp.datasets.sets import Dataset
 from csdp.errors import InputError
 
 __all__ = ["Dataset", "load", "names"]
 
 _SETS: dict[str, Callable[[], Dataset]] = {
-    "glucose": sets.glucose,
-    "parking": sets.parking,
-    "stocks": sets.stocks,
+    "glucose": sets.load_glucose,
+    "parking": sets.load_parking,
+    "stocks": sets.load_stocks,
 }
 
 
 def names() -> tuple[str, ...]:
-    """What `load` knows.
+    """The names of the data sets.
 
     >>> names()
     ('glucose', 'parking', 'stocks')
@@ -27,7 +27,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> Dataset:
-    """A data set: city ("parking") and health ("glucose") come with csdp, finance ("stocks") with the package river.
+    """Load a data set: city ("parking") and health ("glucose") come with csdp, finance ("stocks") with river.
 
     >>> parking = load("parking")
     >>> parking.readings

@@ -1,14 +1,15 @@
-"""The data sets themselves."""
+"""The data sets, each with its provenance and licence."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from csdp.datasets.record import Dataset
 from csdp.errors import InputError
-from csdp.panel import Readings, read_readings
+from csdp.panel import Discretiser, Panel, Readings, read_readings
 
 #: Places of the car parks, as in the source.
 CAPACITY = {
@@ -26,9 +27,47 @@ CAPACITY = {
 TICKERS = ("AAPL", "AMZN", "IBM", "INTC", "JNJ", "JPM", "KO", "MSFT", "WMT", "XOM")
 
 
-def parking() -> Dataset:
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Readings on a regular grid, with their provenance and what is known about them beforehand.
+
+    `edges` and `bounds` (one row, or one per sequence) are public knowledge, not read from the data, so discretising
+    with them reveals nothing (but see `handling`). `past_ends` splits the readings into a past to take as public and a
+    rest to publish.
+    """
+
+    name: str
+    title: str
+    readings: Readings
+    unit: str
+    edges: tuple[tuple[float, ...], ...]
+    bounds: tuple[tuple[float, float], ...]
+    past_ends: str
+    handling: str  #: how the grid came about, and what a stationary chain on it leaves out
+    provenance: str
+    licence: str
+    source: str  #: the package that the file comes from
+    bundled: bool
+
+    def discretiser(self) -> Discretiser:
+        """States by the declared edges."""
+        return Discretiser.declared(self.readings.names, edges=self.edges, bounds=self.bounds)
+
+    def panel(self) -> Panel:
+        """The readings as states, by the declared edges."""
+        return self.discretiser().apply(self.readings)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: {self.title}; {self.readings!r})"
+
+
+def _bundled_file(name: str) -> AbstractContextManager[Path]:
+    return resources.as_file(resources.files("csdp.datasets") / "data" / name)
+
+
+def load_parking() -> Dataset:
     """City: how full ten car parks are, every half hour of the day."""
-    with resources.as_file(resources.files("csdp.datasets") / "data" / "parking.csv.gz") as file:
+    with _bundled_file("parking.csv.gz") as file:
         cars = read_readings(file, names=tuple(CAPACITY), step="30min")
     shares = cars.readings / list(CAPACITY.values())
     return Dataset(
@@ -61,9 +100,9 @@ def parking() -> Dataset:
     )
 
 
-def glucose() -> Dataset:
+def load_glucose() -> Dataset:
     """Health: sensor current and blood glucose of one person, every five minutes."""
-    with resources.as_file(resources.files("csdp.datasets") / "data" / "glucose.csv.gz") as file:
+    with _bundled_file("glucose.csv.gz") as file:
         readings = read_readings(file, step="5min", duplicates="last", resample="last")
     return Dataset(
         name="glucose",
@@ -87,7 +126,7 @@ def glucose() -> Dataset:
     )
 
 
-def stocks() -> Dataset:
+def load_stocks() -> Dataset:
     """Finance: daily returns of ten stocks, from the installed package river."""
     spec = find_spec("river")
     folders = list(spec.submodule_search_locations or []) if spec is not None else []

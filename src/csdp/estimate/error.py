@@ -77,14 +77,15 @@ def mse(
     (0.375, 0.6)
     """
     chain = certified_model(chain)
-    if isinstance(chain, Family):
-        found = [
+    if len(chain.members) > 1:
+        errors = [
             mse(member, query, ages=ages, epsilon_c=epsilon_c, estimate=estimate, given=given, law=law)
-            for member in chain
+            for member in chain.members
         ]
-        return max(found, key=lambda error: error.safe)
-    query = verify_query(query, chain)
-    checked = check_ages(ages, chain.sequences)
+        return max(errors, key=lambda error: error.safe)
+    model = chain.members[0]
+    query = verify_query(query, model)
+    checked = check_ages(ages, model.sequences)
     level = check_epsilon(epsilon_c)
     if law not in {"joint", "independent-marginals"}:
         raise InputError(f"law: {law!r} given; 'joint' or 'independent-marginals'")
@@ -93,10 +94,10 @@ def mse(
     if given is not None:
         if estimate != "raw":
             raise InputError("given: conditioning on the aged values is for estimate='raw'")
-        return _given(chain, query, checked, level, np.asarray(given, dtype=np.float64), law)
+        return _given(model, query, checked, level, np.asarray(given, dtype=np.float64), law)
     if law != "joint":
         raise InputError("law='independent-marginals' needs given=, the aged values")
-    return error_of(chain, query, moments(chain, query, ages=checked), checked, level, estimate)
+    return error_of(model, query, moments(model, query, ages=checked), checked, level, estimate)
 
 
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:

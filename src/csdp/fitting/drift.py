@@ -20,14 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.predict import match_chain
-from csdp.fitting.progress import Progress, told
-from csdp.fitting.sample import check_chain, read
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+from csdp.fitting.fit import show_progress
+from csdp.fitting.sample import Progress, check_chain, match_chain, read_sample
 
 #: Transitions that the rival must see before it believes half of what it sees.
 _DOUBT = 10.0
@@ -62,7 +59,7 @@ class Drift:
     verdict: str
 
 
-class _Law:
+class _NextLaw:
     """Next-state laws of a chain, row by row, with the edges that a rival may bet on."""
 
     def __init__(self, chain: CoupledChain | JointChain) -> None:
@@ -77,9 +74,9 @@ class _Law:
             self._mixed = chain.edge_weights[:, None, None] * table[which]
         else:
             self.sources = self.targets = np.arange(s)
-        self.starts: Ints = np.searchsorted(self.targets, np.arange(s))
+        self.starts: Indices = np.searchsorted(self.targets, np.arange(s))
 
-    def __call__(self, present: Ints) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    def __call__(self, present: Indices) -> tuple[Floats, Bools]:
         """Laws (s, m) and which of them are known, given a snapshot with -1 for missing readings."""
         at = np.maximum(present, 0)
         if isinstance(self.chain, JointChain):
@@ -98,8 +95,8 @@ class DriftCheck:
     `rows_between_false_alarms`. A fitted chain is never exactly right; a bet must therefore win more than an allowance
     for the error of the fit, which is read off the family (or the number of parameters), before it counts.
 
-    The answer depends on the readings. Acting on it in public tells about them; declare them `public` to be spared
-    the warning.
+    The answer depends on the readings, so acting on it in public reveals something about them: it warns unless they
+    are declared `public`.
 
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     >>> check = DriftCheck(chain, public=True)
@@ -122,11 +119,11 @@ class DriftCheck:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < math.inf:
                 raise InputError(f"{name}: {value!r} given; a finite number above 1")
         if not public:
-            _warn_that_it_tells()
+            _warn_of_leak()
         self.chain = chain
         self.threshold = math.log(rows_between_false_alarms)
         self._fade = 0.5 ** (1.0 / half_life)
-        self._law = _Law(chain)
+        self._law = _NextLaw(chain)
         self._allowance = _allowance(chain)
         self.reset()
 
@@ -135,7 +132,7 @@ class DriftCheck:
         edges, m, s = self._law.sources.size, self.chain.states, self.chain.sequences
         self.rows = 0
         self.alarmed_at: int | None = None
-        self._before: Ints | None = None
+        self._before: Indices | None = None
         self._seen = np.zeros((edges, m, m))
         self._due = np.zeros((edges, m, m))
         self._trust = np.zeros(edges)
@@ -167,7 +164,7 @@ class DriftCheck:
             raise InputError(f"snapshot: states lie between 0 and {self.chain.states - 1}; -1 marks a missing reading")
         following = row.astype(np.intp)
         if self._before is not None:
-            self._weigh(self._before, following)
+            self._bet(self._before, following)
         self._before = following
         self.rows += 1
         alarm = self.evidence >= self.threshold
@@ -175,7 +172,7 @@ class DriftCheck:
             self.alarmed_at = self.rows - 1
         return DriftStatus(self.rows, self.evidence, self.threshold, alarm)
 
-    def _weigh(self, present: Ints, following: Ints) -> None:
+    def _bet(self, present: Indices, following: Indices) -> None:
         law, known = self._law(present)
         known = known & (following >= 0)
         sources, targets, starts = self._law.sources, self._law.targets, self._law.starts
@@ -202,7 +199,7 @@ class DriftCheck:
         self._trust = np.where(live, self._fade * (self._trust + np.log(bet)), self._trust)
 
 
-def _warn_that_it_tells() -> None:
+def _warn_of_leak() -> None:
     warnings.warn(
         "whether a chain has drifted tells about the readings; do not act on it in public, or declare them public "
         "(public=True)",
@@ -216,12 +213,12 @@ def _allowance(chain: CoupledChain | JointChain) -> Floats:
     s = chain.sequences
     if chain.family is not None and len(chain.family) > 1:
         rows = chain.simulate(200, seed=0).astype(np.intp)
-        point = _Law(chain)
+        point = _NextLaw(chain)
         own = [point(row)[0] for row in rows]
         total = np.zeros(s)
         for member in chain.family.members[1:]:
             assert isinstance(member, CoupledChain | JointChain)
-            other = _Law(member)
+            other = _NextLaw(member)
             for row, law in zip(rows, own, strict=True):
                 theirs = other(row)[0]
                 both = (theirs > 0) & (law > 0)
@@ -258,19 +255,19 @@ leakage.
     if isinstance(false_alarm, bool) or not isinstance(false_alarm, int | float) or not 0 < false_alarm < 1:
         raise InputError(f"false_alarm: {false_alarm!r} given; a chance between 0 and 1")
     if not public:
-        _warn_that_it_tells()
-    readings = match_chain(chain, read(data, states=chain.states))
+        _warn_of_leak()
+    readings = match_chain(chain, read_sample(data, states=chain.states))
     ticks = readings.states.shape[0]
     check = DriftCheck(chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, public=True)
     highest, suspects = -math.inf, check.suspects()
-    with told(progress) as tell:
+    with show_progress(progress) as report:
         for n, row in enumerate(readings.states):
             status = check.update(row)
             if status.alarm and check.alarmed_at == n:
                 suspects = check.suspects()
             highest = max(highest, status.evidence)
             if n % 256 == 0:
-                tell("watching", n, ticks)
+                report("watching", n, ticks)
     drifted = check.alarmed_at is not None
     verdict = "The chain describes these data: nothing speaks against it."
     if drifted:

@@ -1,30 +1,36 @@
-"""csdp.fit: from readings to a chain that says how it was fitted and what else might be true."""
+"""csdp.fit: from readings to a chain with the record of its fit and the family of plausible chains."""
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
 from csdp.chain import CoupledChain, Family, FitRecord, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
-from csdp.fitting.progress import Progress, told
 
 if TYPE_CHECKING:
     from csdp.fitting import methods
-    from csdp.fitting.counting import Neighbours
     from csdp.fitting.em import Effort
-    from csdp.fitting.sample import Sample
+    from csdp.fitting.pairs import Neighbours
+    from csdp.fitting.sample import Progress, Sample
 
 Method = Literal["em", "ching", "counts", "moments", "joint"]
 METHODS = ("em", "ching", "counts", "moments", "joint")
 ENSEMBLES = ("bootstrap", "posterior")
 #: Share of the readings that is set aside where the data chooses the direction.
 HELD_OUT = 0.3
+#: Seconds of work before a progress bar appears.
+PATIENCE = 1.0
 
 
 def fit(
@@ -45,7 +51,7 @@ def fit(
     direction: Direction | Literal["auto"] = "forward",
     progress: Progress | bool | None = None,
 ) -> CoupledChain | JointChain:
-    """Fit a chain; it carries `fitted` (the record of the fit) and `family` (what else the data leaves possible).
+    """Fit a chain; it carries `fitted` (the record of the fit) and `family` (the chains that the data leaves possible).
 
     "em" maximises `sum_t ln sum_k coupling[j][k] transitions[j][k][x_k(t)][x_j(t+1)]`, with pseudo-counts, over
     coupling and transitions together, for every target j. The objective is concave in their product, so every
@@ -81,37 +87,41 @@ def fit(
     """
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
     from csdp.fitting.em import Effort
-    from csdp.fitting.sample import read
+    from csdp.fitting.sample import read_sample
 
-    _check(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
-    epsilon = _paid(epsilon, public)
+    _check_settings(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
+    epsilon = _check_privacy(epsilon, public)
     _check_direction(direction, method, epsilon)
-    readings = read(data, states=states, private=epsilon is not None)
+    readings = read_sample(data, states=states, private=epsilon is not None)
     effort = Effort(restarts, max_iterations, tolerance, seed)
-    with told(progress) as tell:
+    with show_progress(progress) as report:
         held_out: tuple[tuple[str, float], ...] = ()
         if direction == "auto":
-            held_out = _directions(readings, method, neighbours, smoothing=smoothing, effort=effort, tell=tell)
+            held_out = _score_directions(
+                readings, method, neighbours, smoothing=smoothing, effort=effort, report=report
+            )
             direction = "backward" if dict(held_out)["backward"] > dict(held_out)["forward"] else "forward"
-        readings = readings.oriented(direction)
-        found = _point(readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, tell=tell)
-        notes = _notes(readings, found, smoothing, method) if epsilon is None else _private_notes(found, method)
+        readings = readings.in_direction(direction)
+        estimate = _fit_point(
+            readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, report=report
+        )
+        notes = _notes(readings, estimate, smoothing, method) if epsilon is None else _private_notes(estimate, method)
         for note in notes:
             if note.startswith(("EM did not", "zero")):
                 warnings.warn(note, CsdpWarning, stacklevel=2)
-        others = _others(found, ensemble, ensemble_method, seed, tell)
+        others = _draw_ensemble(estimate, ensemble, ensemble_method, seed, report)
     record = FitRecord(
-        method=found.method,
-        observations=found.observations,
-        log_likelihood=found.log_likelihood,
-        path=found.path,
-        iterations=found.iterations,
-        converged=found.converged,
+        method=estimate.method,
+        observations=estimate.observations,
+        log_likelihood=estimate.log_likelihood,
+        path=estimate.path,
+        iterations=estimate.iterations,
+        converged=estimate.converged,
         restarts=restarts,
         smoothing=float(smoothing),
-        neighbours=found.neighbours,
-        screened=found.screened,
-        parameters=found.parameters,
+        neighbours=estimate.neighbours,
+        screened=estimate.screened,
+        parameters=estimate.parameters,
         states=readings.m,
         epsilon=epsilon,
         public=public,
@@ -122,34 +132,34 @@ def fit(
         direction=direction,
         held_out=held_out,
     )
-    point = found.chain.carrying(fitted=record, fit_cost=found.cost)
+    point = estimate.chain.carrying(fitted=record, fit_cost=estimate.cost)
     if not others:
         return point
-    return point.carrying(fitted=record, fit_cost=found.cost, family=Family([point, *others]))
+    return point.carrying(fitted=record, fit_cost=estimate.cost, family=Family([point, *others]))
 
 
-def _paid(epsilon: float | None, public: bool) -> float | None:
-    """What is spent on the chain; a warning where the readings are neither public nor paid for."""
-    from csdp.fitting.private import check_epsilon
-
-    spent = check_epsilon(epsilon)
-    if spent is not None and public:
+def _check_privacy(epsilon: float | None, public: bool) -> float | None:
+    """The checked epsilon; a warning where the readings are neither public nor paid for."""
+    number = isinstance(epsilon, int | float | np.integer | np.floating) and not isinstance(epsilon, bool)
+    if epsilon is not None and not (number and math.isfinite(epsilon) and epsilon > 0):
+        raise InputError(f"epsilon: {epsilon!r} given; a finite number above 0, or None for public data")
+    if epsilon is not None and public:
         raise InputError("epsilon: given for data that is declared public; give one of the two")
-    if spent is None and not public:
+    if epsilon is None and not public:
         warnings.warn(
             "the chain is fitted on readings that are not declared public, and tells about them; fit on public "
             "readings (public=True), or pay for it (epsilon=...)",
             PrivacyLeakWarning,
             stacklevel=3,
         )
-    return spent
+    return None if epsilon is None else float(epsilon)
 
 
-def _directions(
-    readings: Sample, method: str, neighbours: Any, *, smoothing: float, effort: Effort, tell: Progress
+def _score_directions(
+    readings: Sample, method: str, neighbours: Any, *, smoothing: float, effort: Effort, report: Progress
 ) -> tuple[tuple[str, float], ...]:
     """Log-likelihood per tick of the last part of the readings, in each direction, after a fit on the rest."""
-    from csdp.fitting.predict import Prediction
+    from csdp.fitting.sample import Prediction
 
     cut = round(readings.states.shape[0] * (1 - HELD_OUT))
     if min(cut, readings.states.shape[0] - cut) < 20:
@@ -160,29 +170,32 @@ def _directions(
     quick = replace(effort, restarts=1)
     scores = []
     for way in get_args(Direction):
-        past, rest = readings.part(0, cut).oriented(way), readings.part(cut - 1, len(readings.states)).oriented(way)
-        found = _point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, tell=tell)
-        prediction = Prediction(found.chain, rest)
+        past = readings.between(0, cut).in_direction(way)
+        rest = readings.between(cut - 1, len(readings.states)).in_direction(way)
+        estimate = _fit_point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, report=report)
+        prediction = Prediction(estimate.chain, rest)
         total = sum(float(prediction.scores(j)[0].sum()) for j in range(readings.sequences))
         scores.append((way, total / rest.transitions))
     return tuple(scores)
 
 
-def _others(found: methods.Found, count: int, kind: str, seed: int, tell: Progress) -> list[CoupledChain | JointChain]:
+def _draw_ensemble(
+    estimate: methods.PointEstimate, count: int, kind: str, seed: int, report: Progress
+) -> list[CoupledChain | JointChain]:
     """The further chains of the family."""
     from csdp.fitting import methods
 
     if not count:
         return []
-    drawn = methods.draw(found, kind)
+    draw = methods.ensemble_draw(estimate, kind)
     others = []
     for n in range(count):
-        others.append(drawn(np.random.default_rng([seed, 1, n])))
-        tell("ensemble", n + 1, count)
+        others.append(draw(np.random.default_rng([seed, 1, n])))
+        report("ensemble", n + 1, count)
     return others
 
 
-def _point(
+def _fit_point(
     readings: Sample,
     method: str,
     neighbours: Any,
@@ -190,60 +203,62 @@ def _point(
     smoothing: float,
     epsilon: float | None,
     effort: Effort,
-    tell: Progress,
-) -> methods.Found:
+    report: Progress,
+) -> methods.PointEstimate:
     from csdp.fitting import methods
 
     if method == "joint":
-        return methods.by_joint(readings, smoothing=smoothing, epsilon=epsilon, effort=effort, progress=tell)
+        return methods.fit_joint(readings, smoothing=smoothing, epsilon=epsilon, effort=effort, progress=report)
     if method in {"em", "counts"} and epsilon is None:
         fixed = method == "counts"
-        return methods.by_em(readings, neighbours, smoothing=smoothing, effort=effort, progress=tell, fixed=fixed)
+        return methods.fit_em(readings, neighbours, smoothing=smoothing, effort=effort, progress=report, fixed=fixed)
     kind = "ching" if method == "ching" else "moments"
-    return methods.by_pairs(readings, neighbours, method=kind, smoothing=smoothing, epsilon=epsilon, progress=tell)
+    return methods.fit_pairs(readings, neighbours, method=kind, smoothing=smoothing, epsilon=epsilon, progress=report)
 
 
-def _notes(readings: Sample, found: methods.Found, smoothing: float, method: str) -> list[str]:
-    """What to beware of, found in public readings."""
+def _notes(readings: Sample, estimate: methods.PointEstimate, smoothing: float, method: str) -> list[str]:
+    """Warnings for the record, from public readings."""
     notes = []
-    if not found.converged:
+    if not estimate.converged:
         notes.append(
-            f"EM did not settle in {found.iterations} iterations; raise max_iterations, or tolerance if the last gains "
-            "do not matter"
+            f"EM did not settle in {estimate.iterations} iterations; raise max_iterations, or tolerance if the last "
+            "gains do not matter"
         )
     seen = np.array([np.bincount(column[column >= 0], minlength=readings.m) for column in readings.states.T])
     constant = [name for name, row in zip(readings.labels, seen, strict=True) if (row > 0).sum() <= 1]
     if constant:
-        notes.append(f"{_some(constant)} never leave one state here: that they cannot move is smoothing's guess")
+        notes.append(f"{_list_names(constant)} never leave one state here: that they cannot move is smoothing's guess")
     unseen = [name for name, row in zip(readings.labels, seen, strict=True) if 1 < (row > 0).sum() < readings.m]
     if unseen:
-        notes.append(f"{_some(unseen)} do not visit every state here: what follows those states is smoothing's guess")
-    if found.observations < 10 * found.parameters:
         notes.append(
-            f"{found.observations:,} transitions for {found.parameters:,} parameters: the family is wide; "
+            f"{_list_names(unseen)} do not visit every state here: what follows those states is smoothing's guess"
+        )
+    if estimate.observations < 10 * estimate.parameters:
+        notes.append(
+            f"{estimate.observations:,} transitions for {estimate.parameters:,} parameters: the family is wide; "
             "lower neighbours or states, or fit on more ticks"
         )
-    if smoothing == 0 and not found.chain.positive:
+    if smoothing == 0 and not estimate.chain.is_positive:
         notes.append("zero probabilities: smoothing=0 leaves what was never seen impossible; leakage may be infinite")
     if method == "ching":
         notes.append("the coupling of this method is hardly determined by data; method='em' is")
     return notes
 
 
-def _private_notes(found: methods.Found, method: str) -> list[str]:
-    """What to beware of; known from the sizes and the noise, not from the readings."""
+def _private_notes(estimate: methods.PointEstimate, method: str) -> list[str]:
+    """Warnings for the record, from the sizes and the noise, not from the readings."""
     notes = []
     if method in {"em", "counts"}:
         notes.append(f"method {method!r} needs the readings themselves; 'moments' was used, from noised pair counts")
-    if found.noise_share > 0.2:
+    if estimate.noise_share > 0.2:
         notes.append(
-            f"the noise has {found.noise_share:.0%} of the size of an average count: the chain is mostly noise; fit on "
-            "more ticks, fewer sequences or states, pairs known beforehand, or a larger epsilon"
+            f"the noise has {estimate.noise_share:.0%} of the size of an average count: the chain is mostly noise; fit "
+            "on more ticks, fewer sequences or states, pairs known beforehand, or a larger epsilon"
         )
     return notes
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
@@ -256,7 +271,7 @@ def _check_direction(direction: str, method: str, epsilon: float | None) -> None
         raise InputError("direction: 'auto' looks at the readings; with epsilon give 'forward' or 'backward'")
 
 
-def _check(
+def _check_settings(
     method: str,
     smoothing: float,
     restarts: int,
@@ -277,3 +292,148 @@ def _check(
     for name, (number, least) in {**wholes, "seed": (seed, 0)}.items():
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
             raise InputError(f"{name}: {number!r} given; a whole number of at least {least}")
+
+
+class CoupledChainEstimator:
+    """`csdp.fit` with the interface of scikit-learn, without needing it: `fit(X)` leaves the chain in `chain_`.
+
+    Parameters are those of `csdp.fit`.
+
+    Works with `sklearn.base.clone`, pipelines and searches over parameters. `score(X)` is the mean log-likelihood of a
+    transition under `chain_`.
+
+    >>> from csdp import CoupledChain
+    >>> states = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]]).simulate(3000, seed=1)
+    >>> CoupledChainEstimator(public=True, ensemble=0).fit(states).chain_.marginals().round(1).tolist()
+    [[0.7, 0.3]]
+    """
+
+    chain_: CoupledChain | JointChain
+    n_features_in_: int
+
+    def __init__(
+        self,
+        *,
+        method: Literal["em", "ching", "counts", "moments", "joint"] = "em",
+        states: int | None = None,
+        neighbours: Neighbours = None,
+        smoothing: float = 0.5,
+        public: bool = False,
+        epsilon: float | None = None,
+        restarts: int = 1,
+        max_iterations: int = 2000,
+        tolerance: float = 1e-8,
+        ensemble: int = 20,
+        ensemble_method: Literal["bootstrap", "posterior"] = "bootstrap",
+        seed: int = 0,
+        direction: Literal["forward", "backward", "auto"] = "forward",
+    ) -> None:
+        self.method = method
+        self.states = states
+        self.neighbours = neighbours
+        self.smoothing = smoothing
+        self.public = public
+        self.epsilon = epsilon
+        self.restarts = restarts
+        self.max_iterations = max_iterations
+        self.tolerance = tolerance
+        self.ensemble = ensemble
+        self.ensemble_method = ensemble_method
+        self.seed = seed
+        self.direction = direction
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; `deep` is there for scikit-learn and changes nothing."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters by name, as scikit-learn's searches do."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InputError(f"set_params: no parameter {name!r}; there are {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Fit a chain on X (a Panel, an array or a dataframe of states); y is there for scikit-learn."""
+        self.chain_ = fit(X, **self.get_params())
+        self.n_features_in_ = self.chain_.sequences
+        return self
+
+    def score(self, X: Any, y: None = None) -> float:
+        """Mean log-likelihood of a transition of X under the fitted chain."""
+        from csdp.fitting.sample import Prediction, match_chain, read_sample
+
+        if not hasattr(self, "chain_"):
+            raise InputError("score: nothing is fitted yet; call fit(X) first")
+        readings = match_chain(self.chain_, read_sample(X, states=self.chain_.states))
+        prediction = Prediction(self.chain_, readings)
+        parts = [prediction.scores(j) for j in range(self.chain_.sequences)]
+        known = sum(int(which.sum()) for _, which in parts)
+        if not known:
+            raise InputError("score: no transition was read at both ends")
+        return float(np.sum([score.sum() for score, _ in parts])) / known
+
+    def __sklearn_tags__(self) -> Any:
+        """The tags of the estimator; called by scikit-learn only."""
+        from importlib import import_module
+
+        kinds = import_module("sklearn.utils")
+        return kinds.Tags(
+            estimator_type=None,
+            target_tags=kinds.TargetTags(required=False),
+            input_tags=kinds.InputTags(categorical=True),
+        )
+
+    def __repr__(self) -> str:
+        defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
+        changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name]]
+        return f"CoupledChainEstimator({', '.join(changed)})"
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@contextmanager
+def show_progress(progress: Progress | bool | None) -> Iterator[Progress]:
+    """The progress function: the given one; a bar on a terminal (None, True); one that does nothing (False)."""
+    if callable(progress):
+        yield progress
+        return
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        yield _silent
+        return
+    bar = _Bar()
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+class _Bar:
+    """A rich progress bar on stderr that appears only after `PATIENCE` seconds."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._bar: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self._bar is None:
+            if time.monotonic() - self._since < PATIENCE:
+                return
+            from rich.console import Console
+            from rich.progress import Progress as RichProgress
+
+            self._bar = RichProgress(console=Console(stderr=True), transient=True)
+            self._bar.start()
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what, total=total)
+        self._bar.update(self._tasks[what], completed=done, total=total)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,4 +1,11 @@
-"""csdp.fit_quality: does a chain explain the readings, and what does it leave unexplained?"""
+"""csdp.fit_quality: does a chain explain the readings, and what does it leave unexplained?
+
+The tests are built on residuals that have mean zero given the whole past. If the chain is right, a residual r with
+variance v stays uncorrelated with anything known before. So `sum h r` has mean zero and variance `sum h^2 v` for every
+h that looks only back: the square of their quotient is about chi-square (martingale central limit theorem). Cells with
+variance below 5 are left out, as in the usual rule for such tests. Where the chain was fitted on the same readings the
+tests are conservative.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +17,40 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.fit import fit
-from csdp.fitting.goodness import Check, among, homogeneity_p, order_p, together_ps
-from csdp.fitting.joint import JOINT_STATES
-from csdp.fitting.predict import Prediction, match_chain, own_law, still_law
-from csdp.fitting.progress import Progress, told
-from csdp.fitting.sample import Sample, check_chain, read
+from csdp.fitting.fit import fit, show_progress
+from csdp.fitting.methods import JOINT_STATES
+from csdp.fitting.sample import Prediction, Progress, Sample, check_chain, match_chain, own_law, read_sample, still_law
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-Floats = npt.NDArray[np.float64]
-
 #: Standard errors by which a gain must differ from zero before it is called one.
 SURE = 3.0
+#: Variance that a cell needs for the normal approximation.
+LEAST_VARIANCE = 5.0
+#: Columns of residuals (sequences, by present and by next state) that are compared with each other.
+TOGETHER_COLUMNS = 2000
+
+
+@dataclass(frozen=True)
+class FitCheck:
+    """One test of the chain: `p` is the chance of such data if the chain is right, corrected for the number of
+    tests; `passed` where p is at least `level`; `where` names the sequences that stand out most.
+    """
+
+    question: str
+    p: float
+    level: float
+    where: tuple[str, ...] = ()
+    tests: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the test does not reject the chain."""
+        return self.p >= self.level
 
 
 @dataclass(frozen=True)
@@ -47,7 +72,7 @@ class FitQuality:
     """How well a chain explains readings.
 
     `chain`, `independent`, `stationary`: log-likelihood per transition on held-out readings of the chain, of one chain
-    for each sequence, and of the law that knows no past. `gain` is that of the chain over independent chains, per
+    for each sequence, and of the law that ignores the past. `gain` is that of the chain over independent chains, per
     tick and all sequences together, `gain_error` its standard error. `order`, `homogeneity` and `together` are tests
     at a stated level; `together` is None for a joint chain, which can express any movement together.
     """
@@ -59,9 +84,9 @@ class FitQuality:
     stationary: float
     gain: float
     gain_error: float
-    order: Check
-    homogeneity: Check
-    together: Check | None
+    order: FitCheck
+    homogeneity: FitCheck
+    together: FitCheck | None
     table: tuple[SequenceQuality, ...]
     explains: bool
     verdict: str
@@ -74,10 +99,10 @@ class FitQuality:
         from rich.console import Group
         from rich.table import Table
 
-        shown = Table("sequence", "coupled", "independent", "no past")
+        table = Table("sequence", "coupled", "independent", "no past")
         for row in self.table[:30]:
-            shown.add_row(row.name, f"{row.chain:.4f}", f"{row.independent:.4f}", f"{row.stationary:.4f}")
-        return Group(shown, self.verdict)
+            table.add_row(row.name, f"{row.chain:.4f}", f"{row.independent:.4f}", f"{row.stationary:.4f}")
+        return Group(table, self.verdict)
 
 
 def fit_quality(
@@ -100,12 +125,12 @@ def fit_quality(
     present one say more (order), does the second half move as the first (homogeneity), do sequences move together
     within a step, which a coupled chain cannot express (together)?
 
-    The answer tells about the data: it warns unless they are declared public.
+    The answer reveals something about the data: it warns unless they are declared public.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
     >>> states = chain.simulate(4000, seed=1)
-    >>> found = fit_quality(fit(states, public=True, ensemble=0), states, public=True)
-    >>> found.explains, found.chain > found.independent > found.stationary
+    >>> quality = fit_quality(fit(states, public=True, ensemble=0), states, public=True)
+    >>> quality.explains, quality.chain > quality.independent > quality.stationary
     (True, True)
     """
     if not public:
@@ -119,11 +144,11 @@ def fit_quality(
     if not 0 < level < 1:
         raise InputError(f"level: {level!r} given; a chance between 0 and 1")
     check_chain(chain)
-    readings = match_chain(chain, read(data, states=chain.states))
-    with told(progress) as tell:
-        scored, past, future, refitted = _sides(chain, readings, train, held_out, tell)
-        rows, gain, error = _scores(scored, past, future, tell)
-        checks, ps = _checks(chain, readings, level, tell)
+    readings = match_chain(chain, read_sample(data, states=chain.states))
+    with show_progress(progress) as report:
+        scored, past, future, refitted = _split(chain, readings, train, held_out, report)
+        rows, gain, error = _scores(scored, past, future, report)
+        checks, ps = _run_checks(chain, readings, level, report)
     # A chain that was fitted again has no names of its own.
     table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
     weights = np.array([row.transitions for row in table], dtype=np.float64)
@@ -150,21 +175,21 @@ def fit_quality(
     )
 
 
-def _sides(
-    chain: CoupledChain | JointChain, readings: Sample, train: Any, held_out: float, tell: Progress
+def _split(
+    chain: CoupledChain | JointChain, readings: Sample, train: Any, held_out: float, report: Progress
 ) -> tuple[CoupledChain | JointChain, Sample, Sample, bool]:
-    """The chain that is scored, the readings its rivals are fitted on, those it is scored on, and whether it is new."""
+    """The chain that is scored, the readings before and after the split, and whether the chain was fitted again."""
     if train is not None:
-        past = match_chain(chain, read(train, states=chain.states))
-        return chain, past.oriented(chain.direction), readings.oriented(chain.direction), False
+        past = match_chain(chain, read_sample(train, states=chain.states))
+        return chain, past.in_direction(chain.direction), readings.in_direction(chain.direction), False
     ticks = readings.states.shape[0]
     cut = round(ticks * (1 - held_out))
     if min(cut, ticks - cut) < 20:
         raise InputError(f"data: {ticks} ticks given; too few to hold {held_out:.0%} out (20 on either side)")
-    past, future = readings.part(0, cut), readings.part(cut - 1, ticks).oriented(chain.direction)
+    past, future = readings.between(0, cut), readings.between(cut - 1, ticks).in_direction(chain.direction)
     record = chain.fitted
     if record is None or record.epsilon is not None:
-        return chain, past.oriented(chain.direction), future, False
+        return chain, past.in_direction(chain.direction), future, False
     known: Any = record.neighbours
     if not record.screened and isinstance(chain, CoupledChain):
         known = np.column_stack([chain.edge_targets, chain.edge_sources])
@@ -180,13 +205,13 @@ def _sides(
             public=True,
             ensemble=0,
             direction=chain.direction,
-            progress=tell,
+            progress=report,
         )
-    return again, past.oriented(chain.direction), future, True
+    return again, past.in_direction(chain.direction), future, True
 
 
 def _scores(
-    chain: CoupledChain | JointChain, past: Sample, future: Sample, tell: Progress
+    chain: CoupledChain | JointChain, past: Sample, future: Sample, report: Progress
 ) -> tuple[list[tuple[str, int, float, float, float]], float, float]:
     """Held-out scores of every sequence, and the gain over independent chains per tick with its standard error."""
     prediction = Prediction(chain, future)
@@ -206,7 +231,7 @@ def _scores(
         n = max(int(known.sum()), 1)
         mean, lone, none = (float(part[known].sum()) / n for part in (score, alone, still))
         rows.append((name, int(known.sum()), mean, lone, none))
-        tell("scoring", j + 1, chain.sequences)
+        report("scoring", j + 1, chain.sequences)
     if isinstance(chain, JointChain):
         gains += prediction.joint_scores()
     if not any(row[1] for row in rows):
@@ -224,13 +249,13 @@ def _batch_error(series: Floats) -> float:
     return float(means.std(ddof=1) / math.sqrt(batches))
 
 
-def _checks(
-    chain: CoupledChain | JointChain, readings: Sample, level: float, tell: Progress
-) -> tuple[tuple[Check, Check, Check | None], list[tuple[float, float, float]]]:
-    readings = readings.oriented(chain.direction)
+def _run_checks(
+    chain: CoupledChain | JointChain, readings: Sample, level: float, report: Progress
+) -> tuple[tuple[FitCheck, FitCheck, FitCheck | None], list[tuple[float, float, float]]]:
+    readings = readings.in_direction(chain.direction)
     prediction = Prediction(chain, readings)
     s, names = chain.sequences, chain.names
-    some = among(s, chain.states)
+    some = compared_sequences(s, chain.states)
     place = {int(j): i for i, j in enumerate(some)}
     left = np.zeros((readings.transitions, some.size, chain.states - 1), dtype=np.float64)
     spread = np.zeros_like(left)
@@ -241,9 +266,9 @@ def _checks(
         halves[j] = homogeneity_p(prediction, j, residual, variance)
         if j in place:
             left[:, place[j]], spread[:, place[j]] = residual, variance
-        tell("testing", j + 1, s)
-    order = _worst("does the state before the present one say more?", older, names, level)
-    homogeneity = _worst("does the second half move as the first?", halves, names, level)
+        report("testing", j + 1, s)
+    order = _worst_check("does the state before the present one say more?", older, names, level)
+    homogeneity = _worst_check("does the second half move as the first?", halves, names, level)
     together = None
     if not isinstance(chain, JointChain) and s > 1:
         ps = together_ps(left, spread, readings.states[:-1, some])
@@ -252,15 +277,15 @@ def _checks(
         i, k = np.unravel_index(int(ps.argmin()), ps.shape)
         where = (names[some[i]], names[some[k]])
         question = "do sequences move together within a step?"
-        together = Check(question, min(1.0, float(ps.min()) * pairs), level, where, pairs)
+        together = FitCheck(question, min(1.0, float(ps.min()) * pairs), level, where, pairs)
     return (order, homogeneity, together), list(zip(older.tolist(), halves.tolist(), close.tolist(), strict=True))
 
 
-def _worst(question: str, ps: Floats, names: tuple[str, ...], level: float) -> Check:
+def _worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float) -> FitCheck:
     """Bonferroni: the smallest chance times the number of tests."""
     first = np.argsort(ps)[:3]
     where = tuple(names[i] for i in first if ps[i] * ps.size < level) or (names[int(first[0])],)
-    return Check(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
+    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
 
 
 def _verdict(
@@ -268,37 +293,37 @@ def _verdict(
 ) -> tuple[bool, str]:
     """Whether the chain explains the data, and the same in words."""
     kind = "joint chain" if isinstance(chain, JointChain) else "coupled chain"
-    told = f"({gain:.4f} nats per tick, standard error {error:.4f})"
+    figures = f"({gain:.4f} nats per tick, standard error {error:.4f})"
     explains = math.isfinite(gain) and gain >= -SURE * error and not useless
     if chain.sequences == 1:
-        said = ["There is one sequence, so there is nothing that a coupling could explain."]
+        sentences = ["There is one sequence, so there is nothing that a coupling could explain."]
     elif not math.isfinite(gain):
-        said = [f"The {kind} does NOT explain these data: it calls impossible what they show. Fit with smoothing."]
+        sentences = [f"The {kind} does NOT explain these data: it calls impossible what they show. Fit with smoothing."]
     elif gain > SURE * error:
-        said = [f"The {kind} explains these data better than independent chains {told}."]
+        sentences = [f"The {kind} explains these data better than independent chains {figures}."]
     elif gain < -SURE * error:
-        said = [f"The {kind} does NOT explain these data: independent chains do better {told}."]
+        sentences = [f"The {kind} does NOT explain these data: independent chains do better {figures}."]
     else:
-        said = [f"The {kind} explains these data no better than independent chains {told}."]
+        sentences = [f"The {kind} explains these data no better than independent chains {figures}."]
     if useless:
-        said.append("Knowing the present does not help: the law that knows no past does as well.")
+        sentences.append("Knowing the present does not help: the law that knows no past does as well.")
     failures = _failures(chain, checks)
     if explains and not failures:
-        said.append("No test speaks against it.")
-    return explains and not failures, " ".join([*said, *failures])
+        sentences.append("No test speaks against it.")
+    return explains and not failures, " ".join([*sentences, *failures])
 
 
 def _failures(chain: CoupledChain | JointChain, checks: tuple[Any, ...]) -> list[str]:
-    """What the tests found, each with what to do."""
+    """One sentence for each test that failed, with what to do."""
     order, homogeneity, together = checks
-    said = []
+    sentences = []
     if not order.passed:
-        said.append(
+        sentences.append(
             f"The present alone does not tell the future: the state before it says more ({_chance(order.p)}; "
             f"{', '.join(order.where)}). A first-order chain is not enough: use a longer step, or finer states."
         )
     if not homogeneity.passed:
-        said.append(
+        sentences.append(
             f"The second half moves differently from the first ({_chance(homogeneity.p)}; "
             f"{', '.join(homogeneity.where)}). Fit on a shorter, recent stretch, or apart for each regime."
         )
@@ -306,12 +331,78 @@ def _failures(chain: CoupledChain | JointChain, checks: tuple[Any, ...]) -> list
         advice = "use method='joint'"
         if chain.size > JOINT_STATES:
             advice = f"method='joint' can, for fewer sequences or states (at most {JOINT_STATES:,} joint states)"
-        said.append(
+        sentences.append(
             f"Sequences move together within a step ({_chance(together.p)}; {' and '.join(together.where)}), which a "
             f"coupled chain cannot express: {advice}, and compare the leakage."
         )
-    return said
+    return sentences
 
 
 def _chance(p: float) -> str:
     return "p < 1e-12" if p < 1e-12 else f"p = {p:.1e}"
+
+
+def chi_square_tail(statistic: Any, freedom: Any) -> Floats:
+    """Chance that chi-square with so many degrees of freedom is larger; 1 where there are none."""
+    from scipy.special import gammaincc
+
+    some = np.asarray(freedom) > 0
+    return np.where(some, gammaincc(np.where(some, freedom, 1) / 2.0, np.asarray(statistic) / 2.0), 1.0)
+
+
+def _chi_square(sums: Floats, variances: Floats) -> tuple[float, int]:
+    kept = variances >= LEAST_VARIANCE
+    return float((np.square(sums[kept]) / variances[kept]).sum()), int(kept.sum())
+
+
+def order_p(prediction: Prediction, target: int, left: Floats, variance: Floats) -> float:
+    """Does the state before the present one say more than the chain has it?"""
+    before = prediction.sample.states[:-2, target]
+    m = prediction.chain.states
+    back = (before[:, None] == np.arange(m)).astype(np.float64)
+    return float(chi_square_tail(*_chi_square(back.T @ left[1:], back.T @ variance[1:])))
+
+
+def homogeneity_p(prediction: Prediction, target: int, left: Floats, variance: Floats) -> float:
+    """Does a sequence move in the second half as in the first, from each of its states?"""
+    present = prediction.sample.states[:-1, target]
+    back = (present[:, None] == np.arange(prediction.chain.states)).astype(np.float64)
+    half = present.size // 2
+    s1, v1 = back[:half].T @ left[:half], back[:half].T @ variance[:half]
+    s2, v2 = back[half:].T @ left[half:], back[half:].T @ variance[half:]
+    kept = (v1 >= LEAST_VARIANCE) & (v2 >= LEAST_VARIANCE)
+    whole = np.where(kept, v1 + v2, 1.0)
+    # What the fit has already set to zero is the sum of both halves; the difference is what is left.
+    difference = s2 - v2 / whole * (s1 + s2)
+    statistic = (np.square(difference) * whole / np.where(kept, v1 * v2, 1.0))[kept].sum()
+    return float(chi_square_tail(statistic, kept.sum()))
+
+
+def together_ps(left: Floats, variance: Floats, present: npt.NDArray[Any]) -> Floats:
+    """Chance (k, k), for every pair of sequences, of residuals that agree so well if they move apart.
+
+    left, variance (steps, k, m - 1), present (steps, k). Two questions, the sharper answer counts twice: do the
+    residuals agree overall, and do they agree from each pair of present states (a shock that makes both change moves
+    them up or down, depending on where they are)?
+    """
+    m = left.shape[2] + 1
+    at = (present[:, :, None] == np.arange(m)).astype(np.float64)
+    finer = [(at[:, :, :, None] * part[:, :, None, :]).reshape(*part.shape[:2], -1) for part in (left, variance)]
+    return np.minimum(1.0, 2.0 * np.minimum(_pairwise(left, variance), _pairwise(*finer)))
+
+
+def _pairwise(left: Floats, variance: Floats) -> Floats:
+    n, k, cells = left.shape
+    sums = (left.reshape(n, -1).T @ left.reshape(n, -1)).reshape(k, cells, k, cells)
+    spread = (variance.reshape(n, -1).T @ variance.reshape(n, -1)).reshape(k, cells, k, cells)
+    kept = spread >= LEAST_VARIANCE
+    each = np.where(kept, np.square(sums) / np.where(kept, spread, 1.0), 0.0)
+    ps = chi_square_tail(each.sum(axis=(1, 3)), kept.sum(axis=(1, 3)))
+    ps[np.arange(k), np.arange(k)] = 1.0
+    return ps
+
+
+def compared_sequences(sequences: int, states: int) -> Indices:
+    """The sequences that are compared with each other: all, or as many as fit, evenly spaced."""
+    most = max(2, TOGETHER_COLUMNS // (states * (states - 1)))
+    return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)

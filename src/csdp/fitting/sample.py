@@ -1,7 +1,8 @@
-"""What a chain is fitted on: states of named sequences, checked; every message says what to do."""
+"""The readings that a chain is fitted on, checked, and what a chain predicts for them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,17 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
-from csdp.panel.names import check_distinct, match_names, number_names
+from csdp.panel.readings import check_distinct, match_names, number_names
 
-Floats = npt.NDArray[np.float64]
+#: Called with what is done, how far, and out of how much.
+Progress = Callable[[str, int, int], None]
 States = npt.NDArray[np.int16]
 
-#: States that a fit can tell apart.
+#: Largest number of states of a fit.
 MAX_STATES = 1024
 _DISCRETISE = "a fit needs whole-number states; discretise first and pass the Panel"
 
@@ -50,7 +53,7 @@ class Sample:
         return self.names or number_names(self.sequences)
 
     @cached_property
-    def gaps(self) -> bool:
+    def has_gaps(self) -> bool:
         """Whether readings are missing."""
         return bool((self.states < 0).any())
 
@@ -67,18 +70,18 @@ class Sample:
             values=None if self.values is None else self.values[place],
         )
 
-    def part(self, start: int, stop: int) -> Sample:
+    def between(self, start: int, stop: int) -> Sample:
         """The readings of some ticks."""
         return replace(self, states=self.states[start:stop])
 
-    def oriented(self, direction: Direction) -> Sample:
+    def in_direction(self, direction: Direction) -> Sample:
         """The same readings in the order in which a chain of that direction meets them."""
         if direction == self.direction:
             return self
         return replace(self, states=np.ascontiguousarray(self.states[::-1]), direction=direction)
 
 
-def snapshot_numbers(states: npt.NDArray[Any], m: int) -> npt.NDArray[np.intp]:
+def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
     """The number of every snapshot (n, s), the first sequence the most significant digit; void where one is missing.
 
     >>> snapshot_numbers(np.array([[0, 1], [2, 0]]), 3).tolist()
@@ -96,19 +99,19 @@ def check_chain(chain: Any) -> None:
         raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
 
 
-def read(data: Any, *, states: int | None, private: bool = False) -> Sample:
+def read_sample(data: Any, *, states: int | None, private: bool = False) -> Sample:
     """Sample from a Panel, a (T, s) array of whole numbers, or a dataframe of whole numbers.
 
-    With `private` the number of states must be declared: the largest state seen would already tell something.
+    With `private` the number of states must be declared: the largest state seen would already reveal something.
     """
     names: tuple[str, ...] | None = None
     values: Any = None
     if isinstance(data, Panel):
         table, names, values = np.asarray(data.states), tuple(data.names), getattr(data, "values", None)
     elif isinstance(data, np.ndarray | list | tuple):
-        table = _array(data)
+        table = _read_array(data)
     else:
-        table, names = _frame(data)
+        table, names = _read_frame(data)
     if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
         raise InputError(f"data: {table.dtype} of shape {table.shape} given; whole numbers (ticks, sequences) expected")
     ticks, sequences = table.shape
@@ -118,11 +121,11 @@ def read(data: Any, *, states: int | None, private: bool = False) -> Sample:
         raise InputError(f"data: {ticks} tick{'s' * (ticks != 1)} given; a transition needs at least 2")
     if (table < -1).any():
         raise InputError("data: states below -1; states count from 0, and -1 marks a missing reading")
-    m = _states(table, states, values, private)
+    m = _state_count(table, states, values, private)
     return Sample(np.ascontiguousarray(table, dtype=np.int16), m, names, values)
 
 
-def _states(table: npt.NDArray[Any], states: int | None, values: Any, private: bool) -> int:
+def _state_count(table: npt.NDArray[Any], states: int | None, values: Any, private: bool) -> int:
     if states is not None and (isinstance(states, bool) or not isinstance(states, int | np.integer) or states < 2):
         raise InputError(f"states: {states!r} given; a whole number of at least 2")
     declared = None if values is None else int(np.shape(values)[-1])
@@ -143,7 +146,7 @@ def _states(table: npt.NDArray[Any], states: int | None, values: Any, private: b
     return int(m)
 
 
-def _array(data: Any) -> npt.NDArray[Any]:
+def _read_array(data: Any) -> npt.NDArray[Any]:
     try:
         table = np.asarray(data)
     except ValueError:
@@ -157,7 +160,7 @@ def _array(data: Any) -> npt.NDArray[Any]:
     return table
 
 
-def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+def _read_frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     """A dataframe of any library that narwhals knows; nulls are missing readings."""
     import narwhals as nw
 
@@ -186,3 +189,117 @@ def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     names = tuple(str(name) for name in frame.columns)
     check_distinct(names, "data: columns")
     return np.stack(columns, axis=1), names
+
+
+def normalise_rows(count: Floats, pseudo: float) -> Floats:
+    """Rows of probabilities from counts with pseudo-counts; a row with nothing at all is uniform."""
+    raised = count + pseudo
+    sums = raised.sum(axis=-1, keepdims=True)
+    return np.where(sums > 0, raised / np.where(sums > 0, sums, 1.0), 1.0 / count.shape[-1])
+
+
+def match_chain(chain: CoupledChain | JointChain, readings: Sample) -> Sample:
+    """The readings in the order of the chain's sequences; they must be those, and of its states."""
+    if readings.m > chain.states:
+        raise InputError(f"data: {readings.m} states given; the chain has {chain.states}")
+    return readings.arrange(chain.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Laws of next states under a chain for every step of the readings."""
+
+    chain: CoupledChain | JointChain
+    readings: Sample
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The readings in the order in which the chain meets them."""
+        return self.readings.in_direction(self.chain.direction)
+
+    @cached_property
+    def _present(self) -> npt.NDArray[Any]:
+        return self.sample.states[:-1]
+
+    @cached_property
+    def _joint(self) -> tuple[Floats, Bools]:
+        """Rows of the kernel (steps, N) of a joint chain, and which presents are complete."""
+        assert isinstance(self.chain, JointChain)
+        complete = np.asarray((self._present >= 0).all(axis=1))
+        return self.chain.kernel()[snapshot_numbers(self._present, self.chain.states)], complete
+
+    def law(self, target: int) -> tuple[Floats, Bools]:
+        """`Pr(next_target = b | present)` (steps, m), and at which steps present and next are known."""
+        m, following = self.chain.states, self.sample.states[1:, target]
+        if isinstance(self.chain, JointChain):
+            rows, complete = self._joint
+            axes = tuple(i + 1 for i in range(self.chain.sequences) if i != target)
+            law = rows.reshape((-1,) + (m,) * self.chain.sequences).sum(axis=axes)
+            return law, complete & (following >= 0)
+        edges = np.flatnonzero(self.chain.edge_targets == target) if self.chain.edges < 4096 else self._edges_of(target)
+        table, which = self.chain.transition_table
+        law = np.zeros((following.size, m))
+        known = following >= 0
+        for e in edges.tolist():
+            column = self._present[:, self.chain.edge_sources[e]]
+            known &= column >= 0
+            law += self.chain.edge_weights[e] * table[which[e]][np.maximum(column, 0)]
+        return law, known
+
+    @cached_property
+    def _starts(self) -> Indices:
+        assert isinstance(self.chain, CoupledChain)
+        return np.searchsorted(self.chain.edge_targets, np.arange(self.chain.sequences + 1))
+
+    def _edges_of(self, target: int) -> Indices:
+        return np.arange(self._starts[target], self._starts[target + 1])
+
+    def scores(self, target: int) -> tuple[Floats, Bools]:
+        """Log-probability of the next state of a target at every step (0 where unknown)."""
+        law, known = self.law(target)
+        following = np.maximum(self.sample.states[1:, target], 0)
+        chance = law[np.arange(following.size), following]
+        with np.errstate(divide="ignore"):
+            return np.where(known, np.log(np.where(known, chance, 1.0)), 0.0), known
+
+    def joint_scores(self) -> Floats:
+        """Log-probability of the whole next snapshot under a joint chain at every step (0 where unknown)."""
+        rows, complete = self._joint
+        following = self.sample.states[1:]
+        code = snapshot_numbers(following, self.chain.states)
+        known = complete & (following >= 0).all(axis=1)
+        with np.errstate(divide="ignore"):
+            return np.where(known, np.log(np.where(known, rows[np.arange(code.size), code], 1.0)), 0.0)
+
+    def residuals(self, target: int) -> tuple[Floats, Floats]:
+        """Residuals and their variances (steps, m - 1), each with mean zero given the past and uncorrelated.
+
+        One for each question "state a, given that it is a or above?": `1(y >= a) (1(y = a) - h_a)` has variance
+        `Pr(y >= a) h_a (1 - h_a)` under the chain. Zero where a reading is missing.
+        """
+        law, known = self.law(target)
+        following = self.sample.states[1:, target]
+        above = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
+        m = law.shape[1]
+        hazard = law[:, :-1] / np.maximum(above[:, :-1], 1e-300)
+        states = np.arange(m - 1)
+        left = (following[:, None] >= states) * ((following[:, None] == states) - hazard)
+        variance = above[:, :-1] * hazard * (1.0 - hazard)
+        keep = known[:, None]
+        return np.where(keep, left, 0.0), np.where(keep, np.maximum(variance, 0.0), 0.0)
+
+
+def own_law(readings: Sample, target: int, smoothing: float = 0.5) -> Floats:
+    """Transitions (m, m) of a sequence that follows itself only, counted and smoothed."""
+    column = readings.states[:, target]
+    both = (column[:-1] >= 0) & (column[1:] >= 0)
+    cells = column[:-1][both].astype(np.intp) * readings.m + column[1:][both]
+    counts = np.bincount(cells, minlength=readings.m**2).reshape(readings.m, readings.m) + smoothing
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def still_law(readings: Sample, target: int, smoothing: float = 0.5) -> Floats:
+    """Frequencies (m,) of a sequence, smoothed: the law that knows no past."""
+    column = readings.states[:, target]
+    counts = np.bincount(column[column >= 0], minlength=readings.m) + smoothing
+    return np.asarray(counts / counts.sum())

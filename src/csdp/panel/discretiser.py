@@ -1,4 +1,4 @@
-"""Discretiser: numbers to states, fitted once, saved, and applied to new data and to streams."""
+"""Discretiser: numbers to states; fitted once, saved, and applied to new data and to streams."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Ints
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.json_text import parse_json
 from csdp.panel import discretiser_rules
-from csdp.panel.discretiser_rules import MAX_STATES, Strategy
-from csdp.panel.edges import state_numbers
-from csdp.panel.names import match_names, read_labels
-from csdp.panel.readings import Panel, Readings, default_names
+from csdp.panel.discretiser_rules import MAX_STATES, Partition, Strategy, state_numbers
+from csdp.panel.readings import Panel, Readings, default_names, match_names, read_labels
 
-Floats = npt.NDArray[np.float64]
 Source = Literal["declared", "public", "private"]
 
 
@@ -80,9 +78,9 @@ class Discretiser:
         return int(self.values.shape[1])
 
     @property
-    def used_states(self) -> npt.NDArray[np.int64]:
+    def used_states(self) -> Ints:
         """How many of the m states each sequence can take; fewer where it had too few distinct numbers."""
-        count: npt.NDArray[np.int64] = np.isfinite(self.edges).sum(axis=1) + 1
+        count: Ints = np.isfinite(self.edges).sum(axis=1) + 1
         return count
 
     def __repr__(self) -> str:
@@ -114,8 +112,12 @@ class Discretiser:
         [12.5, 37.5, 62.5, 87.5]
         """
         labels = default_names(names, len(names))
-        cut = discretiser_rules.declared(len(labels), edges, states, bounds, values, categories)
-        return cls(labels, cut.edges, cut.values, cut.strategy, "declared", cut.bounds, cut.categories)
+        partition = discretiser_rules.declare_partition(len(labels), edges, states, bounds, values, categories)
+        return cls._from_partition(labels, partition, "declared")
+
+    @classmethod
+    def _from_partition(cls, names: tuple[str, ...], cut: Partition, source: Source) -> Discretiser:
+        return cls(names, cut.edges, cut.values, cut.strategy, source, cut.bounds, cut.categories)
 
     @classmethod
     def fit(
@@ -133,30 +135,39 @@ class Discretiser:
     ) -> Discretiser:
         """A discretiser for readings (`Readings`, an array, a frame or a file).
 
-        "quantile" (default): about as many readings in each state. "uniform": equal parts of the bounds. "edges": as
-        given (`edges`). "categories": every distinct number a state, or the labels given (`categories`). `shared`: one
-        set of edges for all sequences. Values: as given; with `public=True` the median reading of each state; else
-        its middle.
+        What is read from the data becomes public with the model: PrivacyLeakWarning where that happens and the data is
+        not declared `public=True`. Declared `edges` or `bounds` avoid it.
 
-        What is taken from the data becomes public with the model: PrivacyLeakWarning where that happens and the data is
-        not declared `public=True`. Declared edges or `bounds` ((low, high), or a row for each sequence) avoid it.
+        Args:
+            data: the readings.
+            states: number of states.
+            strategy: "quantile" (default) for about as many readings in each state, "uniform" for equal parts of the
+                bounds, "edges" for declared edges, "categories" for a state of every distinct number or label.
+            edges: edges (m-1,), or a row for each sequence.
+            bounds: (low, high), or a row for each sequence.
+            values: what the states carry; default the median reading of each state of public data, else its middle.
+            categories: labels, where readings are words.
+            shared: one set of edges for all sequences.
+            public: the data is public.
 
         >>> d = Discretiser.fit(np.arange(8.0).reshape(8, 1), states=2, public=True)
         >>> d.edges.tolist(), d.values.tolist()
         ([[3.5]], [[1.5, 5.5]])
         """
-        kind = discretiser_rules.kind(strategy, edges, categories)
+        rule = discretiser_rules.choose_strategy(strategy, edges, categories)
         readings = as_readings(data, categories)
-        cut = discretiser_rules.fitted(readings, kind, states, edges, bounds, values, categories, shared, public)
-        if cut.taken and not public:
+        partition = discretiser_rules.fit_partition(
+            readings, rule, states, edges, bounds, values, categories, shared, public
+        )
+        if partition.from_data and not public:
             warnings.warn(
-                f"Discretiser.fit: {cut.taken} come from these readings and are published with the model; declare "
-                "edges or bounds from what is known without the data, or say public=True if the data is",
+                f"Discretiser.fit: {partition.from_data} come from these readings and are published with the model; "
+                "declare edges or bounds from what is known without the data, or say public=True if the data is",
                 PrivacyLeakWarning,
                 stacklevel=2,
             )
-        source: Source = ("public" if public else "private") if cut.taken else "declared"
-        return cls(readings.names, cut.edges, cut.values, cut.strategy, source, cut.bounds, cut.categories)
+        source: Source = ("public" if public else "private") if partition.from_data else "declared"
+        return cls._from_partition(readings.names, partition, source)
 
     def apply(self, data: Any) -> Panel:
         """The states of readings (`Readings`, an array, a frame or a file), in the order of this discretiser's names.
@@ -232,12 +243,12 @@ class Discretiser:
         _refuse_infinite(number)
         return int(state_numbers(number, self.edges[place : place + 1])[0])
 
-    def outside_counts(self, data: Readings) -> npt.NDArray[np.int64]:
+    def outside_counts(self, data: Readings) -> Ints:
         """How many readings of each sequence lie outside the bounds and were clamped. Private, as they are."""
         if self.bounds is None:
             return np.zeros(len(self.names), dtype=np.int64)
         cells = data.select(self.names).readings
-        count: npt.NDArray[np.int64] = ((cells < self.bounds[:, 0]) | (cells > self.bounds[:, 1])).sum(axis=0)
+        count: Ints = ((cells < self.bounds[:, 0]) | (cells > self.bounds[:, 1])).sum(axis=0)
         return count
 
     @cached_property

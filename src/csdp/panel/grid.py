@@ -1,19 +1,24 @@
-"""Readings with their times, put on a regular grid of ticks: order, repetition, resampling, gaps."""
+"""Readings with their times, put on a regular grid of ticks: times, order, repetition, resampling, gaps.
+
+Times are whole numbers as they are, or timestamps, in UTC or by an unnamed local clock.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Ints
 from csdp.errors import InputError, TooLargeError
 from csdp.panel.readings import Readings
-from csdp.panel.times import Clock, seconds
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import pyarrow
+
 Duplicates = Literal["refuse", "first", "last", "mean"]
 Resample = Literal["first", "last", "mean"]
 
@@ -21,14 +26,162 @@ Resample = Literal["first", "last", "mean"]
 MAX_GAP = 1_000_000
 #: Cells that a grid may have: 8 GB.
 MAX_CELLS = 1_000_000_000
+_UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+#: Times beyond this could not be subtracted from each other in 64 bits.
+MAX_TIME = 2**62
+_ZONE = r"[Tt ].*([Zz]|[+-]\d{2}(:?\d{2})?)$"
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class TimeColumn:
+    """Times as whole numbers: of units of 1/per_second s where they are timestamps, else as they were."""
+
+    numbers: Ints
+    stamps: bool
+    per_second: int = 1
+
+    def show(self, number: int) -> str:
+        """A time, for a message."""
+        return str(np.datetime64(int(number) // self.per_second, "s")) if self.stamps else str(int(number))
+
+
+def parse_step(step: int | str | None, *, stamps: bool) -> int | None:
+    """The step of a grid: a whole number, or for timestamps text such as "30s", "5min", "1h", "1D".
+
+    >>> parse_step("5min", stamps=True)
+    300
+    """
+    if step is None or (isinstance(step, int | np.integer) and not isinstance(step, bool)):
+        return None if step is None else int(step)
+    match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]+)\s*", step) if isinstance(step, str) else None
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise InputError(
+            f"step: {step!r} given; a whole number (seconds for timestamps), or such as '30s', '5min', '1h' or '1D'; "
+            "steps below a second need times that are whole numbers, such as milliseconds"
+        )
+    if not stamps:
+        raise InputError(f"step: {step!r} given, but the times are whole numbers; give a whole number in their unit")
+    return int(match[1] or 1) * unit
+
+
+def read_times(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> TimeColumn:
+    """The times in a column; offsets are converted to UTC, and a mixture of kinds is refused."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    wrong = InputError(f"{label}: column {name!r} must hold whole numbers or ISO timestamps throughout")
+    if not len(column):
+        raise InputError(f"{label}: no rows")
+    if kinds.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        raise wrong
+    if kinds.is_string(column.type) or kinds.is_large_string(column.type):
+        column = _parse_times(label, name, column.cast(pa.string()), wrong)
+    if kinds.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    if kinds.is_timestamp(column.type):
+        clock = _timestamps(_localise(label, name, column, timezone))
+    else:
+        clock = _whole_number_times(label, name, column, timezone, wrong)
+    if (np.abs(clock.numbers // 2) >= MAX_TIME // 2).any():
+        raise InputError(f"{label}: column {name!r} holds times too far from zero (or from 1970) to be counted")
+    return clock
+
+
+def _whole_number_times(
+    label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None, wrong: InputError
+) -> TimeColumn:
+    """Times that are whole numbers."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if timezone is not None:
+        raise InputError(f"{label}: timezone {timezone!r} given, but the times are whole numbers; leave it out")
+    if kinds.is_floating(column.type):
+        array = column.to_numpy()
+        if not (np.isfinite(array).all() and (array == np.floor(array)).all() and (np.abs(array) < 2**53).all()):
+            raise wrong
+        return TimeColumn(array.astype(np.int64), stamps=False)
+    if not kinds.is_integer(column.type):
+        raise wrong
+    try:
+        return TimeColumn(column.cast(pa.int64()).to_numpy(), stamps=False)
+    except pa.ArrowInvalid:
+        raise InputError(f"{label}: column {name!r} holds whole numbers beyond 64 bits") from None
+
+
+def _parse_times(label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputError) -> pyarrow.ChunkedArray:
+    """Text as whole numbers or timestamps; in UTC where it carries an offset."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column)
+    try:
+        if pc.all(pc.match_substring_regex(text, r"^[+-]?\d+$")).as_py():
+            return pc.cast(pc.utf8_ltrim(text, "+"), pa.int64())
+        zoned = pc.match_substring_regex(text, _ZONE)
+        whole, some = pc.all(zoned).as_py(), pc.any(zoned).as_py()
+        if some and not whole:
+            raise mixed_offsets(label, name)
+        zone = "UTC" if whole else None
+        try:
+            return pc.cast(text, pa.timestamp("s", zone))
+        except pa.ArrowInvalid:  # fractions of a second
+            return pc.cast(text, pa.timestamp("ns", zone))
+    except pa.ArrowInvalid:
+        raise wrong from None
+
+
+def mixed_offsets(label: str, name: str) -> InputError:
+    """The error for times of which only some have an offset: they cannot be put in order."""
+    return InputError(
+        f"{label}: column {name!r} mixes times with an offset from UTC and times without; write all alike"
+    )
+
+
+def _localise(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> pyarrow.ChunkedArray:
+    """Times without an offset, in a zone, as UTC; those that a change of the clocks makes ambiguous are refused."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if timezone is None:
+        return column
+    if column.type.tz is not None:
+        raise InputError(f"{label}: column {name!r} carries its own offset from UTC; leave out timezone {timezone!r}")
+    try:
+        return pc.assume_timezone(column, timezone)
+    except pa.ArrowInvalid as error:
+        reason = str(error)
+    if "ambiguous" in reason:
+        trouble = "is there twice, because clocks went back; write these times with their offset (+01:00)"
+    elif "exist" in reason:
+        trouble = "does not exist, because clocks went forward; correct it or write times with their offset"
+    else:
+        raise InputError(f"{label}: timezone {timezone!r} is unknown; a name such as 'Europe/London' or 'UTC'")
+    first = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", reason)
+    raise InputError(f"{label}: in {timezone} the local time {first[0] if first else 'of a row'} {trouble}")
+
+
+def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
+    """Timestamps in seconds, or in their own unit where they have fractions of a second."""
+    import pyarrow as pa
+
+    numbers: Any = column.cast(pa.int64()).to_numpy()
+    per_second = _PER_SECOND[column.type.unit]
+    if per_second > 1 and not (numbers % per_second).any():
+        return TimeColumn(numbers // per_second, stamps=True)
+    return TimeColumn(numbers, stamps=True, per_second=per_second)
+
+
+@dataclass(frozen=True, eq=False)
+class RawReadings:
     """Readings one by one, in the order of the file: row, sequence, number. `wide`: all of one row together."""
 
     label: str
-    clock: Clock  # one time per row
+    clock: TimeColumn  # one time per row
     rows: Ints
     sequences: Ints
     numbers: Floats
@@ -36,12 +189,12 @@ class Cells:
     wide: Floats | None = None
 
     @classmethod
-    def of_rows(cls, label: str, clock: Clock, readings: Floats, names: tuple[str, ...]) -> Cells:
-        """A wide table: one row per time; its cells are only taken apart where rows must be put together."""
+    def from_wide(cls, label: str, clock: TimeColumn, readings: Floats, names: tuple[str, ...]) -> RawReadings:
+        """A wide table: one row per time; its cells are only listed one by one where rows must be combined."""
         none = np.empty(0, dtype=np.int64)
         return cls(label, clock, none, none, np.empty(0), names, readings)
 
-    def apart(self) -> Cells:
+    def one_by_one(self) -> RawReadings:
         """One by one, also where they came in rows; missing readings are left out."""
         if self.wide is None:
             return self
@@ -49,8 +202,14 @@ class Cells:
         return replace(self, rows=rows, sequences=sequences, numbers=self.wide[rows, sequences], wide=None)
 
 
-def on_grid(
-    cells: Cells, *, step: int | str | None, duplicates: Duplicates, sort: bool, resample: Resample | None, fill: int
+def to_grid(
+    cells: RawReadings,
+    *,
+    step: int | str | None,
+    duplicates: Duplicates,
+    sort: bool,
+    resample: Resample | None,
+    fill: int,
 ) -> Readings:
     """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
     _check_choices(duplicates, resample, fill)
@@ -59,19 +218,19 @@ def on_grid(
     _check_order(cells, sort)
     repeated = _check_repetition(cells, duplicates)
     distinct = np.unique(clock.numbers)
-    asked = seconds(step, stamps=clock.stamps)
-    if resample is not None and asked is None:
+    declared = parse_step(step, stamps=clock.stamps)
+    if resample is not None and declared is None:
         raise InputError(f"{cells.label}: resampling needs the step, such as step='5min'")
-    every = find_step(cells.label, clock, distinct, asked, resampled=resample is not None)
-    ticks, times = consecutive(cells.label, clock, distinct, every, resampled=resample is not None)
+    every = find_step(cells.label, clock, distinct, declared, resampled=resample is not None)
+    ticks, times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
     _check_size(cells.label, ticks.size, len(cells.names))
     out = np.full((ticks.size, len(cells.names)), np.nan)
     unit, first = every * clock.per_second, int(ticks[0])
     if cells.wide is not None and not repeated and resample is None:
         out[clock.numbers // unit - first] = cells.wide
     else:
-        _put(out, cells.apart(), unit, first, duplicates, resample)
-    return Readings(cells.names, ticks, times, _carried(out, fill), every)
+        _place_readings(out, cells.one_by_one(), unit, first, duplicates, resample)
+    return Readings(cells.names, ticks, times, _carry_forward(out, fill), every)
 
 
 def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
@@ -83,12 +242,12 @@ def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
         raise InputError(f"fill: {fill!r} given; the number of ticks over which a reading may be carried, 0 or more")
 
 
-def _check_infinite(cells: Cells) -> None:
+def _check_infinite(cells: RawReadings) -> None:
     if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
         raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
 
 
-def _check_order(cells: Cells, sort: bool) -> None:
+def _check_order(cells: RawReadings, sort: bool) -> None:
     """Rows of a wide table, and the rows of each sequence of a long one, go forward in time."""
     if sort:
         return
@@ -104,13 +263,12 @@ def _check_order(cells: Cells, sort: bool) -> None:
         raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
 
 
-def _check_repetition(cells: Cells, duplicates: str) -> bool:
+def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
     """Whether a time (of a sequence) comes twice."""
     if cells.wide is not None:
-        keys = cells.clock.numbers
-        found, counts = np.unique(keys, return_counts=True)
+        times, counts = np.unique(cells.clock.numbers, return_counts=True)
         if (counts > 1).any() and duplicates == "refuse":
-            time = cells.clock.show(int(found[int(np.argmax(counts > 1))]))
+            time = cells.clock.show(int(times[int(np.argmax(counts > 1))]))
             raise InputError(f"{cells.label}: time {time} appears twice; keep one row per time, or choose duplicates=")
         return bool((counts > 1).any())
     order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
@@ -124,8 +282,8 @@ def _check_repetition(cells: Cells, duplicates: str) -> bool:
     return bool(same.any())
 
 
-def find_step(label: str, clock: Clock, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
-    """The step given, or the longest whose grid holds all times; refused where times lie beside it."""
+def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
+    """The declared step, or the longest whose grid holds all times; InputError where times lie off the grid."""
     if step is not None and step < 1:
         raise InputError(f"{label}: times do not lie on a grid of {step}; the step is at least 1")
     if resampled and step is not None:
@@ -146,8 +304,8 @@ def find_step(label: str, clock: Clock, distinct: Ints, step: int | None, *, res
     return every
 
 
-def consecutive(
-    label: str, clock: Clock, distinct: Ints, every: int, *, resampled: bool = False
+def consecutive_ticks(
+    label: str, clock: TimeColumn, distinct: Ints, every: int, *, resampled: bool = False
 ) -> tuple[Ints, npt.NDArray[Any]]:
     """The ticks from the first time to the last, and their times; a tick is the time divided by the step."""
     unit = every * clock.per_second
@@ -171,7 +329,9 @@ def _check_size(label: str, ticks: int, sequences: int) -> None:
         )
 
 
-def _put(out: Floats, cells: Cells, unit: int, first: int, duplicates: str, resample: str | None) -> None:
+def _place_readings(
+    out: Floats, cells: RawReadings, unit: int, first: int, duplicates: str, resample: str | None
+) -> None:
     """Readings of one time put together, then those of one tick."""
     there = ~np.isnan(cells.numbers)
     times = cells.clock.numbers[cells.rows[there]]
@@ -179,14 +339,14 @@ def _put(out: Floats, cells: Cells, unit: int, first: int, duplicates: str, resa
     order = np.lexsort((times, sequences))  # stable: those of one time stay in the order of the file
     times, sequences, numbers = times[order], sequences[order], numbers[order]
     if duplicates != "refuse":
-        times, sequences, numbers = _joined(times, sequences, numbers, duplicates)
+        times, sequences, numbers = _join_runs(times, sequences, numbers, duplicates)
     ticks = times // unit - first
     if resample is not None:
-        ticks, sequences, numbers = _joined(ticks, sequences, numbers, resample)
+        ticks, sequences, numbers = _join_runs(ticks, sequences, numbers, resample)
     out[ticks, sequences] = numbers
 
 
-def _joined(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[Ints, Ints, Floats]:
+def _join_runs(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[Ints, Ints, Floats]:
     """One number for each run of equal (sequence, time)."""
     if not times.size:
         return times, sequences, numbers
@@ -200,7 +360,7 @@ def _joined(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[In
     return times[starts], sequences[starts], merged
 
 
-def _carried(readings: Floats, fill: int) -> Floats:
+def _carry_forward(readings: Floats, fill: int) -> Floats:
     """Missing readings replaced by the last one, at most `fill` ticks old."""
     if fill == 0:
         return readings

@@ -1,4 +1,4 @@
-"""The front doors: `read_readings` for numbers, `read_panel` for states."""
+"""Reading data: `read_readings` for numbers, `read_panel` for states."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
-from csdp.panel.grid import Cells, Duplicates, Resample, on_grid
+from csdp.panel.grid import Duplicates, RawReadings, Resample, read_times, to_grid
 from csdp.panel.readings import Panel, Readings, default_names, value_rows
-from csdp.panel.tables import Table, numbers, read_table, shown_columns
-from csdp.panel.times import read_times
+from csdp.panel.tables import ColumnTable, list_columns, read_numbers, read_table
 
 if TYPE_CHECKING:
     from csdp.panel.discretiser import Discretiser
 
-Floats = npt.NDArray[np.float64]
 Outside = Literal["refuse", "clamp"]
 
 
@@ -44,7 +43,8 @@ def read_readings(
             (ticks, sequences) whose rows are consecutive ticks.
         names: the sequences to read; default all columns but the time, or all sequences of a long table, sorted.
         time, sequence, value: columns. A table with `sequence` and `value` is long, any other wide.
-        step: time between ticks, a whole number (seconds for timestamps) or text ("5min"); found where not given.
+        step: time between ticks, a whole number (seconds for timestamps) or text ("5min"); default the longest that
+            fits.
         timezone: where timestamps without an offset were written; they become UTC. Those with an offset always do.
         duplicates: what to make of two readings of one time.
         sort: whether to put times in order; otherwise a table out of order is refused.
@@ -70,19 +70,19 @@ def read_readings(
     table = read_table(source)
     if not table.columns:
         raise InputError(f"{table.label}: no columns")
-    found = table.find(time)
-    if found is None:
-        raise InputError(f"{table.label}: no column {time!r}; found {shown_columns(list(table.columns))}")
-    clock = read_times(table.label, found, table.columns[found], timezone)
-    long = _long_columns(table, found, sequence, value)
+    time_name = table.find(time)
+    if time_name is None:
+        raise InputError(f"{table.label}: no column {time!r}; found {list_columns(list(table.columns))}")
+    clock = read_times(table.label, time_name, table.columns[time_name], timezone)
+    long = _long_columns(table, time_name, sequence, value)
     if long is not None:
-        labels, rows, places, cells = _long(table, *long, names, categories)
-        spread = Cells(table.label, clock, rows, places, cells, labels)
+        labels, rows, places, cells = _read_long(table, *long, names, categories)
+        spread = RawReadings(table.label, clock, rows, places, cells, labels)
     else:
-        labels = _wide_names(table, found, names)
-        columns = [numbers(table.label, n, table.columns[n.strip()], categories) for n in labels]
-        spread = Cells.of_rows(table.label, clock, np.column_stack(columns), labels)
-    return on_grid(spread, step=step, duplicates=duplicates, sort=sort, resample=resample, fill=fill)
+        labels = _wide_names(table, time_name, names)
+        columns = [read_numbers(table.label, n, table.columns[n.strip()], categories) for n in labels]
+        spread = RawReadings.from_wide(table.label, clock, np.column_stack(columns), labels)
+    return to_grid(spread, step=step, duplicates=duplicates, sort=sort, resample=resample, fill=fill)
 
 
 def read_panel(
@@ -163,7 +163,7 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
             tolerance = min(1e-5 * largest, float(np.diff(np.unique(levels)).min(initial=np.inf)) / 2)
             off = np.abs(levels[nearest] - column[known]) > tolerance
             if off.any():
-                # The reading itself is private; only where and what is allowed is told.
+                # The reading itself is private; the message says only where it is and what is allowed.
                 raise InputError(
                     f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
                     "declare the values in the chain, discretise first, or choose outside='clamp'"
@@ -175,13 +175,13 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
 def _as_states(readings: Readings) -> npt.NDArray[np.int16]:
     cells = readings.readings
     known = ~np.isnan(cells)
-    given = cells[known]
-    if (given != np.floor(given)).any() or (given < 0).any() or (given > np.iinfo(np.int16).max).any():
+    states = cells[known]
+    if (states != np.floor(states)).any() or (states < 0).any() or (states > np.iinfo(np.int16).max).any():
         raise InputError(
             "readings: not all are state numbers 0, 1, 2, ...; give values= that the states carry, or a discretiser="
         )
     out = np.full(cells.shape, -1, dtype=np.int16)
-    out[known] = given
+    out[known] = states
     return out
 
 
@@ -199,21 +199,21 @@ def _from_array(
     return Readings.from_array(array, names=names, step=1 if step is None else int(step))
 
 
-def _long_columns(table: Table, time: str, sequence: str | None, value: str | None) -> tuple[str, str] | None:
+def _long_columns(table: ColumnTable, time: str, sequence: str | None, value: str | None) -> tuple[str, str] | None:
     """The columns of a long table; None for a wide one."""
-    found = table.find(sequence or "sequence"), table.find(value or "value")
+    columns = table.find(sequence or "sequence"), table.find(value or "value")
     if sequence is None and value is None:
-        usual = None not in found and len(table.columns) == 3
-        return (str(found[0]), str(found[1])) if usual else None
-    for name, column in zip((sequence or "sequence", value or "value"), found, strict=True):
+        usual = None not in columns and len(table.columns) == 3
+        return (str(columns[0]), str(columns[1])) if usual else None
+    for name, column in zip((sequence or "sequence", value or "value"), columns, strict=True):
         if column is None:
-            raise InputError(f"{table.label}: no column {name!r}; found {shown_columns(list(table.columns))}")
-    if len({time, *found}) != 3:
+            raise InputError(f"{table.label}: no column {name!r}; found {list_columns(list(table.columns))}")
+    if len({time, *columns}) != 3:
         raise InputError(f"{table.label}: time, sequence and value must be three columns")
-    return str(found[0]), str(found[1])
+    return str(columns[0]), str(columns[1])
 
 
-def _wide_names(table: Table, time: str, names: Sequence[str] | None) -> tuple[str, ...]:
+def _wide_names(table: ColumnTable, time: str, names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         labels = tuple(name for name in table.columns if name != time)
         if not labels:
@@ -228,9 +228,9 @@ def _wide_names(table: Table, time: str, names: Sequence[str] | None) -> tuple[s
     return tuple(names)
 
 
-def _long(
-    table: Table, sequence: str, value: str, names: Sequence[str] | None, categories: Sequence[str] | None
-) -> tuple[tuple[str, ...], npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+def _read_long(
+    table: ColumnTable, sequence: str, value: str, names: Sequence[str] | None, categories: Sequence[str] | None
+) -> tuple[tuple[str, ...], Ints, Ints, Floats]:
     """Names, rows, place of the sequence in the names, numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -246,5 +246,5 @@ def _long(
     if unknown:
         raise InputError(f"{label}: unknown sequence {unknown[0]!r}; the chain names {', '.join(stripped[:8])}")
     places = pc.index_in(words, value_set=pa.array(stripped, pa.string())).to_numpy().astype(np.int64)
-    cells = numbers(label, value, table.columns[value], categories)
+    cells = read_numbers(label, value, table.columns[value], categories)
     return labels, np.arange(cells.size, dtype=np.int64), places, cells

@@ -1,18 +1,22 @@
-"""The two records: Readings (numbers) and Panel (states), both of named sequences on a regular grid of ticks."""
+"""Readings (numbers) and Panel (states) of named sequences on a regular grid of ticks, and the matching of names.
+
+`match_names` is the one rule by which the sequences of data are matched with those of a chain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Indices, Ints
 from csdp.errors import InputError
-from csdp.panel.names import check_distinct, match_names, number_names
 
-Floats = npt.NDArray[np.float64]
+#: Names that a message lists.
+_LISTED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +31,7 @@ class Panel:
     """
 
     names: tuple[str, ...]
-    ticks: npt.NDArray[np.int64]
+    ticks: Ints
     times: npt.NDArray[Any]
     states: npt.NDArray[Any]
     step: int = 1
@@ -137,7 +141,7 @@ class Readings:
     """
 
     names: tuple[str, ...]
-    ticks: npt.NDArray[np.int64]
+    ticks: Ints
     times: npt.NDArray[Any]
     readings: Floats
     step: int = 1
@@ -220,7 +224,7 @@ class Readings:
         return Readings(self.names, self.ticks[rows], self.times[rows], self.readings[rows], self.step)
 
 
-def _check_grid(what: str, names: tuple[str, ...], ticks: npt.NDArray[np.int64], cells: npt.NDArray[Any]) -> None:
+def _check_grid(what: str, names: tuple[str, ...], ticks: Ints, cells: npt.NDArray[Any]) -> None:
     if cells.ndim != 2 or cells.shape != (ticks.size, len(names)):
         raise InputError(f"{what} of shape {cells.shape} given for {ticks.size} ticks, {len(names)} names")
     check_distinct(names, f"{what.partition(':')[0]}: names")
@@ -258,3 +262,111 @@ def value_rows(values: npt.ArrayLike, sequences: int) -> Floats:
     if not np.isfinite(table).all():
         raise InputError("values: NaN or infinite entries are not allowed")
     return np.broadcast_to(table, (sequences, table.shape[-1])).copy()
+
+
+def number_names(sequences: int) -> tuple[str, ...]:
+    """The default names x1, x2, ..."""
+    return tuple(f"x{i + 1}" for i in range(sequences))
+
+
+def check_distinct(names: Sequence[str], what: str) -> None:
+    """Refuse names that appear twice."""
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    raise InputError(f"{what}: {twice!r} appears twice; names must be distinct")
+
+
+def match_names(
+    given: Sequence[str], expected: Sequence[str], *, what: str, hint: str, rename: bool = False
+) -> Indices | None:
+    """The place of every expected sequence among the given ones; None where they stand in that order already.
+
+    The same names, in whatever order, are matched by name; spaces around them do not count. Sequences without names
+    (x1, x2, ...), on either side, are matched by their place, unless some name is on both sides: then it is not clear
+    what is meant. Everything else is refused. With `rename` the given names are a declared list of other names, in the
+    order of the expected ones: matched by place as well, where no name is on both sides.
+
+    >>> match_names(["b", "a"], ["a", "b"], what="panel", hint="").tolist()
+    [1, 0]
+    >>> match_names(["hall", "kitchen"], ["x1", "x2"], what="panel", hint="") is None
+    True
+    >>> match_names(["hall", "x1"], ["x1", "x2"], what="panel", hint="read it with names=")
+    Traceback (most recent call last):
+    csdp.errors.InputError: panel: sequences hall, x1 given; the chain has x1, x2. read it with names=
+    """
+    mine, theirs = (tuple(name.strip() for name in names) for names in (given, expected))
+    check_distinct(mine, what)
+    if mine == theirs:
+        return None
+    if len(mine) == len(theirs):
+        if set(mine) == set(theirs):
+            place = {name: i for i, name in enumerate(mine)}
+            return np.array([place[name] for name in theirs], dtype=np.intp)
+        unnamed = number_names(len(mine)) in (mine, theirs)
+        if (unnamed or rename) and not set(mine) & set(theirs):
+            return None
+    given_text, chain_text = _list_names(mine, theirs), _list_names(theirs, mine)
+    if len(mine) == len(theirs):
+        raise InputError(f"{what}: sequences {given_text} given; the chain has {chain_text}. {hint}")
+    raise InputError(
+        f"{what}: {len(mine):,} sequences {given_text} given; the chain has {len(theirs):,}: {chain_text}. {hint}"
+    )
+
+
+def arrange_names(given: Sequence[str], expected: Sequence[str]) -> tuple[str, ...]:
+    """Names of the sequences of a chain for messages, in the chain's order.
+
+    The chain's own names in any order, or as many other ones, which stand for them place by place.
+
+    >>> arrange_names(["b", "a"], ["a", "b"]), arrange_names(["s-1", "s-2"], ["a", "b"])
+    (('a', 'b'), ('s-1', 's-2'))
+    """
+    hint = "Give the chain's names in any order, or other names for all of them, in the chain's order"
+    place = match_names(given, expected, what="names", hint=hint, rename=True)
+    names = tuple(name.strip() for name in given)
+    return names if place is None else tuple(names[i] for i in place)
+
+
+def read_labels(snapshot: Any) -> Mapping[str, Any] | None:
+    """A snapshot that names its sequences, as a mapping: a dict, or a pandas Series with words as its index.
+
+    >>> read_labels({"a": 1}), read_labels([1, 2])
+    ({'a': 1}, None)
+    """
+    if isinstance(snapshot, Mapping):
+        return snapshot
+    index = getattr(snapshot, "index", None)
+    if index is None or callable(index):  # a list has a method of that name
+        return None
+    labels = list(index)
+    if not all(isinstance(label, str) for label in labels):
+        return None
+    check_distinct(labels, "snapshot")
+    return dict(zip(labels, list(snapshot), strict=True))
+
+
+def place_states(snapshot: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """The states of named sequences in the order of a chain's names; a sequence that is not named is missing (-1).
+
+    >>> place_states({"b": 1}, ["a", "b"])
+    [-1, 1]
+    """
+    known = set(names)
+    unknown = [name for name in snapshot if name not in known]
+    if unknown:
+        raise InputError(
+            f"snapshot: unknown sequence {unknown[0]!r}; the chain has {_list_names(tuple(names), tuple(snapshot))}. "
+            "Name the sequences as the chain does, or give a list in its order"
+        )
+    return [snapshot.get(name, -1) for name in names]
+
+
+def _list_names(names: tuple[str, ...], others: tuple[str, ...]) -> str:
+    """Some of the names, those first that the other side does not have."""
+    if len(names) <= _LISTED:
+        return ", ".join(names)
+    known = set(others)
+    ordered = sorted(names, key=lambda name: name in known)
+    return ", ".join(ordered[:_LISTED]) + ", ..."

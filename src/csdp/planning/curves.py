@@ -1,8 +1,13 @@
-"""Leakage and error of a release as functions of the noise level, for fixed ages; what is costly is done once."""
+"""Leakage and error of a release as functions of the noise level, at fixed ages, and the level that meets a target.
+
+Error falls and leakage grows with epsilon_c. What is costly is computed once, and every level that is returned was
+evaluated as it is and is on the safe side.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal
@@ -18,14 +23,97 @@ from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
 from csdp.estimate.error import Estimate, error_of
 from csdp.plan import Plan
-from csdp.planning.levels import CLOSE, SMALLEST_LEVEL, largest_level
 from csdp.queries import Query
 
 Releases = int | Literal["continual"]
 
+#: Default of the plain epsilon-DP that one record may be exposed to: old records must not be published almost without
+#: noise only because their age alone certifies the present.
+EVENT_LIMIT = 10.0
+#: Least noise level that is tried.
+SMALLEST_LEVEL = 1e-6
+#: Share of the budget by which the leakage may stay below it: for one release, which is quickly computed, and for many,
+#: where each evaluation follows a history to its limit.
+EXACT, CLOSE = 1e-11, 1e-3
+#: A slope (percent of leakage for a percent of level) that is as good as flat.
+_FLAT = 0.05
+#: Factor by which to go down while no level has kept the budget.
+_FALL = 30.0
+#: Evaluations after which every third one bisects (where leakage jumps, secants keep missing), and evaluations at most.
+_PATIENCE, _EVALUATIONS = 6, 100
+
+
+def least_level(error: Callable[[float], float], target: float, limit: float) -> float | None:
+    """The smallest epsilon_c with error <= target; None where even the largest allowed one misses it."""
+    if error(limit) > target:
+        return None
+    if error(SMALLEST_LEVEL) <= target:
+        return SMALLEST_LEVEL
+    from scipy.optimize import brentq
+
+    # The noise variance, 1 / epsilon_c^2, is what the error is nearly linear in.
+    root = brentq(lambda v: error(v**-0.5) - target, limit**-2, SMALLEST_LEVEL**-2, rtol=1e-14)
+    level, back = float(root**-0.5), 1e-13
+    while error(level) > target:  # to the safe side
+        level, back = min(limit, level * (1 + back)), back * 4
+    return level
+
+
+def largest_level(
+    leakage: Callable[[float], float],
+    budget: float,
+    limit: float,
+    *,
+    start: float | None = None,
+    tolerance: float = EXACT,
+) -> float | None:
+    """The largest epsilon_c with leakage <= budget, to a share `tolerance` of the budget; None where even the least
+    level passes it.
+
+    Secant steps on logarithms, in which leakage is nearly a straight line, from `start` (the limit), between a level
+    that fits and one that does not.
+
+    >>> from math import expm1
+    >>> level = largest_level(expm1, 1.0, 10.0)
+    >>> expm1(level) <= 1.0, round(level, 9)
+    (True, 0.693147181)
+    """
+    level, fits, passes = limit if start is None else min(start, limit), 0.0, math.inf
+    known: list[tuple[float, float]] = []
+    for n in range(_EVALUATIONS):
+        epsilon = leakage(level)
+        if epsilon > budget:
+            passes = level
+        elif level >= limit or epsilon >= (1 - tolerance) * budget:
+            return level
+        else:
+            fits = level
+        if passes <= max(SMALLEST_LEVEL, fits * (1 + tolerance / 10)):
+            break
+        if 0 < epsilon < math.inf:
+            known.append((level, epsilon))
+        trial = None if n > _PATIENCE and n % 3 == 0 else _secant(known, budget * (1 - tolerance / 2))
+        if trial is None or not fits < trial < passes:
+            trial = math.sqrt(fits * passes) if fits and passes < math.inf else passes / _FALL
+        level = min(limit, max(SMALLEST_LEVEL, trial))
+    return fits or None
+
+
+def _secant(known: list[tuple[float, float]], aim: float) -> float | None:
+    """The level at which the line through the two points nearest to the aim meets it; None where the line is flat."""
+    nearest = sorted(known, key=lambda point: abs(math.log(point[1] / aim)))[:2]
+    if not nearest:
+        return None
+    level, epsilon = nearest[0]
+    slope = 1.0 if len(nearest) == 1 else math.log(epsilon / nearest[1][1]) / math.log(level / nearest[1][0])
+    return None if slope < _FLAT else level * math.exp(math.log(aim / epsilon) / slope)
+
 
 class Curves:
-    """What happens at one choice of ages, for any noise level; counts how often leakage was evaluated."""
+    """Leakage and error at one choice of ages, for any noise level; counts how often leakage was evaluated.
+
+    `cap`: the leakage that no noise is needed for at these ages, of a system too large for anything sharper.
+    """
 
     def __init__(
         self,
@@ -42,7 +130,7 @@ class Curves:
         if bound in UNSOUND:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
         chain = certified_model(chain)
-        self._members = chain.members if isinstance(chain, Family) else (chain,)
+        self._members = chain.members
         self.chain, self.query, self.ages = chain, verify_query(query, self._members[0]), tuple(ages)
         self._estimate: Estimate = estimate
         self._releases: Releases = releases
@@ -61,11 +149,11 @@ class Curves:
 
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
-        found = [
+        errors = [
             error_of(member, self.query, known, self.ages, epsilon_c, self._estimate)
             for member, known in zip(self._members, self._moments, strict=True)
         ]
-        return max(found, key=lambda error: error.safe)
+        return max(errors, key=lambda error: error.safe)
 
     # ---- leakage: grows with epsilon_c -----------------------------------------------------------------------------
 
@@ -76,16 +164,16 @@ class Curves:
             for member in self._members
         ]
 
-    def leaks(self, epsilon_c: float) -> float:
-        """The leakage alone, as a search needs it: of a giant system from what is known of its ages."""
+    def leakage_value(self, epsilon_c: float) -> float:
+        """The leakage as a number, for a search; of a giant system quickly, from its cap."""
         if self._cap is None:
             return self.leakage(epsilon_c).epsilon
         if self._releases != 1:
             return self._cap
         return min(self._cap, round_up(self._group_level * epsilon_c))
 
-    def later(self, epsilon_c: float) -> float:
-        """The largest leakage of one release at any later moment; of a giant system it never grows."""
+    def later_peak(self, epsilon_c: float) -> float:
+        """The largest leakage of one release at any later moment; 0 for a giant system, whose leakage never grows."""
         return Accountant(self.plan(epsilon_c)).ceiling(1) if self._cap is None else 0.0
 
     @cached_property
@@ -98,7 +186,9 @@ class Curves:
         if epsilon_c not in self._known:
             self.evaluations += 1
             self._known[epsilon_c] = (
-                _largest(self._one_release(epsilon_c, self._bound)) if self._releases == 1 else self._many(epsilon_c)
+                _largest(self._one_release(epsilon_c, self._bound))
+                if self._releases == 1
+                else self._many_releases(epsilon_c)
             )
         return self._known[epsilon_c]
 
@@ -113,8 +203,8 @@ class Curves:
             self._firsts[epsilon_c, bound] = answers
         return self._firsts[epsilon_c, bound]
 
-    def _many(self, epsilon_c: float) -> Leakage:
-        """What a budget has to allow is the largest leakage at any moment, also after the last release."""
+    def _many_releases(self, epsilon_c: float) -> Leakage:
+        """A budget has to allow the largest leakage at any moment, also after the last release."""
         accountant = Accountant(self.plan(epsilon_c))
         count = None if self._releases == "continual" else self._releases
         last = accountant.limit() if count is None else accountant.after(count)
@@ -123,9 +213,9 @@ class Curves:
     # ---- levels ----------------------------------------------------------------------------------------------------
 
     def highest_level(self, budget: float, limit: float) -> float | None:
-        """A noise level that surely none above keeps a budget; None where nothing quick tells one.
+        """A noise level above which none keeps a budget, by a quick bound; None where there is no quick bound.
 
-        The leakage of the first of many releases is quickly computed, and all of them tell no less.
+        The leakage of the first of many releases is quickly computed, and all of them leak no less.
         """
         if self._releases == 1 or self._cap is not None:
             return None
@@ -134,18 +224,18 @@ class Curves:
     def largest_level(self, budget: float, limit: float) -> float | None:
         """The largest noise level that keeps a budget: to the last digits for one release, closely for many."""
         if self._releases == 1 or self._cap is not None:
-            return largest_level(self.leaks, budget, limit)
+            return largest_level(self.leakage_value, budget, limit)
         start = self.highest_level(budget, limit)
         if start is not None and len(self._members) > 1:
-            alone = self._worst_member(start)
-            start = alone.largest_level(budget, limit)
-            self.evaluations += alone.evaluations
-        return largest_level(self.leaks, budget, limit, start=start or SMALLEST_LEVEL, tolerance=CLOSE)
+            worst = self._worst_member(start)
+            start = worst.largest_level(budget, limit)
+            self.evaluations += worst.evaluations
+        return largest_level(self.leakage_value, budget, limit, start=start or SMALLEST_LEVEL, tolerance=CLOSE)
 
     def _worst_member(self, epsilon_c: float) -> Curves:
-        """The model whose first release tells most: what fits it mostly fits the family, for a fraction of the work."""
-        told = [answer.epsilon for answer in self._one_release(epsilon_c, "auto")]
-        worst = self._members[told.index(max(told))]
+        """The model whose first release leaks most: what fits it mostly fits the family, for a fraction of the work."""
+        leakages = [answer.epsilon for answer in self._one_release(epsilon_c, "auto")]
+        worst = self._members[leakages.index(max(leakages))]
         return Curves(
             worst,
             self.query,

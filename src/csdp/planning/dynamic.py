@@ -1,9 +1,9 @@
-"""Dynamic noise: a noise level for every tick, so that a budget lasts and important ticks come out sharper.
+"""Dynamic noise: a noise level for every tick, so that a budget lasts and important ticks are more accurate.
 
 The leakage of the present may never pass the budget. Under the accountant's scalar rule a history that counts `b` at
 its newest slice counts `L(b)` one slice later, so a tick may spend `e_t = b_t - L(b_(t-1))`: dynamic programming over b
 finds the shape with the least weighted error. The accountant's own, sharper rule then decides how far that shape can be
-raised, and what is left at each tick is given out in order. Whatever results is compared with the best constant level.
+raised, and the last tick takes what is left. The result is compared with the best constant level.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.accountant import Accountant, State
 from csdp.aging import Adversary
-from csdp.chain import Family, Model
+from csdp.arrays import Floats
+from csdp.chain import Family, Model, certified_model
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.error import Estimate
 from csdp.plan import Plan, Schedule
-from csdp.planning.curves import Curves
-from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL
+from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves
 from csdp.queries import Query
-
-Floats = npt.NDArray[np.float64]
 
 #: Ticks that a schedule may list.
 LONGEST = 10_000
@@ -40,7 +37,7 @@ _WARM_UP = 8
 
 @dataclass(frozen=True)
 class DynamicPlan:
-    """Noise levels for every tick, what they leak and how exact they are, beside the best constant level.
+    """Noise levels for every tick, their leakage and error, compared with the best constant level.
 
     `leakage[i]`: the largest leakage of the present from tick i on if nothing more were published; never above the
     budget. `mse`: weighted mean over the ticks that are listed.
@@ -91,19 +88,26 @@ def dynamic_plan(
 ) -> DynamicPlan:
     """A plan whose noise level changes from tick to tick, under one ceiling for the leakage of the present.
 
-    `horizon`: how many ticks are published from tick `start` on, and none after them; None plans for ever: more is told
-    at first, while no history weighs, and the level that can be kept for ever follows. `weights`: how much each tick of
-    the horizon matters (0: it is not published). What is planned is certified: after every tick the leakage of the
-    present, then and at every later moment, is at most the budget.
+    Formal guarantee: after every tick the leakage of the present, then and at every later moment, is at most the
+    budget.
+
+    Args:
+        chain, query, estimate, adversary, event_limit: as for `find_plan`.
+        ages: one age for all sequences, or one each.
+        budget: the ceiling.
+        horizon: how many ticks are published from tick `start` on, and none after them. None plans for ever: higher
+            levels at first, while there is no history, then the level that can be kept for ever.
+        weights: how much each tick of the horizon matters; 0 publishes nothing at that tick.
+        start: the first tick of the schedule.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> found = dynamic_plan(chain, Mean(), ages=1, budget=0.2, horizon=4)
-    >>> found.levels[0] > found.constant_level, max(found.leakage) <= 0.2, found.mse <= found.constant_mse
+    >>> dynamic = dynamic_plan(chain, Mean(), ages=1, budget=0.2, horizon=4)
+    >>> dynamic.levels[0] > dynamic.constant_level, max(dynamic.leakage) <= 0.2, dynamic.mse <= dynamic.constant_mse
     (True, True, True)
     """
-    importance = _checked(horizon, weights, budget)
-    model = chain.members[0] if isinstance(chain, Family) else chain
+    importance = _read_weights(horizon, weights, budget)
+    model = certified_model(chain).members[0]
     several = [ages] * model.sequences if isinstance(ages, int) else list(ages)
     curves = Curves(
         chain,
@@ -116,8 +120,10 @@ def dynamic_plan(
     )
     plan = Plan(chain, query, several, event_limit, adversary=adversary)
     no_data = curves.error(event_limit).no_data
-    search = _Levels(plan, budget)
-    constant = search.constant([w > 0 for w in importance]) if horizon else curves.largest_level(budget, event_limit)
+    search = _LevelSearch(plan, budget)
+    constant = (
+        search.constant_level([w > 0 for w in importance]) if horizon else curves.largest_level(budget, event_limit)
+    )
     if constant is None:
         raise InfeasibleError(
             f"budget {budget:g} cannot be met at ages {several[:8]}: even epsilon_c {SMALLEST_LEVEL:g} at every tick "
@@ -130,12 +136,12 @@ def dynamic_plan(
         values = [curves.error(e).safe if e > 0 else no_data for e in levels]
         return float(np.average(values, weights=importance if horizon else None))
 
-    plain = [constant if w > 0 else 0.0 for w in importance]
-    shaped = search.shaped(importance, lambda e: curves.error(e).safe) if horizon else search.warm_up(constant)
-    levels = min(plain, shaped, key=error) if horizon else shaped
+    uniform = [constant if w > 0 else 0.0 for w in importance]
+    shaped = search.shape_levels(importance, lambda e: curves.error(e).safe) if horizon else search.warm_up(constant)
+    levels = min(uniform, shaped, key=error) if horizon else shaped
     schedule = Schedule(tuple(levels), start, 0.0 if horizon else constant)
     final = Plan(chain, query, several, schedule.largest, adversary=adversary, schedule=schedule)
-    leakage = _Levels(final, budget).peaks(levels)
+    leakage = _LevelSearch(final, budget).peaks(levels)
     if not max(leakage) <= budget:
         raise AssertionError("planning: a schedule passes the budget")
     return DynamicPlan(
@@ -145,13 +151,13 @@ def dynamic_plan(
         budget=budget,
         mse=error(levels),
         constant_level=constant,
-        constant_mse=error(plain if horizon else [constant] * len(levels)),
+        constant_mse=error(uniform if horizon else [constant] * len(levels)),
         no_data=no_data,
     )
 
 
-class _Levels:
-    """What levels a budget allows at the ticks of a schedule, by the accountant's rule."""
+class _LevelSearch:
+    """The levels that a budget allows at the ticks of a schedule, by the accountant's rule."""
 
     def __init__(self, plan: Plan, budget: float) -> None:
         self._plan, self._budget = plan, budget
@@ -159,58 +165,58 @@ class _Levels:
 
     def peaks(self, levels: Sequence[float]) -> list[float]:
         """The largest leakage from every tick on if nothing more were published; infinite once the budget is passed."""
-        state, found, worst = self._accountant.start(0), [], 0.0
+        state, peaks, worst = self._accountant.start(0), list[float](), 0.0
         for tick, level in enumerate(levels, start=1):
             if level > 0:
                 state = self._accountant.release(state, tick, epsilon_c=min(level, self._plan.epsilon_c))
                 worst = self._accountant.peak(state)
-            found.append(worst)
+            peaks.append(worst)
             if worst > self._budget:
                 break
-        return found + [math.inf] * (len(levels) - len(found))
+        return peaks + [math.inf] * (len(levels) - len(peaks))
 
-    def constant(self, published: Sequence[bool]) -> float | None:
+    def constant_level(self, published: Sequence[bool]) -> float | None:
         """The largest level that all published ticks can have."""
-        return self._raised(lambda e: [e if wanted else 0.0 for wanted in published], self._plan.epsilon_c)
+        return self._largest_factor(lambda e: [e if wanted else 0.0 for wanted in published], self._plan.epsilon_c)
 
-    def shaped(self, weights: Floats, error: Callable[[float], float]) -> list[float]:
+    def shape_levels(self, weights: Floats, error: Callable[[float], float]) -> list[float]:
         """The best shape under the scalar rule, raised as far as the accountant allows; the last tick takes the rest.
 
         With the linear estimate and a tight budget the best shape concentrates on few ticks.
         """
         shape = _best_shape(Accountant(self._plan, state="scalar"), self._budget, weights, error)
         top = self._plan.epsilon_c / max(shape)
-        factor = self._raised(lambda f: [f * e for e in shape], top) or 0.0
+        factor = self._largest_factor(lambda f: [f * e for e in shape], top) or 0.0
         levels = [factor * e for e in shape]
         last = max(i for i, w in enumerate(weights) if w > 0)
-        end = self._raised(lambda e: [*levels[:last], e, *levels[last + 1 :]], self._plan.epsilon_c)
+        end = self._largest_factor(lambda e: [*levels[:last], e, *levels[last + 1 :]], self._plan.epsilon_c)
         levels[last] = max(levels[last], end or 0.0)
         return levels
 
     def warm_up(self, constant: float) -> list[float]:
         """Levels before a constant one that goes on for ever.
 
-        A state that lies below the long-run state of the constant level stays below it, because the rule is monotone:
-        what no history weighs on yet can be spent at once.
+        A state that lies below the long-run state of the constant level stays below it, because the rule is monotone,
+        so the first ticks can have higher levels.
         """
-        lasting = Accountant(self._plan.at(constant)).long_run()
-        if lasting is None or len(set(self._plan.ages)) > 1:
+        long_run = Accountant(self._plan.at(constant)).long_run()
+        if long_run is None or len(set(self._plan.ages)) > 1:
             return [constant]
         state, levels = self._accountant.start(0), []
         for tick in range(1, 1 + _WARM_UP):
 
-            def below(level: float, before: State = state, at: int = tick) -> bool:
+            def stays_below(level: float, before: State = state, at: int = tick) -> bool:
                 after = self._accountant.release(before, at, epsilon_c=level)
-                return all((a <= b).all() for a, b in zip(after.slices, lasting.slices, strict=True))
+                return all((a <= b).all() for a, b in zip(after.slices, long_run.slices, strict=True))
 
-            level = max(constant, _largest(below, self._plan.epsilon_c) or 0.0)
+            level = max(constant, _largest(stays_below, self._plan.epsilon_c) or 0.0)
             if level <= constant * (1 + 10 * _ACCURACY):
                 break
             levels.append(level)
             state = self._accountant.release(state, tick, epsilon_c=level)
         return [*levels, constant]
 
-    def _raised(self, levels: Callable[[float], list[float]], top: float) -> float | None:
+    def _largest_factor(self, levels: Callable[[float], list[float]], top: float) -> float | None:
         return _largest(lambda value: max(self.peaks(levels(value))) <= self._budget, top)
 
 
@@ -220,13 +226,13 @@ def _best_shape(accountant: Accountant, budget: float, weights: Floats, error: C
     unit = accountant.largest(accountant.release(accountant.start(0))) / plan.epsilon_c  # cost of a level of 1
     depth = plan.min_age
 
-    def resumed(b: float) -> State:
+    def resume(b: float) -> State:
         return accountant.resume(b, 0, depth)
 
-    highest = _largest(lambda b: accountant.peak(resumed(b)) <= budget, unit * plan.epsilon_c * weights.size)
+    highest = _largest(lambda b: accountant.peak(resume(b)) <= budget, unit * plan.epsilon_c * weights.size)
     grid = np.linspace(0.0, highest or unit * SMALLEST_LEVEL, _GRID)
     tiny = SMALLEST_LEVEL * plan.epsilon_c
-    faded = np.array([accountant.largest(accountant.release(resumed(b), 1, epsilon_c=tiny)) for b in grid])
+    faded = np.array([accountant.largest(accountant.release(resume(b), 1, epsilon_c=tiny)) for b in grid])
     levels = (grid[None, :] - faded[:, None]) / unit  # from b before to b after
     known = np.geomspace(plan.epsilon_c * 1e-4, plan.epsilon_c, 80)
     errors = np.interp(levels, known, [error(e) for e in known])
@@ -261,7 +267,7 @@ def _largest(fits: Callable[[float], bool], top: float) -> float | None:
     return low
 
 
-def _checked(horizon: int | None, weights: Sequence[float] | None, budget: float) -> Floats:
+def _read_weights(horizon: int | None, weights: Sequence[float] | None, budget: float) -> Floats:
     """The importance of every tick that is listed."""
     if not (isinstance(budget, int | float) and 0 < budget < math.inf):
         raise InputError(f"budget: {budget!r} given; a positive number expected")
@@ -271,9 +277,10 @@ def _checked(horizon: int | None, weights: Sequence[float] | None, budget: float
         return np.ones(1)
     if isinstance(horizon, bool) or not isinstance(horizon, int) or not 1 <= horizon <= LONGEST:
         raise InputError(f"horizon: {horizon!r} given; a whole number of ticks, 1 to {LONGEST:,}")
-    found = np.ones(horizon) if weights is None else np.asarray(weights, dtype=np.float64)
-    if found.shape != (horizon,) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
+    importance = np.ones(horizon) if weights is None else np.asarray(weights, dtype=np.float64)
+    valid = importance.shape == (horizon,) and np.isfinite(importance).all() and (importance >= 0).all()
+    if not valid or not importance.any():
         raise InputError(
-            f"weights: {found.shape} numbers given; {horizon}, one per tick, none negative, at least one above 0"
+            f"weights: {importance.shape} numbers given; {horizon}, one per tick, none negative, at least one above 0"
         )
-    return found
+    return importance

@@ -2,20 +2,22 @@
 
 For fixed ages both are one-dimensional: error falls and leakage grows with epsilon_c. Ages are searched in an order
 in which a cheap bound on what an age can still achieve ends the search early; the survivors are certified with the
-sharpest bound. Whatever a root finder returns is moved to the safe side and checked again.
+sharpest bound. Whatever a root finder returns is moved to the safe side and checked again. `frontier` evaluates the
+whole trade-off on a grid.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress
+from csdp.arrays import Floats
 from csdp.bounds.age_curve import age_curve
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage
@@ -26,134 +28,39 @@ from csdp.errors import InfeasibleError, InputError
 from csdp.estimate import Error
 from csdp.estimate.error import Estimate
 from csdp.plan import Plan
-from csdp.planning.curves import Curves, Releases
-from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL, least_level
+from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.queries import Query
-
-Floats = npt.NDArray[np.float64]
 
 #: Sequences in a component above which a search asks first whether anything but lineage and slice is affordable.
 GIANT = 16
 
 
-class Found(Plan):
-    """A plan that was searched for, ready for a Publisher, with what it achieves and how it was found.
+@dataclass(frozen=True)
+class FoundPlan:
+    """The result of a search: the plan, what it achieves, and how it was found.
 
-    `leakage`: certified for the releases that were planned for; `error`: of the estimate that was asked for.
-    `evaluations`: how often leakage was computed; `saved`: ages whose leakage never had to be. `note` says where
-    publishing nothing would do as well.
+    Args:
+        plan: the plan, ready for a Publisher.
+        leakage: certified for the releases that were planned for.
+        error: of the estimate that was planned for.
+        evaluations: how often leakage was computed.
+        saved: ages whose leakage never had to be computed.
+        note: where publishing nothing would do as well, or where a publisher would refuse the plan; else empty.
     """
 
+    plan: Plan
     leakage: Leakage
     error: Error
     evaluations: int
     saved: int
-    note: str
-
-    def __init__(
-        self, plan: Plan, *, leakage: Leakage, error: Error, evaluations: int, saved: int, note: str = ""
-    ) -> None:
-        self.__dict__.update(plan.__dict__)
-        self.__dict__.update(leakage=leakage, error=error, evaluations=evaluations, saved=saved, note=note)
+    note: str = ""
 
     def __repr__(self) -> str:
-        ages = self.ages[0] if len(set(self.ages)) == 1 else self.ages
+        ages = self.plan.ages[0] if len(set(self.plan.ages)) == 1 else self.plan.ages
         return (
-            f"Found(ages {ages}, epsilon_c {self.epsilon_c:.6g}, leakage {shown(self.leakage.epsilon)} "
+            f"FoundPlan(ages {ages}, epsilon_c {self.plan.epsilon_c:.6g}, leakage {shown(self.leakage.epsilon)} "
             f"({self.leakage.bound}), error {self.error.mse:.6g})"
         )
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked, checked."""
-
-    chain: Model | Family
-    query: Query
-    max_mse: float | None
-    budget: float | None
-    max_age: int
-    min_age: int
-    releases: Releases
-    estimate: Estimate
-    bound: str
-    adversary: Adversary
-    event_limit: float
-
-    @property
-    def _first(self) -> Model:
-        return self.chain.members[0] if isinstance(self.chain, Family) else self.chain
-
-    @property
-    def sequences(self) -> int:
-        """How many sequences there are."""
-        return self._first.sequences
-
-    @cached_property
-    def _computation(self) -> Computation:
-        """The query, verified once for the whole search."""
-        return verify_query(self.query, self._first)
-
-    def curves(self, ages: Sequence[int]) -> Curves:
-        """Leakage and error at some ages."""
-        return Curves(
-            self.chain,
-            self._computation,
-            ages,
-            estimate=self.estimate,
-            releases=self.releases,
-            bound=self.bound,
-            adversary=self.adversary,
-            cap=self._cap(ages),
-        )
-
-    def _cap(self, ages: Sequence[int]) -> float | None:
-        """What no noise is needed for at these ages, where the system is too large for anything sharper."""
-        if self._caps is None or min(ages) < 1:
-            return None
-        return float(self._caps[min(ages) - 1])
-
-    @cached_property
-    def _caps(self) -> Floats | None:
-        """The bound of a giant system at every age, in one pass; None where something sharper is affordable."""
-        members = self.chain.members if isinstance(self.chain, Family) else (self.chain,)
-        if self.bound != "auto" or self.max_age < 1 or not all(is_forward(member) for member in members):
-            return None
-        if max(len(part) for member in members for part in member.components()) <= GIANT:
-            return None
-        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary, at_any_tick=True)
-        if newest.bound not in {"lineage", "slice", "group"}:
-            return None
-        kinds = ("lineage", "slice")
-        curves = [age_curve(self.chain, max_age=self.max_age, bound=k, adversary=self.adversary) for k in kinds]
-        return np.asarray(np.minimum(*curves))
-
-    def solve(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
-        """(objective, epsilon_c, other) at fixed ages, or None where it cannot beat `best`."""
-        return self._least_leakage(curves, best) if self.budget is None else self._least_error(curves, best)
-
-    def _least_leakage(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
-        assert self.max_mse is not None
-        level = least_level(lambda e: curves.error(e).safe, self.max_mse, self.event_limit)
-        if level is None:
-            return None
-        told = curves.leaks(level)
-        return (told, level, curves.error(level).safe) if told < best else None
-
-    def _least_error(self, curves: Curves, best: float) -> tuple[float, float, float] | None:
-        assert self.budget is not None
-        highest = curves.highest_level(self.budget, self.event_limit)
-        if highest is not None and curves.error(highest).safe >= best:
-            return None
-        level = curves.largest_level(self.budget, self.event_limit)
-        if level is None:
-            return None
-        error = curves.error(level).safe
-        return (error, level, curves.leaks(level)) if error < best else None
-
-    def promise(self, curves: Curves) -> float:
-        """The least error that these ages could reach: no budget could allow more than the event limit."""
-        return curves.error(self.event_limit).safe
 
 
 def find_plan(
@@ -171,21 +78,35 @@ def find_plan(
     adversary: Adversary = "informed",
     event_limit: float = EVENT_LIMIT,
     progress: Progress | None = None,
-) -> Found:
-    """The plan with the least leakage for an error target (`max_mse`), or with the least error for a `budget`.
+) -> FoundPlan:
+    """Find the plan with the least leakage for an error target, or with the least error for a budget.
 
-    Exactly one target. `ages="vector"` gives every sequence its own age where that is better. `releases`: 1, a number,
-    or "continual": the level for more than one stays within a thousandth of the budget. `event_limit` bounds epsilon_c,
-    by default at 10, so that old records keep some protection. The returned numbers are checked again: leakage <=
-    budget and error <= target hold for them as they are.
+    Formal guarantee: the returned numbers are checked again, so leakage <= budget and error <= max_mse hold for the
+    plan as it is.
+
+    Args:
+        chain: the model, or a Family of models; the largest leakage and the largest error count.
+        query: what is published.
+        max_mse, budget: the target, exactly one of the two.
+        max_age, min_age: the ages that a plan may have.
+        ages: "common" for one age of all sequences, "vector" for an age of each where that is better.
+        releases: what the leakage is certified for: 1, a number, or "continual". For more than one the level stays
+            within a thousandth of the budget.
+        estimate: the estimate whose error counts.
+        bound, adversary: as for `csdp.leakage`.
+        event_limit: the largest epsilon_c, so that old records keep some protection.
+        progress: called with (what, done, total).
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> find_plan(chain, Mean(), budget=0.2, estimate="linear", min_age=1, max_age=5)
-    Found(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)
+    >>> best = find_plan(chain, Mean(), budget=0.2, estimate="linear", min_age=1, max_age=5)
+    >>> best
+    FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)
+    >>> best.plan
+    Plan(mean, ages 1, epsilon_c 0.490663, certified 0.2)
     """
-    question = _checked(
-        chain=chain,
+    search = _Search(
+        chain=certified_model(chain),
         query=query,
         max_mse=max_mse,
         budget=budget,
@@ -199,130 +120,270 @@ def find_plan(
     )
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
-    common, curves = _best_common(question, progress)
-    found = _refined(question, common, curves) if ages == "vector" and common is not None else common
-    if found is None:
-        raise _infeasible(question, curves)
-    return _finished(question, found, curves)
+    best, tried = search.best_common_age(progress)
+    if best is None:
+        raise search.infeasible(tried)
+    if ages == "vector":
+        best = search.best_age_vector(best, tried)
+    return search.finish(best, tried)
 
 
 @dataclass(frozen=True)
 class _Candidate:
+    """Ages and a level that meet the target, and what they achieve: the leakage, or for a budget the error."""
+
     objective: float
     epsilon_c: float
     curves: Curves
 
 
-def _best_common(question: Question, progress: Progress | None) -> tuple[_Candidate | None, list[Curves]]:
-    """The best common age; ages that cannot beat the best so far are passed over."""
-    tried = [question.curves([age] * question.sequences) for age in range(question.min_age, question.max_age + 1)]
-    best: _Candidate | None = None
-    order = tried
-    promises: dict[int, float] = {}
-    if question.budget is not None:
-        promises = {id(curves): question.promise(curves) for curves in tried}
-        order = sorted(tried, key=lambda curves: promises[id(curves)])
-    for done, curves in enumerate(order):
-        if best is not None and promises and promises[id(curves)] >= best.objective:
-            break
-        if progress is not None:
-            progress("planning", done, len(order))
-        solved = question.solve(curves, best.objective if best is not None else float("inf"))
-        if solved is not None:
-            best = _Candidate(solved[0], solved[1], curves)
-    return best, tried
+@dataclass(frozen=True)
+class _Search:
+    """The arguments of `find_plan`, checked, and the steps of the search."""
 
+    chain: Model | Family
+    query: Query
+    max_mse: float | None
+    budget: float | None
+    max_age: int
+    min_age: int
+    releases: Releases
+    estimate: Estimate
+    bound: str
+    adversary: Adversary
+    event_limit: float
 
-def _refined(question: Question, start: _Candidate, tried: list[Curves]) -> _Candidate:
-    """From the best common age: change the age of one sequence, or of two, as long as that helps."""
-    best, seen = start, {start.curves.ages}
-    improved = True
-    while improved:
-        improved = False
-        for ages in _neighbours(best.curves.ages, question):
-            if ages in seen:
-                continue
-            seen.add(ages)
-            curves = question.curves(ages)
-            tried.append(curves)
-            if question.budget is not None and question.promise(curves) >= best.objective:
-                continue
-            solved = question.solve(curves, best.objective * (1 - 1e-9))
-            if solved is not None:
-                best, improved = _Candidate(solved[0], solved[1], curves), True
-                break
-    return best
+    def __post_init__(self) -> None:
+        if (self.max_mse is None) == (self.budget is None):
+            which = "both" if self.budget is not None else "neither"
+            raise InputError(f"find_plan: {which} of max_mse and budget given; give exactly one target")
+        for name in ("max_mse", "budget", "event_limit"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+                raise InputError(f"{name}: {value!r} given; a positive number expected")
+        for name in ("max_age", "min_age"):
+            age = getattr(self, name)
+            if isinstance(age, bool) or not isinstance(age, int) or age < 0:
+                raise InputError(f"{name}: {age!r} given; a whole number of steps, 0 or more")
+        if self.min_age > self.max_age:
+            raise InputError(f"min_age {self.min_age} is above max_age {self.max_age}")
+        count: Any = self.releases
+        if count != "continual" and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+            raise InputError(f"releases: {count!r} given; a whole number, 1 or more, or 'continual'")
 
+    @cached_property
+    def _computation(self) -> Computation:
+        """The query, verified once for the whole search."""
+        return verify_query(self.query, self.chain.members[0])
 
-def _neighbours(ages: tuple[int, ...], question: Question) -> list[tuple[int, ...]]:
-    """One sequence up to three steps older or younger, then one a step older for another a step younger."""
-    several = range(len(ages))
-    moves = [{i: delta} for i in several for delta in (-3, -2, -1, 1, 2, 3)]
-    moves += [{i: 1, j: -1} for i in several for j in several if i != j]
-    moved = [tuple(age + move.get(i, 0) for i, age in enumerate(ages)) for move in moves]
-    return [found for found in moved if question.min_age <= min(found) and max(found) <= question.max_age]
-
-
-def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Found:
-    """Build the plan and check its numbers once more."""
-    plan = found.curves.plan(found.epsilon_c)
-    certified, error = found.curves.leakage(found.epsilon_c), found.curves.error(found.epsilon_c)
-    if question.budget is not None and not certified.epsilon <= question.budget:
-        raise AssertionError("planning: the certified leakage passes the budget")
-    if question.max_mse is not None and not error.safe <= question.max_mse:
-        raise AssertionError("planning: the error passes the target")
-    target = question.max_mse if question.max_mse is not None else error.safe
-    note = ""
-    if target >= error.no_data:
-        note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
-    if question.releases == 1 and question.budget is not None and found.curves.later(found.epsilon_c) > question.budget:
-        note = "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
-    evaluated = [curves for curves in tried if curves.evaluations]
-    return Found(
-        plan,
-        leakage=certified,
-        error=error,
-        evaluations=sum(curves.evaluations for curves in evaluated),
-        saved=len(tried) - len(evaluated),
-        note=note,
-    )
-
-
-def _infeasible(question: Question, tried: list[Curves]) -> InfeasibleError:
-    if question.budget is not None:
-        least = min(curves.leaks(SMALLEST_LEVEL) for curves in tried)
-        return InfeasibleError(
-            f"budget {question.budget:g} cannot be met: at ages up to {question.max_age} even epsilon_c "
-            f"{SMALLEST_LEVEL:g} leaks {least:.3g}; raise the budget or max_age",
-            nearest=least,
-            no_data=tried[0].error(question.event_limit).no_data,
+    def _curves(self, ages: Sequence[int]) -> Curves:
+        """Leakage and error at some ages."""
+        return Curves(
+            self.chain,
+            self._computation,
+            ages,
+            estimate=self.estimate,
+            releases=self.releases,
+            bound=self.bound,
+            adversary=self.adversary,
+            cap=None if self._caps is None or min(ages) < 1 else float(self._caps[min(ages) - 1]),
         )
-    reachable = [curves.error(question.event_limit) for curves in tried]
-    least = min(error.safe for error in reachable)
-    no_data = reachable[0].no_data
-    word = "publishing nothing" if no_data <= least else "it"
-    return InfeasibleError(
-        f"max_mse {question.max_mse:g} cannot be met: the least error with epsilon_c up to {question.event_limit:g} is "
-        f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit, or use estimate='linear'",
-        nearest=min(least, no_data),
-        no_data=no_data,
-    )
+
+    @cached_property
+    def _caps(self) -> Floats | None:
+        """The bound of a giant system at every age, in one pass; None where something sharper is affordable."""
+        members = self.chain.members
+        if self.bound != "auto" or self.max_age < 1 or not all(is_forward(member) for member in members):
+            return None
+        if max(len(component) for member in members for component in member.components()) <= GIANT:
+            return None
+        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary, at_any_tick=True)
+        if newest.bound not in {"lineage", "slice", "group"}:
+            return None
+        kinds = ("lineage", "slice")
+        curves = [age_curve(self.chain, max_age=self.max_age, bound=k, adversary=self.adversary) for k in kinds]
+        return np.asarray(np.minimum(*curves))
+
+    def _solve(self, curves: Curves, best: float) -> _Candidate | None:
+        """The level that meets the target at fixed ages; None where there is none or it does not beat `best`."""
+        if self.budget is None:
+            assert self.max_mse is not None
+            level = least_level(lambda e: curves.error(e).safe, self.max_mse, self.event_limit)
+        else:
+            highest = curves.highest_level(self.budget, self.event_limit)
+            if highest is not None and curves.error(highest).safe >= best:
+                return None
+            level = curves.largest_level(self.budget, self.event_limit)
+        if level is None:
+            return None
+        objective = curves.leakage_value(level) if self.budget is None else curves.error(level).safe
+        return _Candidate(objective, level, curves) if objective < best else None
+
+    def _least_error(self, curves: Curves) -> float:
+        """The least error that these ages could reach: no budget could allow more than the event limit."""
+        return curves.error(self.event_limit).safe
+
+    def best_common_age(self, progress: Progress | None) -> tuple[_Candidate | None, list[Curves]]:
+        """The best common age and the ages that were considered; those that cannot beat the best are passed over."""
+        sequences = self.chain.members[0].sequences
+        tried = [self._curves([age] * sequences) for age in range(self.min_age, self.max_age + 1)]
+        best: _Candidate | None = None
+        order, least = tried, dict[int, float]()
+        if self.budget is not None:
+            least = {id(curves): self._least_error(curves) for curves in tried}
+            order = sorted(tried, key=lambda curves: least[id(curves)])
+        for done, curves in enumerate(order):
+            if best is not None and least and least[id(curves)] >= best.objective:
+                break
+            if progress is not None:
+                progress("planning", done, len(order))
+            best = self._solve(curves, best.objective if best is not None else math.inf) or best
+        return best, tried
+
+    def best_age_vector(self, start: _Candidate, tried: list[Curves]) -> _Candidate:
+        """From the best common age: change the age of one sequence, or of two, as long as that helps."""
+        best, seen = start, {start.curves.ages}
+        improved = True
+        while improved:
+            improved = False
+            for ages in self._neighbours(best.curves.ages):
+                if ages in seen:
+                    continue
+                seen.add(ages)
+                curves = self._curves(ages)
+                tried.append(curves)
+                if self.budget is not None and self._least_error(curves) >= best.objective:
+                    continue
+                better = self._solve(curves, best.objective * (1 - 1e-9))
+                if better is not None:
+                    best, improved = better, True
+                    break
+        return best
+
+    def _neighbours(self, ages: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """One sequence up to three steps older or younger, then one a step older for another a step younger."""
+        several = range(len(ages))
+        moves = [{i: delta} for i in several for delta in (-3, -2, -1, 1, 2, 3)]
+        moves += [{i: 1, j: -1} for i in several for j in several if i != j]
+        moved = [tuple(age + move.get(i, 0) for i, age in enumerate(ages)) for move in moves]
+        return [one for one in moved if self.min_age <= min(one) and max(one) <= self.max_age]
+
+    def finish(self, best: _Candidate, tried: list[Curves]) -> FoundPlan:
+        """Build the plan and check its numbers once more."""
+        curves, level = best.curves, best.epsilon_c
+        certified, error = curves.leakage(level), curves.error(level)
+        if self.budget is not None and not certified.epsilon <= self.budget:
+            raise AssertionError("planning: the certified leakage passes the budget")
+        if self.max_mse is not None and not error.safe <= self.max_mse:
+            raise AssertionError("planning: the error passes the target")
+        target = self.max_mse if self.max_mse is not None else error.safe
+        note = ""
+        if target >= error.no_data:
+            note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
+        if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
+            note = (
+                "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
+            )
+        evaluated = [one for one in tried if one.evaluations]
+        return FoundPlan(
+            curves.plan(level),
+            leakage=certified,
+            error=error,
+            evaluations=sum(one.evaluations for one in evaluated),
+            saved=len(tried) - len(evaluated),
+            note=note,
+        )
+
+    def infeasible(self, tried: list[Curves]) -> InfeasibleError:
+        """The error that says which target could be met."""
+        if self.budget is not None:
+            least = min(curves.leakage_value(SMALLEST_LEVEL) for curves in tried)
+            return InfeasibleError(
+                f"budget {self.budget:g} cannot be met: at ages up to {self.max_age} even epsilon_c "
+                f"{SMALLEST_LEVEL:g} leaks {least:.3g}; raise the budget or max_age",
+                nearest=least,
+                no_data=tried[0].error(self.event_limit).no_data,
+            )
+        reachable = [curves.error(self.event_limit) for curves in tried]
+        least = min(error.safe for error in reachable)
+        no_data = reachable[0].no_data
+        word = "publishing nothing" if no_data <= least else "it"
+        return InfeasibleError(
+            f"max_mse {self.max_mse:g} cannot be met: the least error with epsilon_c up to {self.event_limit:g} is "
+            f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit, or use estimate='linear'",
+            nearest=min(least, no_data),
+            no_data=no_data,
+        )
 
 
-def _checked(**given: Any) -> Question:
-    if (given["max_mse"] is None) == (given["budget"] is None):
-        which = "both" if given["budget"] is not None else "neither"
-        raise InputError(f"find_plan: {which} of max_mse and budget given; give exactly one target")
-    for name in ("max_mse", "budget", "event_limit"):
-        value = given[name]
-        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
-            raise InputError(f"{name}: {value!r} given; a positive number expected")
-    for name in ("max_age", "min_age"):
-        if isinstance(given[name], bool) or not isinstance(given[name], int) or given[name] < 0:
-            raise InputError(f"{name}: {given[name]!r} given; a whole number of steps, 0 or more")
-    if given["min_age"] > given["max_age"]:
-        raise InputError(f"min_age {given['min_age']} is above max_age {given['max_age']}")
-    releases = given["releases"]
-    if releases != "continual" and (isinstance(releases, bool) or not isinstance(releases, int) or releases < 1):
-        raise InputError(f"releases: {releases!r} given; a whole number, 1 or more, or 'continual'")
-    return Question(**{**given, "chain": certified_model(given["chain"])})
+@dataclass(frozen=True)
+class Point:
+    """One setting and what it achieves; `best` where no other point has less leakage and less error."""
+
+    age: int
+    epsilon_c: float
+    leakage: float
+    bound: str
+    mse: float
+    best: bool
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Points by age and noise level, and the error of publishing nothing (leakage 0)."""
+
+    points: tuple[Point, ...]
+    no_data: float
+
+    def records(self) -> list[dict[str, Any]]:
+        """One plain record per point."""
+        return [asdict(point) for point in self.points]
+
+
+def frontier(
+    chain: Model | Family,
+    query: Query,
+    *,
+    ages: Sequence[int] = (0, 1, 2, 3, 5, 8),
+    levels: Sequence[float] | None = None,
+    releases: Releases = 1,
+    estimate: Estimate = "linear",
+    bound: str = "auto",
+    adversary: Adversary = "informed",
+) -> Frontier:
+    """Leakage and error over a grid of common ages and noise levels.
+
+    Args:
+        chain, query, releases, estimate, bound, adversary: as for `find_plan`.
+        ages: the common ages of the grid.
+        levels: its values of epsilon_c; default 12 between 0.05 and 10.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> line = frontier(chain, Mean(), ages=(1, 2), levels=(0.5, 1.0))
+    >>> len(line.points), round(line.no_data, 4)
+    (4, 0.1333)
+    """
+    grid = np.geomspace(0.05, EVENT_LIMIT, 12).tolist() if levels is None else list(levels)
+    model = certified_model(chain).members[0]
+    query = verify_query(query, model)
+    settings, no_data = [], 0.0
+    for age in ages:
+        curves = Curves(
+            chain,
+            query,
+            [age] * model.sequences,
+            estimate=estimate,
+            releases=releases,
+            bound=bound,
+            adversary=adversary,
+        )
+        for level in grid:
+            answer, error = curves.leakage(level), curves.error(level)
+            no_data = error.no_data
+            settings.append((age, level, answer.epsilon, answer.bound, error.safe))
+    points = []
+    for age, level, leak, name, mse in settings:
+        beaten = any(o[2] <= leak and o[4] <= mse and (o[2], o[4]) != (leak, mse) for o in settings)
+        points.append(Point(age, level, leak, name, mse, not beaten and mse < no_data))
+    return Frontier(tuple(points), no_data)

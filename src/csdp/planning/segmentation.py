@@ -1,4 +1,4 @@
-"""Segmentation: weakly coupled groups, a release per group, and the leakage with what crosses the cut charged."""
+"""Segmentation: weakly coupled groups, a release per group, and the leakage including what crosses the cuts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Segmentation:
 
     @property
     def charges(self) -> tuple[float, ...]:
-        """What one step of the outside tells about each group, at most."""
+        """The most that one step of the sequences outside tells about each group."""
         return tuple(cut.charge for cut in self.cuts)
 
     @cached_property
@@ -78,8 +78,8 @@ def segment(chain: CoupledChain, *, max_states: int | None = None, cut: float | 
     With `max_states` sequences are joined along their strongest couplings for as long as a group stays that small.
 
     >>> chain = CoupledChain([[0.7, 0.29, 0.01], [0.3, 0.7, 0.0], [0.02, 0.0, 0.98]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> found = segment(chain, cut=0.05)
-    >>> found.groups, round(found.crossing, 3)
+    >>> segmentation = segment(chain, cut=0.05)
+    >>> segmentation.groups, round(segmentation.crossing, 3)
     (((0, 1), (2,)), 0.02)
     >>> segment(chain, max_states=4).groups
     ((0, 1), (2,))
@@ -97,11 +97,11 @@ def segment(chain: CoupledChain, *, max_states: int | None = None, cut: float | 
         raise InputError(f"cut: {cut!r} given; a coupling between 0 and 1")
     if max_states is not None and (isinstance(max_states, bool) or not isinstance(max_states, int) or max_states < 2):
         raise InputError(f"max_states: {max_states!r} given; a whole number, 2 or more")
-    largest = chain.sequences if max_states is None else _sequences(max_states, chain.states)
-    return Segmentation(chain, _joined(chain, least=0.0 if cut is None else float(cut), largest=largest))
+    largest = chain.sequences if max_states is None else _group_size(max_states, chain.states)
+    return Segmentation(chain, _join_groups(chain, least=0.0 if cut is None else float(cut), largest=largest))
 
 
-def _sequences(max_states: int, states: int) -> int:
+def _group_size(max_states: int, states: int) -> int:
     """How many sequences have at most `max_states` joint states; one at least."""
     count = 1
     while states ** (count + 1) <= max_states:
@@ -109,7 +109,7 @@ def _sequences(max_states: int, states: int) -> int:
     return count
 
 
-def _joined(chain: CoupledChain, *, least: float, largest: int) -> Groups:
+def _join_groups(chain: CoupledChain, *, least: float, largest: int) -> Groups:
     """Join along couplings, the strongest first, while they are at least `least` and the group at most `largest`."""
     targets, sources, weights = chain.edge_targets, chain.edge_sources, chain.edge_weights
     parent = np.arange(chain.sequences)
@@ -145,5 +145,4 @@ def group_leakages(plan: Plan, releases: Releases) -> tuple[Leakage, ...]:
             return (whole,) * len(accountant.units)
     else:
         whole, state = accountant.after(releases), accountant.history(releases)
-    found = accountant.per_unit(state)
-    return tuple(replace(whole, epsilon=value, bound=bound) for value, bound in found)
+    return tuple(replace(whole, epsilon=value, bound=bound) for value, bound in accountant.per_unit(state))

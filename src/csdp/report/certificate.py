@@ -142,7 +142,7 @@ def _assumptions(publisher: Publisher, now: Leakage | None, times: Sequence[str]
     state = () if now is None else now.assumptions
     alone = "everything that was published of these readings is in this ledger, under this dataset"
     ages = (AGE_WORDS[kind] for kind in times)
-    return tuple(dict.fromkeys((*past, *state, *publisher.plan.beliefs, alone, *ages)))
+    return tuple(dict.fromkeys((*past, *state, *publisher.plan.assumptions, alone, *ages)))
 
 
 def _kind(skip: Skipped) -> str:

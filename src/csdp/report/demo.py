@@ -22,7 +22,7 @@ from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.planning import Found, Frontier, find_plan, frontier
+from csdp.planning import FoundPlan, Frontier, find_plan, frontier
 from csdp.publisher import Batch, Publisher
 from csdp.report import history, sweeps
 from csdp.report.certificate import Certificate, certify
@@ -68,8 +68,8 @@ class Study:
     quality: FitQuality
     joint_leakage: float
     coupled_leakage: float
-    plan: Found
-    point_plan: Found
+    best: FoundPlan
+    point_best: FoundPlan
     estimate: PublicEstimate
     published: Published
     by_age: list[sweeps.AgeRecord]
@@ -77,9 +77,14 @@ class Study:
     model_mse: float
 
     @property
+    def plan(self) -> Plan:
+        """The plan that is carried out."""
+        return self.best.plan
+
+    @property
     def ceiling(self) -> float:
         """What the releases tell of the present at most, for ever, under every chain of the family."""
-        return self.plan.leakage.epsilon
+        return self.best.leakage.epsilon
 
 
 @dataclass(frozen=True)
@@ -125,9 +130,10 @@ def study(prepared: Prepared, out: Path, progress: Progress | None = None) -> St
         assert isinstance(chain, CoupledChain)
         quality = fit_quality(chain.without_family(), past, public=True, progress=tell)
     point, family = chain.without_family(), certified_model(chain)
-    point_plan = _best_age(prepared, point, tell)
-    age = point_plan.ages[0]
-    plan = _for_ever(prepared, family, age, tell)
+    point_best = _best_age(prepared, point, tell)
+    age = point_best.plan.ages[0]
+    best = _for_ever(prepared, family, age, tell)
+    plan = best.plan
     estimate = public_estimate(plan, past)
     published = _publish(prepared, plan, estimate, out, tell)
     joint, coupled = _joint_leakage(prepared, point, plan)
@@ -137,8 +143,8 @@ def study(prepared: Prepared, out: Path, progress: Progress | None = None) -> St
         quality,
         joint,
         coupled,
-        plan,
-        point_plan,
+        best,
+        point_best,
         estimate,
         published,
         sweeps.leakage_by_age(point, case.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=tell),
@@ -151,13 +157,13 @@ def _quiet(what: str, done: int, total: int) -> None:
     """For those who do not wait."""
 
 
-def _best_age(prepared: Prepared, point: Model, tell: Progress) -> Found:
+def _best_age(prepared: Prepared, point: Model, tell: Progress) -> FoundPlan:
     """The plan of the point estimate at the age at which the public past is estimated best."""
     tried = [_for_ever(prepared, point, age, tell) for age in prepared.case.ages]
-    return min(tried, key=lambda plan: public_estimate(plan, prepared.past).mse)
+    return min(tried, key=lambda best: public_estimate(best.plan, prepared.past).mse)
 
 
-def _for_ever(prepared: Prepared, chain: Model | Family, age: int, tell: Progress) -> Found:
+def _for_ever(prepared: Prepared, chain: Model | Family, age: int, tell: Progress) -> FoundPlan:
     """The most that the budget allows for a release at every tick, at one age."""
     case = prepared.case
     return find_plan(

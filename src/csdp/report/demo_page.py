@@ -245,14 +245,14 @@ def _trade(found: Study, figure: Figure) -> Section:
         "Releasing at every tick for ever: leakage of the present against the error of the linear estimate, by age, "
         "under the fitted model (which knows no time of day, so its errors are not those of the first figure). Lines: "
         f"the point estimate. Star: this plan, certified for the family at {shown(found.ceiling)}; the point estimate "
-        f"alone would allow epsilon_c = {found.point_plan.epsilon_c:.3g} in place of {found.plan.epsilon_c:.3g}."
+        f"alone would allow epsilon_c = {found.point_best.plan.epsilon_c:.3g} in place of {found.plan.epsilon_c:.3g}."
     )
     return Section("What more or less privacy would buy", figure_block(svg, caption))
 
 
 def _record(found: Study) -> Section:
     data, plan, certificate = found.prepared.data, found.plan, found.published.certificate
-    alone = shown(found.point_plan.leakage.epsilon)
+    alone = shown(found.point_best.leakage.epsilon)
     pairs = [
         ("Release", f"{plan.query.name}, age {plan.ages[0]}, epsilon_c {plan.epsilon_c:.6g}"),
         ("One release tells", f"{shown(plan.certified.epsilon)} ({plan.certified.bound})"),

@@ -16,7 +16,7 @@ from csdp.report.sweeps import AgeRecord
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from csdp.planning import Found, Frontier
+    from csdp.planning import FoundPlan, Frontier
     from csdp.report.history import LeakageRecord, ReleaseRecord, TruthRecord
 
 INK, GRID, QUIET = "#1b2733", "#d9dee3", "#6b7680"
@@ -171,7 +171,7 @@ def leakage_history_figure(
     return figure
 
 
-def frontier_figure(line: Frontier, *, chosen: Found | tuple[float, float] | None = None) -> Figure:
+def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] | None = None) -> Figure:
     """Leakage against error, one line per age, with the error of publishing nothing and the chosen plan.
 
     `chosen`: a plan that was searched for, or its leakage and error.

@@ -20,7 +20,7 @@ from csdp.fitting.fit import fit
 from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.panel import Discretiser, Panel, Readings, read_readings
 from csdp.plan import Plan
-from csdp.planning import Found, find_plan
+from csdp.planning import FoundPlan, find_plan
 from csdp.queries import Mean
 
 #: Joint states of a component up to which many releases are followed closely, and soon.
@@ -154,9 +154,9 @@ def _plan(
     query, point = Mean(), chain.without_family()
     reasons.append(("query", "mean", "one number that every sequence moves little: the least noise for a given budget"))
     # The age by the point estimate alone: a level costs many times more over a family.
-    age = _for_ever(point, budget, AGES, progress).ages[0]
-    plan = _for_ever(certified_model(chain), budget, range(age, age + 1), progress)
-    most = plan.leakage.epsilon
+    age = _for_ever(point, budget, AGES, progress).plan.ages[0]
+    best = _for_ever(certified_model(chain), budget, range(age, age + 1), progress)
+    plan, most = best.plan, best.leakage.epsilon
     error = mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear")
     reasons.append(
         (
@@ -182,7 +182,7 @@ def _plan(
     return plan, most, error
 
 
-def _for_ever(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> Found:
+def _for_ever(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> FoundPlan:
     return find_plan(
         chain,
         Mean(),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from csdp.accountant import Accountant
 from csdp.bounds.rounding import round_up
 from csdp.bounds.table import leakage_table
-from csdp.chain import Family, certified_model, fits_epsilon, private_fits
+from csdp.chain import certified_model, fits_epsilon, private_fits
 from csdp.estimate import Moments, moments
 from csdp.estimate.error import Estimate, error_of
 from csdp.plan import Plan
@@ -29,8 +29,7 @@ class WhatIf:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        found = certified_model(plan.chain)
-        self._models = found.members if isinstance(found, Family) else (found,)
+        self._models = certified_model(plan.chain).members
         self._moments: Callable[[int], list[Moments]] = lru_cache(maxsize=64)(self._moments_at)
 
     def solve(self, question: Question) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from csdp.aging import Adversary
-from csdp.chain import CoupledChain, Family, JointChain, Model
+from csdp.chain import CoupledChain, JointChain, Model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.ledger import Ledger
-from csdp.panel.names import arrange_names
+from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query
@@ -153,8 +153,7 @@ def _from_file(spec: StreamSpec) -> Plan:
         raise spec.error("plan.file", f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, IndexError, ValueError, OSError) as error:
         raise spec.error("plan.file", f"{file}: not a plan as `csdp plan` writes it ({type(error).__name__})") from None
-    chains = plan.chain.members if isinstance(plan.chain, Family) else (plan.chain,)
-    if model(spec).digest not in {chain.digest for chain in chains}:
+    if model(spec).digest not in {chain.digest for chain in plan.chain.members}:
         raise spec.error("plan.file", f"{file}: made for another chain than {spec.chain}")
     return plan
 
@@ -181,7 +180,7 @@ def _kept(chain: Model, target: Target) -> Plan:
 def _found(chain: Model, target: Target) -> Plan:
     from csdp.planning import find_plan
 
-    found = find_plan(
+    plan = find_plan(
         chain,
         parse_query(target.query),
         budget=target.budget,
@@ -193,14 +192,14 @@ def _found(chain: Model, target: Target) -> Plan:
         estimate=cast("Estimate", target.estimate),
         adversary=cast(Adversary, target.adversary),
         event_limit=target.event_limit,
-    )
+    ).plan
     return Plan(
-        found.chain,
-        found.query,
-        found.ages,
-        found.epsilon_c,
-        adversary=found.adversary,
-        bound=found.bound,
+        plan.chain,
+        plan.query,
+        plan.ages,
+        plan.epsilon_c,
+        adversary=plan.adversary,
+        bound=plan.bound,
         stale_limit=target.stale_limit,
     )
 

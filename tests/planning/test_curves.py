@@ -12,8 +12,7 @@ from accountant.systems import Asked
 from csdp import Accountant, CoupledChain, Family, JointChain, Mean, Plan
 from csdp.errors import InfeasibleError
 from csdp.planning import find_plan
-from csdp.planning.curves import Curves
-from csdp.planning.levels import CLOSE, EXACT, SMALLEST_LEVEL, largest_level, least_level
+from csdp.planning.curves import CLOSE, EXACT, SMALLEST_LEVEL, Curves, largest_level, least_level
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 RARE = CoupledChain([[0.6, 0.4], [0.4, 0.6]], [[0.99, 0.01], [0.3, 0.7]])
@@ -92,17 +91,17 @@ def test_the_smallest_level_that_meets_an_error():
 @pytest.mark.parametrize(("chain", "budget"), [(PAIR, 0.05), (PAIR, 3.0), (RARE, 0.3)])
 def test_for_ever_close_to_the_budget_and_certified_as_returned(chain, budget):
     found = find_plan(chain, Mean(), budget=budget, min_age=2, max_age=2, releases="continual")
-    assert found.leakage.epsilon == Accountant(found).ceiling() <= budget
-    assert found.leakage.epsilon >= (1 - CLOSE) * budget or found.epsilon_c == 10.0
+    assert found.leakage.epsilon == Accountant(found.plan).ceiling() <= budget
+    assert found.leakage.epsilon >= (1 - CLOSE) * budget or found.plan.epsilon_c == 10.0
     assert found.evaluations <= 12
 
 
 def test_the_level_of_a_family_is_that_of_its_worst_member():
     options = {"budget": 0.4, "min_age": 1, "max_age": 1, "releases": "continual"}
     whole = find_plan(Family([PAIR, RARE]), Mean(), **options)
-    alone = [find_plan(member, Mean(), **options).epsilon_c for member in (PAIR, RARE)]
-    assert whole.leakage.epsilon == Accountant(whole).ceiling() <= 0.4
-    assert whole.epsilon_c == pytest.approx(min(alone), rel=2 * CLOSE)
+    alone = [find_plan(member, Mean(), **options).plan.epsilon_c for member in (PAIR, RARE)]
+    assert whole.leakage.epsilon == Accountant(whole.plan).ceiling() <= 0.4
+    assert whole.plan.epsilon_c == pytest.approx(min(alone), rel=2 * CLOSE)
     assert min(alone) < 0.9 * max(alone)
 
 
@@ -113,7 +112,7 @@ def test_an_age_whose_first_release_cannot_win_is_never_followed_for_ever(monkey
     found = find_plan(
         PAIR, Mean(), budget=0.25, min_age=1, max_age=8, releases="continual", estimate="linear", event_limit=1.5
     )
-    assert set(followed) == {1, 2} == {1, found.ages[0]}
+    assert set(followed) == {1, 2} == {1, found.plan.ages[0]}
 
 
 def test_a_chain_that_never_forgets_says_what_it_would_leak():
