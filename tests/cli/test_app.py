@@ -12,9 +12,9 @@ import typer.main
 
 import csdp
 from csdp.cli import app
-from csdp.cli.output import progress_bar
+from csdp.cli.terminal import progress_bar
 from csdp.errors import BudgetExceeded, LedgerBusyError
-from csdp.report.files import plain
+from csdp.report.files import to_strict_json
 
 
 def commands(command, path=()):
@@ -116,7 +116,10 @@ def test_a_bug_is_not_hidden(run, paper, monkeypatch):
 
 
 def test_infinity_in_json():
-    assert plain({"a": [float("inf"), -float("inf"), 1.5], "b": None}) == {"a": ["inf", "-inf", 1.5], "b": None}
+    assert to_strict_json({"a": [float("inf"), -float("inf"), 1.5], "b": None}) == {
+        "a": ["inf", "-inf", 1.5],
+        "b": None,
+    }
 
 
 def test_progress_only_on_a_terminal(monkeypatch, capsys):

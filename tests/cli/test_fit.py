@@ -64,7 +64,7 @@ def test_private_readings_are_warned_about(run, readings, tmp_path):
     told = run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "c.json")
     assert all(line.startswith("csdp: warning: ") for line in told.stderr.splitlines())
     assert "not declared public" in told.stderr
-    assert "tells about private readings" in told.stdout
+    assert "reveals something about private readings" in told.stdout
 
 
 def test_paid_for(run, fails, readings, tmp_path):
@@ -75,7 +75,7 @@ def test_paid_for(run, fails, readings, tmp_path):
     paid = ["--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--format", "json"]
     secret = json.loads(run("fit", readings, *paid, *out).stdout)
     assert secret["quality"] is None
-    assert "How well it fits is not told" in secret["quality_note"]
+    assert "How well it fits is not reported" in secret["quality_note"]
     assert "independent" not in told.stdout
     assert json.loads((tmp_path / "c.json").read_text())["fit_cost"]["epsilon"] == 1
     assert "declare them with --edges" in fails("fit", readings, "--epsilon", "1", *out)

@@ -17,8 +17,8 @@ import pytest
 import typer.main
 
 from csdp.cli import app
-from csdp.cli.doctor import examined
-from csdp.cli.group import PANELS
+from csdp.cli.doctor import run_checks
+from csdp.cli.terminal import PANELS
 from csdp.ledger import Ledger
 from csdp.noise import two_sided_geometric
 
@@ -347,7 +347,7 @@ class TestDoctor:
         from csdp.noise.randomness import Words
 
         monkeypatch.setattr(Words, "fill", lambda self, buffer: buffer.fill(7))
-        assert next(check for check in examined() if check.name == "cipher").state == "wrong"
+        assert next(check for check in run_checks() if check.name == "cipher").state == "wrong"
 
     def test_a_required_package_that_is_too_old_or_missing(self, run, monkeypatch):
         from importlib import metadata
@@ -382,7 +382,7 @@ class TestDoctor:
 
     def test_a_part_that_is_installed_and_does_not_load(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "psycopg", None)
-        assert next(check for check in examined() if check.name == "psycopg").state == "wrong"
+        assert next(check for check in run_checks() if check.name == "psycopg").state == "wrong"
 
     def test_not_installed_at_all(self, monkeypatch):
         from importlib import metadata
@@ -391,7 +391,7 @@ class TestDoctor:
             raise metadata.PackageNotFoundError(name)
 
         monkeypatch.setattr(metadata, "metadata", gone)
-        found = {check.name: check for check in examined()}
+        found = {check.name: check for check in run_checks()}
         assert found["csdp"].state == "wrong"
         assert not found["csdp"].required
         assert found["Python"].state == "ok"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from csdp.chain.files import load_model
-from csdp.cli.stream import _status_line, summary
+from csdp.cli.stream import _status_line, summarise
 from csdp.ledger import Ledger
 from csdp.stream import Status
 
@@ -56,7 +56,7 @@ def test_check(run, started, tmp_path):
 
 
 def test_a_stream_that_runs_has_no_format(fails, started):
-    assert "json goes with --check" in fails("stream", "--spec", started, "--format", "json", stdin="")
+    assert "json requires --check" in fails("stream", "--spec", started, "--format", "json", stdin="")
 
 
 def test_check_of_a_service(run, fails, started, tmp_path):
@@ -70,7 +70,7 @@ def test_check_of_a_service(run, fails, started, tmp_path):
     assert [one["dataset"] for one in told["datasets"]] == ["readings"]
     assert told["keys"] == 1
     assert made["key"] not in json.dumps(told)
-    assert "json goes with --check" in fails("serve", "--spec", started, *keys, "--format", "json")
+    assert "json requires --check" in fails("serve", "--spec", started, *keys, "--format", "json")
     gone = json.loads(run("key", "remove", made["id"], *keys, "--format", "json").stdout)
     assert gone == {"removed": made["id"]}
     assert json.loads(run("key", "list", *keys, "--format", "json").stdout) == []
@@ -139,9 +139,9 @@ def test_drift_is_told_to_the_operator_only(run, paper, started):
 
 def test_summary():
     status = Status("ward", 5, 3, 1, 0, 2, 0, {"late": 1, "accepted": 3}, None, "no reading for too long")
-    assert summary(status) == (
+    assert summarise(status) == (
         "ward: 0 published, 2 ticks without output (no reading for too long); messages: 3 accepted, 1 late"
     )
-    assert summary(replace(status, times="data", trouble="the wall clock is wrong")).endswith(
+    assert summarise(replace(status, times="data", trouble="the wall clock is wrong")).endswith(
         "1 late; ages are what the timestamps say; the wall clock is wrong"
     )

@@ -63,7 +63,7 @@ def test_many_sequences_are_paired(tmp_path):
 
 
 def test_private_readings_are_warned_about(run, tmp_path, paper):
-    with pytest.warns(PrivacyLeakWarning, match="taken from the readings"):
+    with pytest.warns(PrivacyLeakWarning, match="derived from the readings"):
         suggest(CHAIN.simulate(100, seed=1).astype(float))
     readings = tmp_path / "r.csv"
     run("chain", "simulate", paper, "--steps", "100", "--seed", "1", "-o", readings)

@@ -11,11 +11,10 @@ from csdp.chain.files import load_model
 from csdp.errors import InputError
 from csdp.estimate.error import noise_variance
 from csdp.panel import Discretiser
-from csdp.report.demo_page import day_names
-from csdp.report.demo_settings import CASES, prepare
-from csdp.report.estimates import public_estimate
-from csdp.report.graph import coupling_graph_figure, influences
-from csdp.report.history import first_answers
+from csdp.report.demo import CASES, prepare
+from csdp.report.figures import coupling_graph_figure
+from csdp.report.page import day_names
+from csdp.report.records import dependences, first_answers, public_estimate
 
 
 class TestDemo:
@@ -129,10 +128,10 @@ class TestEstimate:
 
 
 class TestGraph:
-    def test_influences_are_changes_of_the_next_state(self):
+    def test_dependences_are_changes_of_the_next_state(self):
         chain = CoupledChain([[0.6, 0.4], [0.3, 0.7]], [[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
         joint = JointChain(chain.kernel(), states=3, sequences=2)
-        for mine, other in zip(influences(chain), influences(joint), strict=True):
+        for mine, other in zip(dependences(chain), dependences(joint), strict=True):
             assert (mine.target, mine.source) == (other.target, other.source)
             assert mine.strength == pytest.approx(other.strength, abs=1e-9)
 
@@ -149,7 +148,7 @@ def test_joint_chains_of_the_groups_are_told(parking_demo):
     assert study.coupled_leakage == pytest.approx(one.epsilon, rel=1e-9)
     assert study.joint_leakage > 0
     text = (parking_demo.files[0].parent / "share.html").read_text(encoding="utf-8")
-    assert "Groups as joint chains" in text
+    assert "Under joint chains of the groups" in text
 
 
 def test_days_of_numbers_have_no_names():

@@ -15,10 +15,19 @@ from csdp.bounds.rounding import shown
 from csdp.errors import InputError
 from csdp.estimate import moments
 from csdp.publisher import Release, Skipped
-from csdp.report import figures, files, history, page, sweeps
-from csdp.report.certificate import certify, factor
-from csdp.report.series import Series, write_series
-from csdp.report.words import guarantee
+from csdp.report import figures, files, page
+from csdp.report.certificate import certify, odds_factor
+from csdp.report.files import Series, write_series
+from csdp.report.guarantee import guarantee
+from csdp.report.records import (
+    AgeRecord,
+    LeakageRecord,
+    TruthRecord,
+    leakage_by_age,
+    leakage_records,
+    release_records,
+    truth_records,
+)
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 SVG = "{http://www.w3.org/2000/svg}"
@@ -124,9 +133,9 @@ class TestPage:
         table = leakage_table(PAPER, Mean(), ages=1, epsilon_c=1.0)
         evil = "<script>alert('x')</script>&\""
         hostile = type(table)(table.rows, {evil: evil}, evil)
-        body = page.leakage_block(hostile) + page.facts([(evil, evil)])
+        body = page.leakage_block(hostile) + page.definition_list([(evil, evil)])
         body += page.figure_block("<svg></svg>", evil) + page.paragraph(evil)
-        text = page.page(evil, lead=evil, sections=[page.Section(evil, body)], footer=evil)
+        text = page.page(evil, lead=evil, sections=[page.PageSection(evil, body)], footer=evil)
         assert "<script" not in text
         found = Outline()
         found.feed(text)
@@ -170,28 +179,28 @@ class TestFigures:
         assert len(re.findall(r"stroke-dasharray: \d", text)) == 2
 
     def test_same_records_give_the_same_file(self, tmp_path):
-        records = sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
+        records = leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
         for name in ("a.svg", "b.svg"):
             figures.save_figure(figures.leakage_by_age_figure(records), tmp_path / name)
         assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
     def test_infinite_points_are_left_out(self):
-        records = sweeps.leakage_by_age(PAPER, Mean(), ages=[0, 1], epsilon_c=1.0)
+        records = leakage_by_age(PAPER, Mean(), ages=[0, 1], epsilon_c=1.0)
         assert math.inf in {record.epsilon for record in records}
         assert figures.leakage_by_age_figure(records).axes
 
     def test_nothing_to_draw(self):
         with pytest.raises(InputError, match="no finite leakage"):
-            figures.leakage_by_age_figure([sweeps.AgeRecord("freshness", 0, math.inf, True)])
+            figures.leakage_by_age_figure([AgeRecord("freshness", 0, math.inf, True)])
 
     def test_labels_never_overlap_or_leave_the_figure(self):
-        placed = figures._apart([0.9, 0.91, 0.92, 0.93, 0.99], gap=0.05)
+        placed = figures._spread_heights([0.9, 0.91, 0.92, 0.93, 0.99], gap=0.05)
         gaps = [b - a for a, b in pairwise(placed)]
         assert min(gaps) >= 0.05 - 1e-12
         assert max(placed) <= 1.0
 
     def test_inline_figures_follow_the_page(self):
-        records = sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
+        records = leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
         figure = figures.leakage_by_age_figure(records)
         svg = figures.inline_svg(figure, name="one", description='a "b" <c>')
         tree = ElementTree.fromstring(svg)
@@ -208,7 +217,7 @@ def released(tmp_path, *, steps=30, **options):
     with Ledger.open(tmp_path / "ledger.db") as ledger, Publisher(plan, dataset="d", ledger=ledger, **options) as gate:
         batch = gate.publish(panel)
         certificate = certify(gate, ledger, skipped=batch.skipped)
-        return plan, panel, batch, certificate, history.leakage_records(gate, ledger, until=steps + 3)
+        return plan, panel, batch, certificate, leakage_records(gate, ledger, until=steps + 3)
 
 
 class TestReleases:
@@ -227,9 +236,9 @@ class TestReleases:
 
     def test_figures_of_a_release(self, tmp_path):
         plan, panel, batch, _, records = released(tmp_path)
-        truth = history.truth_records(plan, panel)
+        truth = truth_records(plan, panel)
         assert [r.value for r in truth] == panel.states.mean(axis=1).tolist()
-        drawn = history.release_records(batch)
+        drawn = release_records(batch)
         private = figures.inline_svg(figures.release_figure(drawn, what="mean", truth=truth), name="a", description="")
         shared = figures.inline_svg(figures.release_figure(drawn, what="mean"), name="a", description="")
         assert "(private)" in private
@@ -240,12 +249,12 @@ class TestReleases:
         with pytest.raises(InputError, match="nothing was published"):
             figures.release_figure([], what="mean")
         with pytest.raises(InputError, match="no finite leakage"):
-            figures.leakage_history_figure([history.LeakageRecord(1, math.inf, True)])
+            figures.leakage_history_figure([LeakageRecord(1, math.inf, True)])
 
     def test_a_missing_reading_has_no_truth(self):
         plan = Plan(PAPER, Mean(), 1, 1.0)
-        records = history.truth_records(plan, Panel.from_states([[0, 1], [1, -1], [1, 1]]))
-        assert records == [history.TruthRecord(0, 0.5), history.TruthRecord(2, 1.0)]
+        records = truth_records(plan, Panel.from_states([[0, 1], [1, -1], [1, 1]]))
+        assert records == [TruthRecord(0, 0.5), TruthRecord(2, 1.0)]
 
     def test_the_estimate_is_never_worse_than_the_mean_alone(self, tmp_path):
         plan, _, batch, _, _ = released(tmp_path)
@@ -291,11 +300,11 @@ class TestCertificate:
         assert any("missing" in words for words in certificate.assumptions)
         assert not any("one release" in words for words in certificate.assumptions)
         assert str(tmp_path) not in json.dumps(content)
-        assert page.promises_block(certificate).count("<tr") == 5
+        assert page.guarantees_block(certificate).count("<tr") == 5
 
     @pytest.mark.parametrize(("epsilon", "words"), [(0.0, "1"), (1.0, "2.719"), (800.0, "infinity")])
     def test_factors_are_rounded_up(self, epsilon, words):
-        assert factor(epsilon) == words
+        assert odds_factor(epsilon) == words
 
 
 class TestSeriesFiles:
@@ -332,7 +341,7 @@ class TestSeriesFiles:
         path.write_text("old")
 
         def fail():
-            with files.written_whole(path) as file:
+            with files.replace_file(path) as file:
                 file.write(b"new")
                 raise ZeroDivisionError
 
@@ -349,13 +358,13 @@ class TestSeriesFiles:
 
 class TestSweeps:
     def test_by_age_is_the_library(self):
-        for record in sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 3], epsilon_c=0.5):
+        for record in leakage_by_age(PAPER, Mean(), ages=[1, 3], epsilon_c=0.5):
             expected = leakage(PAPER, Mean(), ages=record.age, epsilon_c=0.5, bound=record.bound)
             assert (record.epsilon, record.sound) == (expected.epsilon, expected.sound)
 
     def test_progress_is_told(self):
         told = []
-        sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0, progress=lambda *t: told.append(t))
+        leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0, progress=lambda *t: told.append(t))
         assert told == [("leakage by age", 1, 2), ("leakage by age", 2, 2)]
 
 
