@@ -27,14 +27,14 @@ class TestNew:
         assert made(run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3") == PAPER
 
     def test_inline_json(self, run):
-        given = made(run, "--coupling", "[[0.75,0.25],[0.25,0.75]]", "--transitions", " [[0.7,0.3],[0.3,0.7]]")
-        assert given == PAPER
+        content = made(run, "--coupling", "[[0.75,0.25],[0.25,0.75]]", "--transitions", " [[0.7,0.3],[0.3,0.7]]")
+        assert content == PAPER
 
     def test_json_files(self, run, tmp_path):
         (tmp_path / "c.json").write_text("[[0.75, 0.25], [0.25, 0.75]]")
         (tmp_path / "t.json").write_text("[[0.7, 0.3], [0.3, 0.7]]")
-        given = made(run, "--coupling", str(tmp_path / "c.json"), "--transitions", str(tmp_path / "t.json"))
-        assert given == PAPER
+        content = made(run, "--coupling", str(tmp_path / "c.json"), "--transitions", str(tmp_path / "t.json"))
+        assert content == PAPER
 
     def test_edges(self, run):
         edges = {"edges": [[0, 0, 0.75], [0, 1, 0.25], [1, 0, 0.25], [1, 1, 0.75]]}
@@ -129,9 +129,9 @@ class TestNew:
 
 class TestShow:
     def test_table(self, run, paper):
-        shown = run("chain", "show", paper).stdout
-        assert "spectrum of Q" in shown
-        assert "0.4 per step" in shown
+        output = run("chain", "show", paper).stdout
+        assert "spectrum of Q" in output
+        assert "0.4 per step" in output
 
     def test_json(self, run, paper):
         facts = json.loads(run("chain", "show", paper, "--format", "json").stdout)

@@ -87,7 +87,7 @@ def new(
         str | None,
         typer.Option(
             metavar="JSON|FILE",
-            help="Probabilities of the first snapshot: joint, or one row per sequence.",
+            help="Probabilities of the oldest snapshot: joint, or one row per sequence.",
             show_default="the stationary distribution",
         ),
     ] = None,

@@ -212,12 +212,12 @@ def _check_ledger(folder: str | None) -> Iterator[InstallationCheck]:
             taken = time.perf_counter() - began
             with Ledger.open(where, read_only=True) as book:
                 problems = book.verify()
-                kept = [tuple(item.output["values"]) for item in book.published("doctor")]
+                recorded = [tuple(item.output["values"]) for item in book.published("doctor")]
     except (OSError, CsdpError) as error:
         problem = error.strerror if isinstance(error, OSError) else type(error).__name__
         yield InstallationCheck("ledger", "wrong", f"SQLite {sqlite3.sqlite_version}: {problem}", True, hint)
         return
-    good = not problems and kept == [getattr(released, "values", None)]
+    good = not problems and recorded == [getattr(released, "values", None)]
     if good:
         text = f"SQLite {sqlite3.sqlite_version}, a release written, read again and verified in {taken:.2f} s"
         yield InstallationCheck("ledger", "ok", text, required=True)

@@ -20,15 +20,11 @@ _ADVERSARY = (
     "What the adversary knows besides the model: all other current values (informed), none (uninformed), or the worst "
     "subset (any)."
 )
-_BUDGET = typer.Option(help="Largest leakage of the present that is allowed at any moment, above 0.")
-_EVENT_LIMIT = typer.Option(
-    help="Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
-)
+_BUDGET = "Largest leakage of the present that is allowed at any moment, above 0."
+_EVENT_LIMIT = "Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
 _DATASET = "Name of the dataset in the ledger; use the same name for the same readings every time."
 _DISCRETISER = "Discretiser file written by `csdp fit`; it maps readings to states."
-_SEED = typer.Option(
-    min=0, help="Seed for reproducible sampling, 0 or more. The noise of published releases is never seeded."
-)
+_SEED = "Seed for reproducible sampling. The noise of published releases is never seeded."
 
 # ---- input files ---------------------------------------------------------------------------------------------------
 
@@ -92,10 +88,10 @@ MaxAge = Annotated[int, typer.Option(help="Largest age in steps that a plan may 
 
 # ---- limits and datasets -------------------------------------------------------------------------------------------
 
-Budget = Annotated[float, _BUDGET]
-OptionalBudget = Annotated[float | None, _BUDGET]
-EventLimit = Annotated[float, _EVENT_LIMIT]
-OptionalEventLimit = Annotated[float | None, _EVENT_LIMIT]
+Budget = Annotated[float, typer.Option(help=_BUDGET)]
+OptionalBudget = Annotated[float | None, typer.Option(help=_BUDGET, show_default="no limit")]
+EventLimit = Annotated[float, typer.Option(help=_EVENT_LIMIT)]
+OptionalEventLimit = Annotated[float | None, typer.Option(help=_EVENT_LIMIT, show_default="no limit")]
 Dataset = Annotated[str, typer.Option(metavar="NAME", help=_DATASET)]
 FileDataset = Annotated[str | None, typer.Option(metavar="NAME", help=_DATASET, show_default="the file's name")]
 OneDataset = Annotated[
@@ -111,8 +107,8 @@ Head = Annotated[
 
 # ---- output --------------------------------------------------------------------------------------------------------
 
-Seed = Annotated[int, _SEED]
-OptionalSeed = Annotated[int | None, _SEED]
+Seed = Annotated[int, typer.Option(min=0, help=_SEED)]
+OptionalSeed = Annotated[int | None, typer.Option(min=0, help=_SEED, show_default="random")]
 FormatOption = Annotated[
     Format,
     typer.Option("--format", help='Print text and tables (table), or JSON (json; infinity is the string "inf").'),

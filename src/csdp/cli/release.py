@@ -51,7 +51,11 @@ def release(
     budget: options.OptionalBudget = None,
     event_limit: options.OptionalEventLimit = None,
     lifetime_limit: Annotated[
-        float | None, typer.Option(help="Largest leakage about one reading allowed for all releases together, above 0.")
+        float | None,
+        typer.Option(
+            help="Largest leakage about one reading allowed for all releases together, above 0.",
+            show_default="no limit",
+        ),
     ] = None,
     adversary: options.OptionalAdversary = None,
     stale_limit: Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -260,21 +259,21 @@ def run_demo(
 
 def run_study(prepared: DemoData, out: Path, progress: Progress | None = None) -> DemoStudy:
     """Fit, check, plan and publish; ledger, certificate and series are written to the folder."""
-    tell: Callable[[str, int, int], None] = progress or _no_progress
+    progress = progress or _no_progress
     case, past = prepared.case, prepared.past
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", CsdpWarning
         )  # the record of the fit has its warnings, and the report shows them
-        chain = fit(past, neighbours=prepared.pairs, public=True, ensemble=ENSEMBLE, progress=tell)
+        chain = fit(past, neighbours=prepared.pairs, public=True, ensemble=ENSEMBLE, progress=progress)
         assert isinstance(chain, CoupledChain)
-        quality = fit_quality(chain.without_family(), past, public=True, progress=tell)
+        quality = fit_quality(chain.without_family(), past, public=True, progress=progress)
     point, family = chain.without_family(), certified_model(chain)
-    point_plan = _best_age(prepared, point, tell)
+    point_plan = _find_point_plan(prepared, point, progress)
     age = point_plan.ages[0]
-    plan = _for_ever(prepared, family, age, tell)
+    plan = _find_continual_plan(prepared, family, age, progress)
     estimate = public_estimate(plan, past)
-    published = _publish(prepared, plan, estimate, out, tell)
+    published = _publish(prepared, plan, estimate, out, progress)
     joint, coupled = _joint_leakage(prepared, point, plan)
     return DemoStudy(
         prepared,
@@ -286,7 +285,7 @@ def run_study(prepared: DemoData, out: Path, progress: Progress | None = None) -
         point_plan,
         estimate,
         published,
-        records.leakage_by_age(point, case.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=tell),
+        records.leakage_by_age(point, case.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress),
         frontier(point, case.query, ages=FRONTIER_AGES, levels=FRONTIER_LEVELS, releases="continual"),
         mse(point, case.query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear").mse,
     )
@@ -296,17 +295,17 @@ def _no_progress(what: str, done: int, total: int) -> None:
     """Ignore progress."""
 
 
-def _best_age(prepared: DemoData, point: Model, tell: Progress) -> Found:
+def _find_point_plan(prepared: DemoData, point: Model, progress: Progress) -> Found:
     """The plan for the point estimate whose age gives the least error on the public past."""
-    tried = [_for_ever(prepared, point, age, tell) for age in prepared.case.ages]
-    return min(tried, key=lambda plan: public_estimate(plan, prepared.past).mse)
+    plans = [_find_continual_plan(prepared, point, age, progress) for age in prepared.case.ages]
+    return min(plans, key=lambda plan: public_estimate(plan, prepared.past).mse)
 
 
-def _for_ever(prepared: DemoData, chain: Model | Family, age: int, tell: Progress) -> Found:
+def _find_continual_plan(prepared: DemoData, chain: Model | Family, age: int, progress: Progress) -> Found:
     """Plan the highest noise level epsilon_c that the budget allows for a release at every tick, at one age."""
     case = prepared.case
     return find_plan(
-        chain, case.query, budget=case.budget, min_age=age, max_age=age, releases="continual", progress=tell
+        chain, case.query, budget=case.budget, min_age=age, max_age=age, releases="continual", progress=progress
     )
 
 
@@ -338,14 +337,14 @@ def _subpanel(panel: Panel, members: list[int]) -> Panel:
     return Panel(names, panel.ticks, panel.times, panel.states[:, members], panel.step, values)
 
 
-def _publish(prepared: DemoData, plan: Plan, estimate: PublicEstimate, out: Path, tell: Progress) -> DemoReleases:
+def _publish(prepared: DemoData, plan: Plan, estimate: PublicEstimate, out: Path, progress: Progress) -> DemoReleases:
     """Publish the readings after the public past; ledger, certificate and series are written."""
     panel = prepared.rest
     with (
         Ledger.open(out / "ledger.db") as ledger,
         _open_publisher(plan, ledger, prepared.case.data, prepared.case.budget) as publisher,
     ):
-        batch = publisher.publish(panel, progress=lambda done, total: tell("releasing", done, total))
+        batch = publisher.publish(panel, progress=lambda done, total: progress("releasing", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
         leakages = records.leakage_records(publisher, ledger, until=int(panel.ticks[-1]))
     write_series(Series.of(plan, panel, batch.releases, batch.skipped), out / "released.csv")

@@ -91,7 +91,7 @@ def suggest(data: Any, *, budget: float = 1.0, public: bool = False, progress: P
         discretiser = _propose_discretiser(readings, reasons)
         panel = discretiser.apply(readings)
         chain, quality = _propose_chain(panel, reasons, progress)
-    plan, ceiling, error = _plan(chain, budget, reasons, progress)
+    plan, ceiling, error = _propose_plan(chain, budget, reasons, progress)
     return Suggestion(discretiser, chain, quality, plan, budget, ceiling, error, tuple(reasons))
 
 
@@ -149,14 +149,14 @@ def _strongest_pairs(panel: Panel) -> Any:
     return pairs or 0
 
 
-def _plan(
+def _propose_plan(
     chain: CoupledChain, budget: float, reasons: list[tuple[str, str, str]], progress: Progress | None
 ) -> tuple[Plan, float, Error]:
     query, point = Mean(), chain.without_family()
     reasons.append(("query", "mean", "each sequence changes it little, so it needs the least noise for a given budget"))
     # The age is chosen for the point estimate alone: planning for a family takes many times longer.
-    age = _for_ever(point, budget, AGES, progress).ages[0]
-    plan = _for_ever(certified_model(chain), budget, range(age, age + 1), progress)
+    age = _find_continual_plan(point, budget, AGES, progress).ages[0]
+    plan = _find_continual_plan(certified_model(chain), budget, range(age, age + 1), progress)
     most = plan.leakage.epsilon
     error = mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear")
     reasons.append(
@@ -185,7 +185,7 @@ def _plan(
     return plan, most, error
 
 
-def _for_ever(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> Found:
+def _find_continual_plan(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> Found:
     return find_plan(
         chain,
         Mean(),
