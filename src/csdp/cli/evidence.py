@@ -113,7 +113,18 @@ def audit(
         )
     inputs.check_figure(figure)
     declared = inputs.load_plan(plan, inputs.PlanOptions(chain, query, age, ages, epsilon_c, adversary))
-    result = _attack(declared, mechanism, claim, reads, releases, samples, confidence, seed)
+    with progress_bar() as progress:
+        result = _attack(
+            declared,
+            mechanism,
+            reads=reads,
+            claim=claim,
+            releases=releases,
+            samples=samples,
+            confidence=confidence,
+            seed=seed,
+            progress=progress,
+        )
     if figure is not None:
         from csdp.report.comparison_figures import audit_figure
         from csdp.report.figures import save_figure
@@ -129,40 +140,25 @@ def audit(
 
 
 def _attack(
-    declared: Plan,
-    mechanism: str | None,
-    claim: float | None,
-    reads: Literal["aged", "history"],
-    releases: int,
-    samples: int,
-    confidence: float,
-    seed: int | None,
+    declared: Plan, mechanism: str | None, *, reads: Literal["aged", "history"], **attack_options: Any
 ) -> Audit:
-    from csdp.auditing.audit import audit as run
+    """Attack our own noise as declared, or a mechanism of the user under the declared model and ages."""
+    from csdp.auditing.audit import audit as run_audit
 
-    with progress_bar() as progress:
-        terms: dict[str, Any] = {
-            "claim": claim,
-            "releases": releases,
-            "samples": samples,
-            "confidence": confidence,
-            "seed": seed,
-            "progress": progress,
-        }
-        if mechanism is None:
-            if reads != "aged":
-                raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism only")
-            return run(declared, **terms)
-        return run(
-            _load_callable(mechanism),
-            declared.chain,
-            declared.query,
-            ages=declared.ages,
-            epsilon_c=declared.epsilon_c,
-            adversary=declared.adversary,
-            reads=reads,
-            **terms,
-        )
+    if mechanism is None:
+        if reads != "aged":
+            raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism only")
+        return run_audit(declared, **attack_options)
+    return run_audit(
+        _load_callable(mechanism),
+        declared.chain,
+        declared.query,
+        ages=declared.ages,
+        epsilon_c=declared.epsilon_c,
+        adversary=declared.adversary,
+        reads=reads,
+        **attack_options,
+    )
 
 
 def _load_callable(name: str) -> Any:

@@ -99,6 +99,9 @@ def fit(
     differential privacy (--epsilon); otherwise a warning is printed. With --engine duckdb or spark, cells must be state
     numbers, and the methods are ching and moments.
     """
+    from csdp.fitting.fit import fit as fit_chain
+    from csdp.panel import Discretiser
+
     target = Path(output)
     if public and epsilon is not None:
         raise InputError("epsilon: given for readings that are declared public; leave out --epsilon or --public")
@@ -120,11 +123,30 @@ def fit(
                     "--edges, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
                 )
             readings = _read_past(data, step, until)
-            mapping = _make_discretiser(readings, states, strategy, edges, bounds, discretiser, public=public)
+            if discretiser is not None:
+                mapping = Discretiser.load(discretiser)
+            else:
+                mapping = Discretiser.fit(
+                    readings,
+                    states=states,
+                    strategy="edges" if edges is not None else strategy,
+                    edges=None if edges is None else inputs.parse_numbers("edges", edges),
+                    bounds=None if bounds is None else inputs.parse_numbers("bounds", bounds),
+                    public=public,
+                )
             panel = mapping.apply(readings)
-            chain = _fit_chain(
-                panel, method, neighbours, smoothing, ensemble, direction, public=public, epsilon=epsilon
-            )
+            with progress_bar() as progress:
+                chain = fit_chain(
+                    panel,
+                    method=method,
+                    neighbours=neighbours,
+                    smoothing=smoothing,
+                    ensemble=ensemble,
+                    public=public,
+                    epsilon=epsilon,
+                    direction=direction,
+                    progress=progress or False,
+                )
             mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
             new = (mapping_file, mapping) if discretiser is None else ()
             result = FitResult(target, chain, _evaluate(chain, panel), *new)
@@ -188,57 +210,6 @@ def _read_past(data: str, step: str | None, until: str | None) -> Readings:
     if len(past) < 2:
         raise InputError(f"until: fewer than two ticks before {until}; nothing to fit")
     return past
-
-
-def _make_discretiser(
-    readings: Readings,
-    states: int,
-    strategy: Any,
-    edges: str | None,
-    bounds: str | None,
-    file: str | None,
-    *,
-    public: bool,
-) -> Discretiser:
-    from csdp.panel import Discretiser
-
-    if file is not None:
-        return Discretiser.load(file)
-    return Discretiser.fit(
-        readings,
-        states=states,
-        strategy="edges" if edges is not None else strategy,
-        edges=None if edges is None else inputs.parse_numbers("edges", edges),
-        bounds=None if bounds is None else inputs.parse_numbers("bounds", bounds),
-        public=public,
-    )
-
-
-def _fit_chain(
-    panel: Panel,
-    method: Method,
-    neighbours: int | None,
-    smoothing: float,
-    ensemble: int,
-    direction: Literal["forward", "backward", "auto"],
-    *,
-    public: bool,
-    epsilon: float | None,
-) -> CoupledChain | JointChain:
-    from csdp.fitting.fit import fit as fit_chain
-
-    with progress_bar() as progress:
-        return fit_chain(
-            panel,
-            method=method,
-            neighbours=neighbours,
-            smoothing=smoothing,
-            ensemble=ensemble,
-            public=public,
-            epsilon=epsilon,
-            direction=direction,
-            progress=progress or False,
-        )
 
 
 def _evaluate(chain: CoupledChain | JointChain, panel: Panel) -> FitEvidence | str:

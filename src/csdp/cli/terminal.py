@@ -47,7 +47,7 @@ _HINTS = {
 }
 
 #: The panels of `csdp --help`, in the order of the pipeline; each command names its own as `rich_help_panel`.
-DATA, LEAKAGE, PUBLISHING, EVIDENCE, REST = PANELS = (
+DATA, LEAKAGE, PUBLISHING, EVIDENCE, SETUP = PANELS = (
     "Data and models",
     "Leakage and plans",
     "Publishing",

@@ -56,7 +56,7 @@ class Certificate:
 
 def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """Make the certificate of a publisher's dataset as its ledger stands now."""
-    found = publisher.summary()
+    spent = publisher.summary()
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
     changed = entry.changes > 0
@@ -64,21 +64,21 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
     promises = (
         Promise(
             "present",
-            found["present"],
+            spent["present"],
             _ceiling(publisher, changed=changed),
             "the present state of each sequence, from everything published so far",
             f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model",
         ),
         Promise(
             "event",
-            found["event_level"],
+            spent["event_level"],
             None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon),
             "one reading of one sequence, from every release that reads it and every private fit of a chain",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         ),
         Promise(
             "group",
-            found["group_level"],
+            spent["group_level"],
             None,
             "all readings of all dependent sequences together, from everything published so far",
             "plain differential privacy of the sequences that depend on each other in the model, however strongly; "
@@ -86,7 +86,7 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
         ),
         Promise(
             "lifetime",
-            found["lifetime"],
+            spent["lifetime"],
             None if changed else accountant.lifetime(stale=plan.stale_limit),
             "one reading, from all releases before and after it",
             "against an adversary who knows the model and every other reading of that tick, if the model holds",

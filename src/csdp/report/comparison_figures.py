@@ -7,7 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from csdp.errors import InputError
-from csdp.report.figures import BLUE, GREEN, GRID, INK, ORANGE, PURPLE, QUIET, RED, SKY, blank_figure, label_ends
+from csdp.report.figures import (
+    BLUE,
+    GREEN,
+    GRID,
+    INK,
+    ORANGE,
+    PURPLE,
+    QUIET,
+    RED,
+    SKY,
+    blank_figure,
+    label_ends,
+    style_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,13 +122,7 @@ def _label_axes(left: Any, right: Any, comparison: Comparison) -> None:
     ]
     right.figure.legend(handles=handles, loc="outside lower right", frameon=False, fontsize=9, ncols=2, labelcolor=INK)
     for axes in (left, right):
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        for side in ("bottom", "left"):
-            axes.spines[side].set_color(QUIET)
-        axes.tick_params(colors=INK, which="both")
-        axes.xaxis.label.set_color(INK)
-        axes.grid(True, axis="x", color=GRID, linewidth=0.7)
+        style_axes(axes, grid="x")
         axes.set_axisbelow(True)
 
 
@@ -150,7 +157,7 @@ def audit_figure(audits: Mapping[str, Audit], *, exact: float | None = None) -> 
     axes.set_ylim(0.0, 1.1 * highest if highest > 0 else 1.0)
     axes.set_xlabel("Samples in the bound, for each of the two present states")
     axes.set_ylabel("Leakage of the present, epsilon:\nproven lower bound")
-    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(axes)
     label_ends(axes, ends, gap=0.11)
     return figure
 
@@ -185,7 +192,7 @@ def attack_figure(attack: Attack, *, sequence: int = 0, bound: Sequence[float] |
         above.plot(at, line, color=colour, linewidth=2.2 if strong else 1.2, zorder=4 if strong else 3)
         ends.append((ticks - 1, float(line[-1]), words, colour, strong))
     above.set_ylabel(f"Belief about {attack.names[sequence]}:\nexpected value")
-    above.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(above)
     label_ends(above, ends, gap=0.14)
     below.plot(at, attack.swing, color=BLUE, linewidth=1.6, zorder=3)
     marks = [(ticks - 1, float(attack.swing[-1]), "this attacker", BLUE, True)]
@@ -198,6 +205,6 @@ def attack_figure(attack: Attack, *, sequence: int = 0, bound: Sequence[float] |
     below.set_ylim(bottom=0.0)
     below.set_xlabel("Tick")
     below.set_ylabel("Largest change\nof log odds")
-    below.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(below)
     label_ends(below, marks, gap=0.2)
     return figure

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from csdp.errors import InputError
 from csdp.report.records import AgeRecord, LeakageRecord, ReleaseRecord, TruthRecord, dependences
@@ -93,7 +93,7 @@ def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
     axes.set_xticks(ages if len(ages) <= 20 else ages[:: len(ages) // 10])
     axes.set_xlabel("Age of the published data (steps)")
     axes.set_ylabel("Leakage of the present, epsilon (log scale)")
-    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(axes)
     label_ends(axes, ends)
     return figure
 
@@ -143,7 +143,7 @@ def release_figure(
         ends.append((at[-1], middle[-1], "estimate,\n± 2 errors", BLUE, True))
     _label_ticks(axes, days)
     axes.set_ylabel(what[:1].upper() + what[1:])
-    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(axes)
     label_ends(axes, ends, gap=0.11)
     return figure
 
@@ -176,7 +176,7 @@ def leakage_history_figure(
     axes.set_ylim(bottom=0, top=1.12 * max([budget or 0.0, *(r.epsilon for r in finite)]))
     _label_ticks(axes, days)
     axes.set_ylabel("Leakage of the present, epsilon")
-    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(axes)
     label_ends(axes, ends, gap=0.14)
     return figure
 
@@ -213,7 +213,7 @@ def frontier_figure(line: Frontier, *, chosen: Found | tuple[float, float] | Non
     axes.set_xscale("log")
     axes.set_xlabel("Leakage of the present, epsilon (left is more private)")
     axes.set_ylabel("Mean squared error (down is more accurate)")
-    axes.grid(True, color=GRID, linewidth=0.7)
+    style_axes(axes, grid="both")
     label_ends(axes, ends)
     return figure
 
@@ -287,8 +287,8 @@ def blank_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
-    """Label lines at their right ends, moving labels apart that would overlap."""
+def style_axes(axes: Any, *, grid: Literal["x", "y", "both"] = "y") -> None:
+    """Draw only the left and bottom axis, in the colours of the page, and a grid."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("bottom", "left"):
@@ -296,6 +296,17 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *
     axes.tick_params(colors=INK, which="both")
     for text in (axes.xaxis.label, axes.yaxis.label):
         text.set_color(INK)
+    axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
+
+
+def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
+    """Label lines at their right ends, moving labels apart that would overlap.
+
+    Args:
+        axes: Axes whose limits are final.
+        ends: (x, y, label, colour, bold) of each line.
+        gap: Least distance between two labels, as a fraction of the height.
+    """
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     to_axes = axes.transScale + axes.transLimits
