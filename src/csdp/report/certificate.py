@@ -169,7 +169,7 @@ def not_promised(epsilon_c: float, times: Sequence[str] = ()) -> tuple[str, ...]
         "grows with every release.",
         "The present and the lifetime epsilon hold under the model. Sequences that depend on each other more strongly, "
         "or change more slowly, than the model says can leak more. The event epsilon holds regardless of the model; "
-        "the group epsilon holds if sequences that are independent in the model are independent.",
+        "the group epsilon holds if sequences that are independent in the model really are.",
         "Which readings are missing, when something is published, and that it is published are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",
         *(AGE_WORDS[kind] for kind in times if kind != "wall"),
