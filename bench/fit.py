@@ -13,8 +13,8 @@ import numpy as np
 
 from bench.record import Record, compared, median_seconds, point, sized
 from csdp import CoupledChain, fit
-from csdp.fitting.counting import everyone, pair_counts
-from csdp.fitting.sample import read
+from csdp.fitting.pairs import complete_graph, pair_counts
+from csdp.fitting.sample import read_sample
 
 _PEER = "R's markovchain, fitHighOrderMultivarMC"
 _SCRIPT = """
@@ -68,7 +68,7 @@ def against_r(sequences: int, states: int, ticks: int) -> list[Record]:
 def timed(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> Record:
     """Seconds of all pair counts, and of EM with 8 neighbours, screening included."""
     table = states_of(sequences, states, ticks)
-    sample = read(table, states=states)
+    sample = read_sample(table, states=states)
     record: Record = {
         "case": f"fit of {sequences:,} sequences",
         "states": states,
@@ -76,7 +76,7 @@ def timed(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> Record
         "ticks": ticks,
     }
     if sequences <= 1000:
-        graph = everyone(sequences)
+        graph = complete_graph(sequences)
         record["counts_s"] = median_seconds(lambda: pair_counts(sample, graph), rounds)
     start = time.perf_counter()
     chain = fit(table, states=states, neighbours=8, public=True, ensemble=0, max_iterations=200, tolerance=1e-6)

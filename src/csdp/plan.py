@@ -159,10 +159,10 @@ class Plan:
             adversary=self.adversary,
             at_any_tick=True,
         )
-        return replace(found, assumptions=tuple(dict.fromkeys((*found.assumptions, *self.beliefs))))
+        return replace(found, assumptions=tuple(dict.fromkeys((*found.assumptions, *self.assumptions))))
 
     @property
-    def beliefs(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[str, ...]:
         """What a certificate has to say beside the model: what is believed of the query, and of a file what changed."""
         anew = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
@@ -269,7 +269,7 @@ class Plan:
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
 
     @cached_property
-    def _told(self) -> bool:
+    def _is_builtin_query(self) -> bool:
         """Whether the text of the query (and its groups) says all: the built-in query of that text computes this."""
         if not isinstance(self.query, FoldComputation):
             return False
@@ -297,7 +297,7 @@ class Plan:
             content["groups"] = [list(group) for group in self.query.groups]
         if isinstance(self.query, FunctionComputation):
             content["custom"] = self.query.fingerprint
-        elif not self._told:
+        elif not self._is_builtin_query:
             content["computation"] = self.query.fingerprint
         return content
 
@@ -309,7 +309,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, the chain included."""
-        if not self._told:
+        if not self._is_builtin_query:
             raise InputError(
                 f"a plan with a query of one's own ({self.query.name}) holds a Python function and cannot be written "
                 "as JSON; make it in a script, or use a built-in query"

@@ -20,7 +20,7 @@ from csdp.errors import InputError
 from csdp.lattice import on_lattice
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+Indices = npt.NDArray[np.intp]
 Fold = Literal["sum", "max", "min"]
 
 #: Snapshots up to which a custom query's sensitivity is found by enumeration.
@@ -70,7 +70,7 @@ class FoldQuery(Query, Protocol):
 class BlockQuery(FoldQuery, Protocol):
     """A fold query with so many outputs that a table of its parts would be mostly zeros."""
 
-    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+    def blocks(self, values: Floats) -> tuple[Floats, Indices]:
         """Parts (s, m, w) of every sequence in the block of w outputs that it moves, and the number of that block."""
 
 
@@ -83,7 +83,7 @@ def d(query: Query, k: int, values: Floats) -> float:
     return query.sensitivity(k, values) / query.sensitivity(1, values)
 
 
-def checked_snapshots(snapshots: npt.ArrayLike, values: Floats) -> Ints:
+def check_snapshots(snapshots: npt.ArrayLike, values: Floats) -> Indices:
     """Snapshots (..., s) of state numbers, ready to be used as indices; anything else is refused."""
     given = np.asarray(snapshots)
     s, m = values.shape
@@ -131,7 +131,7 @@ def _extreme_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequ
     return float(max(inside.max() - table.min(axis=1).max(), 0.0) / query.divisor(values))
 
 
-class _OfParts:
+class _PartsQuery:
     """What queries made of parts share; a part is the value itself unless a query says otherwise."""
 
     fold: ClassVar[Fold] = "sum"
@@ -146,7 +146,7 @@ class _OfParts:
 
     def evaluate(self: Any, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d) for snapshots (..., s) of state numbers."""
-        chosen = self.parts(values)[np.arange(values.shape[0]), checked_snapshots(snapshots, values)]
+        chosen = self.parts(values)[np.arange(values.shape[0]), check_snapshots(snapshots, values)]
         fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[self.fold]
         return np.asarray(fold(chosen, axis=-2) / self.divisor(values))
 
@@ -161,7 +161,7 @@ class _OfParts:
 
 
 @dataclass(frozen=True)
-class Sum(_OfParts):
+class Sum(_PartsQuery):
     """Sum of the values; s_k = k (largest - smallest value).
 
     >>> Sum().evaluate([0, 1, 1], np.array([[0.0, 2.0]] * 3)).tolist()
@@ -172,7 +172,7 @@ class Sum(_OfParts):
 
 
 @dataclass(frozen=True)
-class Mean(_OfParts):
+class Mean(_PartsQuery):
     """Mean of the values; s_k = k (largest - smallest value) / s.
 
     >>> Mean().evaluate([[0, 1], [1, 1]], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -187,7 +187,7 @@ class Mean(_OfParts):
 
 
 @dataclass(frozen=True)
-class Count(_OfParts):
+class Count(_PartsQuery):
     """How many sequences are in one state; s_k = k.
 
     >>> Count(1).evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
@@ -210,7 +210,7 @@ class Count(_OfParts):
 
 
 @dataclass(frozen=True)
-class Histogram(_OfParts):
+class Histogram(_PartsQuery):
     """How many sequences are in each state; s_1 = 2, s_k = 2 k.
 
     >>> Histogram().evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
@@ -230,7 +230,7 @@ class Histogram(_OfParts):
 
 
 @dataclass(frozen=True)
-class Identity(_OfParts):
+class Identity(_PartsQuery):
     """The whole snapshot, one output per sequence; s_k = k (largest - smallest value).
 
     >>> Identity().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -247,13 +247,13 @@ class Identity(_OfParts):
         out[np.arange(s), :, np.arange(s)] = chosen
         return out
 
-    def blocks(self, values: Floats) -> tuple[Floats, Ints]:
+    def blocks(self, values: Floats) -> tuple[Floats, Indices]:
         """The value, in a block of the sequence's own."""
         return values[:, :, None], np.arange(values.shape[0])
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """The values of the snapshot; without the s x m x s table of parts."""
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         return np.asarray(values[np.arange(values.shape[0]), states])
 
     def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
@@ -266,7 +266,7 @@ class Identity(_OfParts):
 
 
 @dataclass(frozen=True)
-class Linear(_OfParts):
+class Linear(_PartsQuery):
     """Weighted sum of the values; s_k = sum of the k largest |weight| (largest - smallest value).
 
     Weights are put on a lattice of 2^-20 of the largest, so that sums are exact.
@@ -307,7 +307,7 @@ class Linear(_OfParts):
 
 
 @dataclass(frozen=True)
-class Max(_OfParts):
+class Max(_PartsQuery):
     """Largest value; s_k = largest - smallest value, whatever k.
 
     >>> Max().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -319,7 +319,7 @@ class Max(_OfParts):
 
 
 @dataclass(frozen=True)
-class Min(_OfParts):
+class Min(_PartsQuery):
     """Smallest value; s_k = largest - smallest value, whatever k.
 
     >>> Min().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -368,7 +368,7 @@ class Custom:
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d), one call of the function per snapshot."""
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         rows = values[np.arange(values.shape[0]), states].reshape(-1, values.shape[0])
         returned = [self.function(row) for row in rows]
         try:
@@ -387,11 +387,11 @@ class Custom:
         if self.declared is not None:
             return k * float(self.declared)
         s, m = values.shape
-        if not few_snapshots(s, m):
+        if not is_enumerable(s, m):
             raise InputError(
                 f"custom: {m}**{s} snapshots are too many to enumerate; declare sensitivity= (s_1, or k -> s_k)"
             )
-        largest = enumerated_change(self.evaluate(all_snapshots(s, m), values), k, values, members)
+        largest = largest_change(self.evaluate(all_snapshots(s, m), values), k, values, members)
         if largest == 0 and members is None:
             raise InputError("custom: the function is constant; there is nothing to protect or to publish")
         return largest
@@ -402,17 +402,17 @@ class Custom:
         return (self.name,) if count == 1 else tuple(f"{self.name} {i}" for i in range(count))
 
 
-def few_snapshots(s: int, m: int) -> bool:
+def is_enumerable(s: int, m: int) -> bool:
     """Whether all snapshots of s sequences with m states are enumerated."""
     return s * math.log(m) <= math.log(ENUMERATION_STATES) + 1e-9
 
 
-def all_snapshots(s: int, m: int) -> Ints:
+def all_snapshots(s: int, m: int) -> Indices:
     """Every snapshot (m^s, s) of state numbers, the last sequence changing fastest."""
     return np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
 
 
-def enumerated_change(answers: Floats, k: int, values: Floats, members: Sequence[int] | None) -> float:
+def largest_change(answers: Floats, k: int, values: Floats, members: Sequence[int] | None) -> float:
     """s_k of the answers (m^s, d) of all snapshots: the largest change when k records (of `members`) change."""
     s, m = values.shape
     grid = answers.reshape((m,) * s + (-1,))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain
 from csdp.errors import InputError
-from csdp.queries import BlockQuery, Fold, FoldQuery, checked_snapshots
+from csdp.queries import BlockQuery, Fold, FoldQuery, check_snapshots
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -128,7 +128,7 @@ class PerGroup:
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., groups x d) for snapshots (..., s) of state numbers."""
         self._check(values)
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         inner = self.query.parts(values)[np.arange(values.shape[0]), states]  # (..., s, d)
         out = np.stack([inner[..., list(group), :].sum(axis=-2) for group in self.groups], axis=-2)
         return np.asarray(out.reshape(*states.shape[:-1], -1))
@@ -184,7 +184,7 @@ def cuts(chain: CoupledChain, groups: Groups) -> list[Cut]:
     outward = _outward(chain.sequences, len(groups), targets, labels[sources], crossing, low, high)
     out = []
     for number, group in enumerate(groups):
-        alone = _alone(chain, group, outside[1], blocks, crossing)
+        alone = _isolated_chain(chain, group, outside[1], blocks, crossing)
         out.append(Cut(tuple(group), alone, inward[list(group)], float(outward[number])))
     return out
 
@@ -223,7 +223,7 @@ def _outward(
     return charge
 
 
-def _alone(
+def _isolated_chain(
     chain: CoupledChain, group: Sequence[int], average: Floats, blocks: Floats, crossing: npt.NDArray[np.bool_]
 ) -> CoupledChain:
     """The chain of a group whose inputs are constant: their part of the law goes to the sequence's own edge."""

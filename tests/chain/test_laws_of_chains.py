@@ -46,7 +46,7 @@ def giant(s, transitions=FLIP, degree=8):
 def test_kernel_and_positivity(system: System):
     chain, want = system.model, Reference(system).kernel
     assert chain.kernel() == pytest.approx(want, rel=1e-12, abs=0)
-    assert chain.positive == bool((want > 0).all())
+    assert chain.is_positive == bool((want > 0).all())
     assert chain.size == len(want)
     h = np.random.default_rng(0).random((chain.size, 3))
     assert chain.step.push(h) == pytest.approx(want.T @ h, rel=1e-12)
@@ -432,16 +432,16 @@ def test_components_that_are_alike_are_found_once():
     block = np.array([[0.8, 0.2], [0.5, 0.5]])
     coupling = np.kron(np.eye(4), block)
     chain = csdp.CoupledChain(coupling, FLIP)
-    assert chain.alike(np.zeros(8, dtype=int)) == [((0, 1), 4)]
-    assert chain.alike(np.array([0, 1, 0, 1, 1, 0, 0, 1])) == [((0, 1), 3), ((4, 5), 1)]
+    assert chain.distinct_components(np.zeros(8, dtype=int)) == [((0, 1), 4)]
+    assert chain.distinct_components(np.array([0, 1, 0, 1, 1, 0, 0, 1])) == [((0, 1), 3), ((4, 5), 1)]
     other = coupling.copy()
     other[6, 6:] = [0.7, 0.3]
-    assert csdp.CoupledChain(other, FLIP).alike(np.zeros(8, dtype=int)) == [((0, 1), 3), ((6, 7), 1)]
+    assert csdp.CoupledChain(other, FLIP).distinct_components(np.zeros(8, dtype=int)) == [((0, 1), 3), ((6, 7), 1)]
     swapped = coupling.copy()
     swapped[6:, 6:] = block[::-1, ::-1]
-    assert csdp.CoupledChain(swapped, FLIP).alike(np.zeros(8, dtype=int)) == [((0, 1), 3), ((6, 7), 1)]
+    assert csdp.CoupledChain(swapped, FLIP).distinct_components(np.zeros(8, dtype=int)) == [((0, 1), 3), ((6, 7), 1)]
     tied = csdp.CoupledChain(coupling, FLIP, initial=np.full((8, 2), 0.5))
-    assert [copies for _, copies in tied.alike(np.zeros(8, dtype=int))] == [1] * 4
+    assert [copies for _, copies in tied.distinct_components(np.zeros(8, dtype=int))] == [1] * 4
     single = csdp.CoupledChain(np.eye(3), np.array([[FLIP] * 3, [SLOW] * 3, [FLIP] * 3]))
-    assert sorted(single.alike(np.zeros(3, dtype=int))) == [((0,), 2), ((1,), 1)]
-    assert csdp.JointChain(np.eye(2), states=2, sequences=1).alike(np.zeros(1, dtype=int)) == [((0,), 1)]
+    assert sorted(single.distinct_components(np.zeros(3, dtype=int))) == [((0,), 2), ((1,), 1)]
+    assert csdp.JointChain(np.eye(2), states=2, sequences=1).distinct_components(np.zeros(1, dtype=int)) == [((0,), 1)]

@@ -7,8 +7,15 @@ import pytest
 
 import csdp
 from csdp.errors import InputError
-from csdp.fitting.counting import everyone, given, information, pair_counts, screened, wanted
-from csdp.fitting.sample import read
+from csdp.fitting.pairs import (
+    complete_graph,
+    graph_of_pairs,
+    mutual_information,
+    pair_counts,
+    read_neighbours,
+    screen_neighbours,
+)
+from csdp.fitting.sample import read_sample
 from fitting.systems import plain_pair_counts, random_chain
 
 
@@ -25,7 +32,7 @@ def test_pair_counts_are_the_plain_ones(ticks, m):
     random = np.random.default_rng(ticks)
     states = random.integers(-1, m, (ticks, 4))
     states[0, 0] = m - 1
-    counts = pair_counts(read(states, states=m), everyone(4)).reshape(4, 4, m, m)
+    counts = pair_counts(read_sample(states, states=m), complete_graph(4)).reshape(4, 4, m, m)
     assert (counts == plain_pair_counts(states, m)).all()
 
 
@@ -33,7 +40,7 @@ def test_information_is_that_of_scikit_learn():
     from sklearn.metrics import mutual_info_score
 
     states = random_chain(1, 3, 3).simulate(400, seed=1)
-    found = information(pair_counts(read(states, states=3), everyone(3))).reshape(3, 3)
+    found = mutual_information(pair_counts(read_sample(states, states=3), complete_graph(3))).reshape(3, 3)
     for j in range(3):
         for k in range(3):
             assert found[j, k] == pytest.approx(mutual_info_score(states[:-1, k], states[1:, j]), abs=1e-12)
@@ -41,9 +48,9 @@ def test_information_is_that_of_scikit_learn():
 
 def test_screening_keeps_the_strongest():
     states = ring(30, 4000, 1)
-    sample = read(states, states=2)
-    graph = screened(sample, 2, lambda *_: None)
-    scores = information(pair_counts(sample, everyone(30))).reshape(30, 30)
+    sample = read_sample(states, states=2)
+    graph = screen_neighbours(sample, 2, lambda *_: None)
+    scores = mutual_information(pair_counts(sample, complete_graph(30))).reshape(30, 30)
     for j in range(30):
         others = sorted((k for k in range(30) if k != j), key=lambda k: -scores[j, k])[:2]
         assert set(graph.of(j).tolist()) == {j, *others}
@@ -53,9 +60,9 @@ def test_screening_keeps_the_strongest():
 def test_screening_by_blocks_is_the_same(monkeypatch):
     states = ring(20, 500, 2)
     states[5:9, 3] = -1
-    sample = read(states, states=2)
-    graph = screened(sample, 3, lambda *_: None)
-    scores = information(pair_counts(sample, everyone(20))).reshape(20, 20)
+    sample = read_sample(states, states=2)
+    graph = screen_neighbours(sample, 3, lambda *_: None)
+    scores = mutual_information(pair_counts(sample, complete_graph(20))).reshape(20, 20)
     for j in range(20):
         worst_in = min(scores[j, k] for k in graph.of(j) if k != j)
         assert all(scores[j, k] <= worst_in + 1e-12 for k in range(20) if k not in graph.of(j))
@@ -80,16 +87,16 @@ def test_pairs_known_beforehand():
 @pytest.mark.parametrize("wrong", [-1, 1.5, "some", True, [[0, 9]], [[0, -1]], [0, 1]])
 def test_wrong_neighbours_are_refused(wrong):
     with pytest.raises(InputError, match="neighbours"):
-        wanted(wrong, 5)
+        read_neighbours(wrong, 5)
 
 
 def test_all_of_too_many_is_refused():
     with pytest.raises(InputError, match="Give a number"):
-        everyone(3000)
+        complete_graph(3000)
 
 
 def test_a_given_graph_is_sorted_and_whole():
-    graph = given([[2, 0], [0, 2], [2, 0]], 3)
+    graph = graph_of_pairs([[2, 0], [0, 2], [2, 0]], 3)
     assert [graph.of(j).tolist() for j in range(3)] == [[0, 2], [1], [0, 2]]
 
 

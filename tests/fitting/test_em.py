@@ -213,7 +213,7 @@ def test_progress_is_told():
 
 
 def test_a_bar_appears_on_a_terminal_only(capsys, monkeypatch):
-    from csdp.fitting import progress
+    from csdp.fitting import fit
 
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     states = random_chain(13, 3, 2).simulate(200, seed=1)

@@ -7,7 +7,7 @@ import pytest
 
 import csdp
 from csdp.errors import InputError
-from csdp.fitting.ensemble import blocks
+from csdp.fitting.methods import draw_blocks
 from fitting.systems import random_chain
 
 WAYS = [
@@ -56,10 +56,10 @@ def test_the_spread_is_about_the_error(method, kind):
 
 def test_blocks_draw_as_many_transitions():
     for steps in (1, 2, 10, 1000):
-        often = blocks(steps, np.random.default_rng(steps))
+        often = draw_blocks(steps, np.random.default_rng(steps))
         assert often.sum() == steps
         assert often.size == steps
-    long = blocks(100_000, np.random.default_rng(0))
+    long = draw_blocks(100_000, np.random.default_rng(0))
     assert (long > 0).mean() == pytest.approx(1 - np.exp(-1), abs=0.02)
     neighbours = np.corrcoef(long[:-1], long[1:])[0, 1]
     assert neighbours > 0.95  # blocks, not single transitions

@@ -9,10 +9,10 @@ import pytest
 
 import csdp
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting import methods, private
-from csdp.fitting.counting import Graph, everyone, given, pair_counts
-from csdp.fitting.joint import joint_counts
-from csdp.fitting.sample import read
+from csdp.fitting import methods, pairs
+from csdp.fitting.methods import joint_counts
+from csdp.fitting.pairs import Graph, complete_graph, graph_of_pairs, pair_counts
+from csdp.fitting.sample import read_sample
 from fitting.systems import kernel_error, long_run, random_chain
 
 
@@ -34,33 +34,35 @@ def _changes(states, m):
                 yield other
 
 
-@pytest.mark.parametrize("graph", [everyone(3), given([[0, 1]], 3), given(np.empty((0, 2), int), 3)])
+@pytest.mark.parametrize(
+    "graph", [complete_graph(3), graph_of_pairs([[0, 1]], 3), graph_of_pairs(np.empty((0, 2), int), 3)]
+)
 def test_one_reading_moves_no_more_counts_than_stated(graph):
     """By brute force over all neighbouring panels; the stated number is reached where the graph is complete."""
     m, largest = 3, 0
     for seed in range(4):
         states = np.random.default_rng(seed).integers(0, m, (5, 3))
-        counts = pair_counts(read(states, states=m), graph)
+        counts = pair_counts(read_sample(states, states=m), graph)
         for other in _changes(states, m):
-            moved = int(np.abs(pair_counts(read(other, states=m), graph) - counts).sum())
+            moved = int(np.abs(pair_counts(read_sample(other, states=m), graph) - counts).sum())
             largest = max(largest, moved)
-    assert largest <= private.sensitivity(graph)
-    assert largest == private.sensitivity(graph)  # so a smaller number would be wrong
+    assert largest <= private.pair_sensitivity(graph)
+    assert largest == private.pair_sensitivity(graph)  # so a smaller number would be wrong
 
 
 def test_the_sensitivity_of_all_pairs_is_four_s():
-    assert [private.sensitivity(everyone(s)) for s in (1, 2, 10)] == [4, 8, 40]
-    star = given([[j, 0] for j in range(1, 10)], 10)  # all follow the first
-    assert private.sensitivity(star) == 2 * (1 + 10)
+    assert [private.pair_sensitivity(complete_graph(s)) for s in (1, 2, 10)] == [4, 8, 40]
+    star = graph_of_pairs([[j, 0] for j in range(1, 10)], 10)  # all follow the first
+    assert private.pair_sensitivity(star) == 2 * (1 + 10)
 
 
 def test_one_reading_moves_four_joint_counts():
     largest = 0
     for seed in range(4):
         states = np.random.default_rng(seed).integers(0, 2, (5, 2))
-        counts = joint_counts(read(states, states=2))
+        counts = joint_counts(read_sample(states, states=2))
         for other in _changes(states, 2):
-            largest = max(largest, int(np.abs(joint_counts(read(other, states=2)) - counts).sum()))
+            largest = max(largest, int(np.abs(joint_counts(read_sample(other, states=2)) - counts).sum()))
     assert largest == private.JOINT_SENSITIVITY
 
 
@@ -122,7 +124,7 @@ def test_the_noise_has_the_stated_law():
     """Variance within 6 % of the law's, eight standard errors at this size; a scale 1.3 times as large fails."""
     counts = np.zeros(400_000, dtype=np.int64)
     scale = private.noise_scale(20, 0.5)
-    right, wrong = private.noised(counts, scale).var(), private.noised(counts, scale * 13 / 10).var()
+    right, wrong = private.add_count_noise(counts, scale).var(), private.add_count_noise(counts, scale * 13 / 10).var()
     assert abs(right / private.noise_variance(scale) - 1) < 0.06
     assert abs(wrong / private.noise_variance(scale) - 1) > 0.06
 
@@ -209,4 +211,4 @@ def test_the_number_of_states_must_be_declared():
 def test_too_many_for_moments_is_refused():
     with pytest.raises(InputError, match="moments"):
         csdp.fit(np.zeros((5, 1600), int), states=2, epsilon=1.0, neighbours=0)
-    assert isinstance(everyone(2), Graph)
+    assert isinstance(complete_graph(2), Graph)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from csdp import read_panel, read_readings
 from csdp.errors import InputError, TooLargeError
 from csdp.panel import grid
-from csdp.panel.times import seconds
+from csdp.panel.grid import parse_step
 
 
 def column(table: dict[str, object], **settings_: object) -> list[float]:
@@ -138,7 +138,7 @@ def test_gaps_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     [("30s", 30), ("5min", 300), ("1h", 3600), ("1D", 86400), ("h", 3600), (" 2 w ", 1209600), (60, 60)],
 )
 def test_steps_in_words(text: str | int, expected: int) -> None:
-    assert seconds(text, stamps=True) == expected
+    assert parse_step(text, stamps=True) == expected
     table = {"time": np.datetime64("2024-01-01", "s") + np.arange(3) * expected, "a": [1, 2, 3]}
     assert read_readings(table, step=text).step == expected
 

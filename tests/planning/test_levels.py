@@ -12,8 +12,7 @@ from accountant.systems import Asked
 from csdp import Accountant, CoupledChain, Family, JointChain, Mean, Plan
 from csdp.errors import InfeasibleError
 from csdp.planning import find_plan
-from csdp.planning.curves import Curves
-from csdp.planning.levels import CLOSE, EXACT, SMALLEST_LEVEL, largest_level, least_level
+from csdp.planning.curves import CLOSE, EXACT, SMALLEST_LEVEL, Curves, largest_level, least_level
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 RARE = CoupledChain([[0.6, 0.4], [0.4, 0.6]], [[0.99, 0.01], [0.3, 0.7]])

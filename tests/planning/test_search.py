@@ -103,8 +103,7 @@ def test_vector_ages_beat_the_best_common_age_where_sequences_differ():
 
 
 def _best_at(chain, ages, budget):
-    from csdp.planning.curves import Curves
-    from csdp.planning.levels import largest_level
+    from csdp.planning.curves import Curves, largest_level
 
     curves = Curves(chain, Sum(), ages, estimate="linear", releases=1, bound="auto", adversary="informed")
     level = largest_level(lambda e: curves.leakage(e).epsilon, budget, 10.0)

@@ -77,7 +77,7 @@ def units_of(model: Model, plans: Sequence[Plan], kind: str) -> list[AnyUnit]:
     ]
     labels = np.unique(np.column_stack([s.labels for s in settings]), axis=0, return_inverse=True)[1].ravel()
     units: list[AnyUnit] = []
-    for members, _ in model.alike(labels):
+    for members, _ in model.distinct_components(labels):
         parts = [Part(setting, members) for setting in settings]
         ages = [plan.ages[i] for plan in plans for i in members]
         costs = [_cost(part) for part in parts]

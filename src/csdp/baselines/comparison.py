@@ -19,8 +19,7 @@ from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.planning import EVENT_LIMIT, find_plan
-from csdp.planning.curves import Curves
-from csdp.planning.levels import SMALLEST_LEVEL, largest_level, least_level
+from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.queries import Query
 
 __all__ = ["Comparison", "Row", "compare"]

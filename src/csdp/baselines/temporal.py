@@ -99,7 +99,7 @@ def losses(chain: Model, steps: int = 1) -> tuple[tuple[ProfileTable, ProfileTab
 def _parts(chain: Model) -> list[Model]:
     """A component of every kind, none too large to be tabled."""
     found = []
-    for members, _ in chain.alike(np.zeros(chain.sequences, dtype=np.intp)):
+    for members, _ in chain.distinct_components(np.zeros(chain.sequences, dtype=np.intp)):
         part = chain if len(members) == chain.sequences else chain.subchain(members)
         if part.size > LOSS_STATES:
             raise TooLargeError(

@@ -23,7 +23,7 @@ from csdp.bounds.slice.bound import Slice, slice_bound
 from csdp.chain import CoupledChain, Model, is_backward, is_forward
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import all_snapshots, few_snapshots
+from csdp.queries import all_snapshots, is_enumerable
 
 if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
@@ -195,7 +195,7 @@ class Part:
         """Answers of a custom query on this group's snapshots, for every state of the other groups."""
         setting, model = self.setting, self.setting.model
         s, m = model.sequences, model.states
-        if not few_snapshots(s, m):
+        if not is_enumerable(s, m):
             raise TooLargeError(
                 f"a custom query on {m}**{s} snapshots: at most 4,096 are enumerated. Use bound='lineage', "
                 "or a built-in query",

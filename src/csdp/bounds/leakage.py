@@ -183,7 +183,7 @@ class Setting:
     @cached_property
     def parts(self) -> list[Part]:
         """The independent groups of sequences, one of each kind."""
-        return [Part(self, members, copies) for members, copies in self.model.alike(self.labels)]
+        return [Part(self, members, copies) for members, copies in self.model.distinct_components(self.labels)]
 
     def at(self, epsilon_c: float) -> Setting:
         """The same question at another noise level; aged laws that are already known are kept."""

@@ -103,7 +103,7 @@ def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_Found]:
         if 0 < np.abs(change).max() < 2.0**-400:
             change, exponent = np.ldexp(change, 600), exponent - 600
         if every or n == age:
-            rounding = 8.0 * _UNIT * (n * (m + int(np.max(np.diff(chain._indptr)))) + s)
+            rounding = 8.0 * _UNIT * (n * (m + int(np.max(np.diff(chain.edge_starts)))) + s)
             found = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
             ranges = np.array([value for value, *_ in found]) * (1.0 + rounding)
             yield ranges, np.array([pair for _, *pair in found])
@@ -184,7 +184,7 @@ def _interval(chain: CoupledChain, age: int, *, every: bool, tell: Progress | No
     centre = np.full((s, m), 1.0 / m)
     above, below = np.full((s, m), 1.0 - 1.0 / m), np.full((s, m), 1.0 / m)
     exponent = 0
-    degree = int(np.max(np.diff(chain._indptr)))
+    degree = int(np.max(np.diff(chain.edge_starts)))
     outward = 1.0 + 4.0 * _UNIT * (degree + 2 * m + 4)
     for n in range(1, age + 1):
         above, below = _box_step(chain, above, below, outward)
@@ -206,7 +206,7 @@ def _evolved(chain: CoupledChain, centre: Floats) -> Floats:
     else:
         # Column by column: products with a small matrix are slow for a million rows.
         mixed = [sum(centre[:, c] * table[0, c, a] for c in range(chain.states)) for a in range(chain.states)]
-        centre = np.column_stack([chain._coupling @ column for column in mixed])
+        centre = np.column_stack([chain.sparse_coupling @ column for column in mixed])
     total = centre[:, 0].copy()
     for a in range(1, chain.states):
         total += centre[:, a]
@@ -238,7 +238,7 @@ def _box_step(chain: CoupledChain, above: Floats, below: Floats, outward: float)
         for a in range(m):
             gain = _best_shift(table[0][:, a], above, below)
             loss = _best_shift(-table[0][:, a], above, below)
-            up[:, a], down[:, a] = chain._coupling @ gain, chain._coupling @ loss
+            up[:, a], down[:, a] = chain.sparse_coupling @ gain, chain.sparse_coupling @ loss
         return up * outward, down * outward
     sources, targets = chain.edge_sources, chain.edge_targets
     for kind in range(table.shape[0]):

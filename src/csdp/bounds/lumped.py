@@ -53,7 +53,7 @@ def exchangeable(model: Model) -> tuple[float, float] | None:
     if not isinstance(model, CoupledChain) or model.sequences < 3 or model.initial is not None:
         return None
     s = model.sequences
-    if model.transition_table[0].shape[0] != 1 or model.values.ndim != 1 or not model.positive:
+    if model.transition_table[0].shape[0] != 1 or model.values.ndim != 1 or not model.is_positive:
         return None
     own = model.edge_sources == model.edge_targets
     others = model.edge_weights[~own]

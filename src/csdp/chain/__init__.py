@@ -1,11 +1,9 @@
 """Models of correlated sequences: coupled chains, joint chains, and families of them."""
 
 from csdp.chain.coupled import CoupledChain, is_backward, is_forward
-from csdp.chain.family import Family, certified_model
-from csdp.chain.fitted import FitRecord
+from csdp.chain.family import Family, FitRecord, certified_model, fits_epsilon, join_fits, private_fits, recorded_fits
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
-from csdp.chain.private import fits_epsilon, join_fits, private_fits, recorded_fits
 
 __all__ = [
     "CoupledChain",

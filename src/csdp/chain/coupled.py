@@ -113,10 +113,10 @@ class CoupledChain(Model):
 
     def coupling_matrix(self) -> Any:
         """The coupling as a scipy.sparse CSR array."""
-        return self._coupling.copy()
+        return self.sparse_coupling.copy()
 
     @cached_property
-    def _coupling(self) -> Any:
+    def sparse_coupling(self) -> Any:
         from scipy.sparse import csr_array
 
         shape = (self.sequences, self.sequences)
@@ -151,13 +151,13 @@ class CoupledChain(Model):
 
         if self.initial is not None and not self.initial_factors:
             return [tuple(range(self.sequences))]
-        count, label = connected_components(self._coupling, directed=True, connection="weak")
+        count, label = connected_components(self.sparse_coupling, directed=True, connection="weak")
         order = np.argsort(label, kind="stable")
         cuts = np.searchsorted(label[order], np.arange(1, count))
         parts = [tuple(part.tolist()) for part in np.split(order, cuts)]
         return sorted(parts)
 
-    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """Components up to likeness: one of each kind with the number of its copies.
 
         Two components are alike where couplings, transitions and the labels of their sequences agree in order.
@@ -234,7 +234,7 @@ class CoupledChain(Model):
         return choose_step(self.local)
 
     @cached_property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether every transition between snapshots is known to have positive probability."""
         least = self._table.min(axis=1)[self._which] * self._weights[:, None]
         sums = np.zeros((self.sequences, self.states))
@@ -289,7 +289,7 @@ class CoupledChain(Model):
             raise InputError(f"marginals: shape {law.shape} given; ({self.sequences}, {self.states}) expected")
         if self._table.shape[0] == 1:
             for _ in range(steps):
-                law = self._coupling @ (law @ self._table[0])
+                law = self.sparse_coupling @ (law @ self._table[0])
             return law
         q = self._q
         flat = law.ravel()
@@ -303,7 +303,7 @@ class CoupledChain(Model):
         cumulative = np.zeros(self.sequences)
         for b in range(self.states - 1):
             if self._table.shape[0] == 1:
-                cumulative = cumulative + self._coupling @ self._table[0][snapshot, b]
+                cumulative = cumulative + self.sparse_coupling @ self._table[0][snapshot, b]
             else:
                 moved = self._weights * self._table[self._which, snapshot[self._sources], b]
                 cumulative = cumulative + np.add.reduceat(moved, self._indptr[:-1])

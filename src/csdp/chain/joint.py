@@ -68,7 +68,7 @@ class JointChain(Model):
         return KernelStep(self._kernel)
 
     @cached_property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether every transition has positive probability."""
         return bool((self._kernel > 0).all())
 
@@ -79,7 +79,7 @@ class JointChain(Model):
         """All sequences together: common shocks may tie any of them."""
         return [tuple(range(self.sequences))]
 
-    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """The one component."""
         return [(tuple(range(self.sequences)), 1)]
 

@@ -19,9 +19,8 @@ from csdp.errors import InputError, TooLargeError
 from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
-    from csdp.chain.family import Family
-    from csdp.chain.fitted import FitRecord
-    from csdp.chain.summary import Summary
+    from csdp.chain.family import Family, FitRecord
+    from csdp.chain.stationary import Summary
 
 Floats = npt.NDArray[np.float64]
 Direction = Literal["forward", "backward"]
@@ -82,7 +81,7 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether every transition between snapshots is known to have positive probability."""
 
     @property
@@ -95,7 +94,7 @@ class Model(ABC):
         """Sets of sequences that are independent of each other."""
 
     @abstractmethod
-    def alike(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """Components up to likeness, given labels of the sequences: one of each kind with the number of its copies."""
 
     @abstractmethod
@@ -191,8 +190,7 @@ class Model(ABC):
 
     def _carry(self, content: Mapping[str, Any]) -> Self:
         """Take up what `_carried` wrote."""
-        from csdp.chain.family import Family
-        from csdp.chain.fitted import FitRecord
+        from csdp.chain.family import Family, FitRecord
 
         if not {"fit_cost", "fitted", "family"} & set(content):
             return self
@@ -275,7 +273,7 @@ class Model(ABC):
         self.refuse_large()
         start = _product(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
         law, error = stationary_law(
-            self.own_step, start=np.maximum(start, 1e-300), positive=self.positive, kernel=self._own_kernel
+            self.own_step, start=np.maximum(start, 1e-300), positive=self.is_positive, kernel=self._own_kernel
         )
         return checks.frozen(law), error
 
@@ -288,7 +286,7 @@ class Model(ABC):
 
     def summary(self) -> Summary:
         """Spectrum, mixing time, stationary marginals, components: a record that `rich.print` shows as a table."""
-        from csdp.chain.summary import summarise
+        from csdp.chain.stationary import summarise
 
         return summarise(self)
 

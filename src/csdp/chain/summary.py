@@ -126,7 +126,7 @@ def _coupled_spectrum(model: CoupledChain) -> tuple[tuple[complex, ...], float]:
 
 
 def _primitive(model: Model) -> bool | None:
-    if model.positive:
+    if model.is_positive:
         return True
     if model.size > KERNEL_STATES:
         return None

@@ -300,8 +300,8 @@ def _fit_pair_counts(
 
     from csdp.chain import FitRecord
     from csdp.fitting import pairs
-    from csdp.fitting.counting import everyone
-    from csdp.fitting.methods import coupled
+    from csdp.fitting.methods import make_chain
+    from csdp.fitting.pairs import complete_graph
     from csdp.fitting.sample import Sample
     from csdp.tables.layout import look
     from csdp.tables.open import pair_counts
@@ -310,18 +310,18 @@ def _fit_pair_counts(
     if set(names) == {"sequence", "value"}:
         raise InputError(f"engine {engine}: a wide table expected, with one column for each sequence")
     width = inputs.parse_engine_step(step, engine)
-    graph = everyone(len(names))
+    graph = complete_graph(len(names))
     values = np.arange(float(states))
     edges = np.column_stack([graph.targets, graph.sources])
     counts = pair_counts(data, edges, names=names, values=values, engine=engine, step=width).astype(np.float64)
     ticks = counts.sum(axis=(1, 2))
     if method == "ching":
-        laws = pairs.marginals_of(counts, graph)
+        laws = pairs.pair_marginals(counts, graph)
         shares, moves = pairs.ching(counts, laws, graph, smoothing=smoothing, progress=lambda *_: None)
     else:
         shares, moves = pairs.moments(counts, ticks, graph)
     sample = Sample(np.zeros((1, len(names)), dtype=np.int16), states, names, None)
-    chain = coupled(sample, graph, shares, moves)
+    chain = make_chain(sample, graph, shares, moves)
     observations = int(ticks[graph.targets == graph.sources].sum())
     record = FitRecord(method=method, observations=observations, smoothing=smoothing, states=states, public=True)
     return chain.carrying(fitted=record, fit_cost=None)

@@ -14,7 +14,7 @@ from csdp.errors import InputError
 if TYPE_CHECKING:
     from csdp.baselines.comparison import Comparison
     from csdp.chain import Model
-    from csdp.planning import DynamicPlan, Found
+    from csdp.planning import DynamicPlan, FoundPlan
 
 
 def plan(
@@ -101,7 +101,12 @@ def plan(
 
 
 def _schedule(
-    found: Found, budget: float | None, horizon: int, start: int, estimate: Literal["raw", "linear"], continual: bool
+    found: FoundPlan,
+    budget: float | None,
+    horizon: int,
+    start: int,
+    estimate: Literal["raw", "linear"],
+    continual: bool,
 ) -> DynamicPlan:
     """A noise level for each tick, at the ages that one level for the whole horizon would use."""
     from csdp.planning import dynamic_plan
@@ -120,7 +125,7 @@ def _schedule(
     )
 
 
-def _plan_data(found: Found) -> dict[str, Any]:
+def _plan_data(found: FoundPlan) -> dict[str, Any]:
     """The plan and what it achieves as plain data, for JSON."""
     return {
         "ages": list(found.ages),
@@ -135,7 +140,7 @@ def _plan_data(found: Found) -> dict[str, Any]:
     }
 
 
-def _print_plan(found: Found) -> None:
+def _print_plan(found: FoundPlan) -> None:
     from rich.table import Table
 
     from csdp.bounds.rounding import shown

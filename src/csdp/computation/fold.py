@@ -11,10 +11,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Indices
 from csdp.computation.tables import check_table
 from csdp.errors import InputError, TooLargeError
 from csdp.lattice import common_unit
-from csdp.queries import Fold, Ints, Query, checked_snapshots
+from csdp.queries import Fold, Query, check_snapshots
 
 Floats = npt.NDArray[np.float64]
 Groups = tuple[tuple[int, ...], ...]
@@ -37,7 +38,7 @@ class FoldComputation:
     text: str
     fold: Fold
     rows: Floats
-    block: Ints
+    block: Indices
     over: float
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
@@ -162,7 +163,7 @@ class FoldComputation:
         out[np.arange(chosen.size), :, place] = rows
         return out.reshape(*rows.shape[:2], -1)
 
-    def columns(self, members: Sequence[int]) -> Ints:
+    def columns(self, members: Sequence[int]) -> Indices:
         """The outputs that `parts` of some members has, in order."""
         if self.one_block:
             return np.arange(self.width)
@@ -177,7 +178,7 @@ class FoldComputation:
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d) for snapshots (..., s) of state numbers."""
         check_table(self.name, values, self.table)
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         found = self.lattice_answers(states.reshape(-1, states.shape[-1]))
         return (found / self.over).reshape(*states.shape[:-1], found.shape[-1])
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Indices
 from csdp.computation.tables import check_table
 from csdp.errors import InputError
-from csdp.queries import Ints, Query, checked_snapshots, enumerated_change
+from csdp.queries import Query, check_snapshots, largest_change
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,7 +42,7 @@ class Sensitivities:
         if self._query is not None:
             return float(self._query.sensitivity(k, self._table))
         assert self._answers is not None
-        largest = enumerated_change(self._answers, k, self._table, members)
+        largest = largest_change(self._answers, k, self._table, members)
         return largest if self.declared is None else max(largest, self.declared[k - 1])
 
 
@@ -99,7 +100,7 @@ class FunctionComputation:
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
         """Answers (..., d) for snapshots (..., s) of state numbers."""
         check_table(self.name, values, self.table)
-        states = checked_snapshots(snapshots, values)
+        states = check_snapshots(snapshots, values)
         if self.answers is not None:
             s, m = self.table.shape
             return np.asarray(self.answers[np.ravel_multi_index(tuple(np.moveaxis(states, -1, 0)), (m,) * s)])
@@ -129,7 +130,7 @@ class FunctionComputation:
         return content if self.answers is None else {**content, "source": None}
 
 
-def function_answers(query: Query, states: Ints, values: Floats, outputs: int | None = None) -> Floats:
+def function_answers(query: Query, states: Indices, values: Floats, outputs: int | None = None) -> Floats:
     """What a function says of snapshots (..., s): finite numbers (..., d), as many for each."""
     answers = np.asarray(query.evaluate(states, values), dtype=np.float64)
     if answers.shape[:-1] != states.shape[:-1] or not answers.shape[-1] or not np.isfinite(answers).all():

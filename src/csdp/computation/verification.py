@@ -11,13 +11,14 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Indices
 from csdp.chain import Model
 from csdp.computation.fold import FoldComputation, Groups
 from csdp.computation.function import FunctionComputation, Sensitivities, function_answers, rounded
 from csdp.computation.tables import is_same_table
 from csdp.errors import CsdpError, InputError
 from csdp.lattice import LATTICE_BITS, common_unit, fine_unit
-from csdp.queries import BlockQuery, FoldQuery, Ints, Query, all_snapshots, enumerated_change, few_snapshots
+from csdp.queries import BlockQuery, FoldQuery, Query, all_snapshots, is_enumerable, largest_change
 
 Floats = npt.NDArray[np.float64]
 Computation = FoldComputation | FunctionComputation
@@ -139,7 +140,7 @@ def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> Fo
     return found
 
 
-def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Ints]:
+def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Indices]:
     """Parts (s, m, w) in the block of each sequence, and the blocks (s,)."""
     s, m = table.shape
     if isinstance(query, BlockQuery):
@@ -170,12 +171,12 @@ def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Int
     return _own_output(inner) if s > 1 and inner.shape[2] == s and not block.any() else (inner, block)
 
 
-def _as_blocks(given: Any) -> tuple[Floats, Ints]:
+def _as_blocks(given: Any) -> tuple[Floats, Indices]:
     inner, block = given
     return np.asarray(inner, dtype=np.float64), np.asarray(block, dtype=np.intp)
 
 
-def _own_output(inner: Floats) -> tuple[Floats, Ints]:
+def _own_output(inner: Floats) -> tuple[Floats, Indices]:
     """Parts with one output per sequence that only it moves, without the zeros; others as they are."""
     s = inner.shape[0]
     everyone = np.arange(s)
@@ -185,7 +186,7 @@ def _own_output(inner: Floats) -> tuple[Floats, Ints]:
     return inner, np.zeros(s, dtype=np.intp)
 
 
-def _groups(query: FoldQuery, block: Ints) -> Groups | None:
+def _groups(query: FoldQuery, block: Indices) -> Groups | None:
     """The groups that a query says it answers for, where its blocks are these groups."""
     try:
         groups = tuple(tuple(int(i) for i in group) for group in getattr(query, "groups", ()))
@@ -205,7 +206,7 @@ def _read_outputs(query: Query, name: str, model: Model, table: Floats, count: i
     return names
 
 
-def _sample(s: int, m: int) -> Ints:
+def _sample(s: int, m: int) -> Indices:
     """Some snapshots that are always the same ones: each state everywhere, then at random."""
     count = max(2, min(64, SAMPLED_READINGS // s))
     flat = np.repeat(np.arange(m)[: max(1, count // 2)], s).reshape(-1, s)
@@ -257,13 +258,13 @@ def _moved(found: FoldComputation, k: int) -> float:
 
 def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on_lattice: bool) -> FunctionComputation:
     s, m = table.shape
-    few = few_snapshots(s, m)
+    few = is_enumerable(s, m)
     states = all_snapshots(s, m) if few else _neighbours(_sample(s, m), m)
     plain = _read_twice(name, "evaluate", lambda: function_answers(query, states, table), np.array_equal)
     says = getattr(query, "declared", True) is not None
     if few and not says:
         declared = None
-        if enumerated_change(plain, 1, table, None) == 0:
+        if largest_change(plain, 1, table, None) == 0:
             raise InputError("custom: the function is constant; there is nothing to protect or to publish")
     else:
         declared = tuple(_declared(query, name, k, table) for k in (range(1, s + 1) if few else (1, s)))
@@ -292,7 +293,7 @@ def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on
     return computation
 
 
-def _neighbours(states: Ints, m: int) -> Ints:
+def _neighbours(states: Indices, m: int) -> Indices:
     """Snapshots, and after them each with one record changed."""
     moved, random = states.copy(), np.random.default_rng(1)
     place = np.arange(len(states)), random.integers(0, states.shape[1], len(states))
@@ -314,7 +315,7 @@ def _compare_declared(name: str, declared: tuple[float, ...], answers: Floats, t
     s, m = table.shape
     if few:
         every = (1 + m) ** s * m**s <= ENUMERATED_WORK
-        shown = {k: enumerated_change(answers, k, table, None) for k in (range(1, s + 1) if every else {1, s})}
+        shown = {k: largest_change(answers, k, table, None) for k in (range(1, s + 1) if every else {1, s})}
         said = {k: declared[k - 1] for k in shown}
     else:
         half = len(answers) // 2

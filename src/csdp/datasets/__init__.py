@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from csdp.datasets import sets
-from csdp.datasets.record import Dataset
+from csdp.datasets.sets import Dataset
 from csdp.errors import InputError
 
 __all__ = ["Dataset", "load", "names"]

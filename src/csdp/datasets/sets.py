@@ -6,7 +6,7 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from csdp.datasets.record import Dataset
+from csdp.datasets.sets import Dataset
 from csdp.errors import InputError
 from csdp.panel import Readings, read_readings
 

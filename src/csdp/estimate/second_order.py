@@ -69,7 +69,7 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
     if isinstance(query, FoldComputation) and query.fold == "sum" and isinstance(model, CoupledChain):
         largest = max(map(len, model.components()))
         if model.initial is None and largest * model.states <= PAIR_SIZE:
-            kinds = model.alike(_labels(model, query, ages))
+            kinds = model.distinct_components(_labels(model, query, ages))
             # Pair laws of a chain that hardly mixes may not settle; the joint law is then solved for.
             with suppress(CsdpError):
                 return _by_pairs(model, query, ages, kinds)

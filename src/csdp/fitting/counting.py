@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.fitting.progress import Progress
-from csdp.fitting.sample import Sample
+from csdp.fitting.sample import Progress, Sample
 
 Ints = npt.NDArray[np.intp]
 Counts = npt.NDArray[np.int64]
@@ -48,7 +47,7 @@ class Graph:
         return self.sources[self.indptr[target] : self.indptr[target + 1]]
 
 
-def planes(states: npt.NDArray[Any], m: int) -> npt.NDArray[np.uint64]:
+def bit_planes(states: npt.NDArray[Any], m: int) -> npt.NDArray[np.uint64]:
     """Bit planes (s, m, words) of states (n, s)."""
     n, s = states.shape
     out = np.zeros((s, m, -(-n // 64) * 8), dtype=np.uint8)
@@ -64,12 +63,12 @@ def pair_counts(readings: Sample, graph: Graph) -> Counts:
     from csdp.fitting import compiled
 
     out = np.empty((graph.sources.size, readings.m, readings.m), dtype=np.int64)
-    present, following = planes(readings.states[:-1], readings.m), planes(readings.states[1:], readings.m)
+    present, following = bit_planes(readings.states[:-1], readings.m), bit_planes(readings.states[1:], readings.m)
     compiled.pair_counts(present, following, graph.targets, graph.sources, out)
     return out
 
 
-def information(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def mutual_information(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Mutual information (...,) in nats of tables of counts (..., m, m)."""
     table = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
 
@@ -82,7 +81,7 @@ def information(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.asarray(value / np.maximum(whole, 1.0))
 
 
-def everyone(sequences: int) -> Graph:
+def complete_graph(sequences: int) -> Graph:
     """All may follow all."""
     if sequences**2 > MAX_PAIRS:
         raise InputError(
@@ -92,24 +91,24 @@ def everyone(sequences: int) -> Graph:
     return Graph(np.arange(sequences + 1) * sequences, np.tile(np.arange(sequences), sequences))
 
 
-def wanted(neighbours: Any, sequences: int) -> int | Graph:
+def read_neighbours(neighbours: Any, sequences: int) -> int | Graph:
     """What is asked for: a number of others to be chosen from the data, or a graph known beforehand."""
     if neighbours is None:
-        return everyone(sequences) if sequences <= FEW else FEW
+        return complete_graph(sequences) if sequences <= FEW else FEW
     if isinstance(neighbours, str):
         if neighbours != "all":
             raise InputError(f"neighbours: {neighbours!r} given; a whole number, 'all', or pairs (target, source)")
-        return everyone(sequences)
+        return complete_graph(sequences)
     if isinstance(neighbours, int | np.integer) and not isinstance(neighbours, bool):
         if neighbours < 0:
             raise InputError(f"neighbours: {neighbours} given; at least 0 (each follows itself only)")
         if neighbours >= sequences - 1:
-            return everyone(sequences)
-        return int(neighbours) if neighbours else given(np.empty((0, 2), dtype=np.intp), sequences)
-    return given(neighbours, sequences)
+            return complete_graph(sequences)
+        return int(neighbours) if neighbours else graph_of_pairs(np.empty((0, 2), dtype=np.intp), sequences)
+    return graph_of_pairs(neighbours, sequences)
 
 
-def given(pairs: Any, sequences: int) -> Graph:
+def graph_of_pairs(pairs: Any, sequences: int) -> Graph:
     """A graph from pairs (target, source); everyone may follow itself besides."""
     array = np.asarray(pairs)
     if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
@@ -122,7 +121,7 @@ def given(pairs: Any, sequences: int) -> Graph:
     return Graph(indptr.astype(np.intp), both[:, 1].astype(np.intp))
 
 
-def strongest(scores: npt.NDArray[np.float64], targets: Ints, others: int) -> list[Ints]:
+def strongest_sources(scores: npt.NDArray[np.float64], targets: Ints, others: int) -> list[Ints]:
     """For each target itself and the `others` sources with the largest score, in order; scores (targets, s)."""
     chosen = []
     for row, target in zip(scores, targets, strict=True):
@@ -133,7 +132,7 @@ def strongest(scores: npt.NDArray[np.float64], targets: Ints, others: int) -> li
     return chosen
 
 
-def screened(readings: Sample, others: int, progress: Progress) -> Graph:
+def screen_neighbours(readings: Sample, others: int, progress: Progress) -> Graph:
     """Everyone with the `others` sequences of largest lag-1 mutual information with its next state.
 
     Memory: the bit planes and one block of scores; never a count for every pair.
@@ -141,7 +140,7 @@ def screened(readings: Sample, others: int, progress: Progress) -> Graph:
     from csdp.fitting import compiled
 
     s = readings.sequences
-    present, following = planes(readings.states[:-1], readings.m), planes(readings.states[1:], readings.m)
+    present, following = bit_planes(readings.states[:-1], readings.m), bit_planes(readings.states[1:], readings.m)
     whole = np.arange(readings.transitions + 1, dtype=np.float64)
     logs = whole * np.log(np.maximum(whole, 1.0))
     chosen: list[Ints] = []
@@ -150,6 +149,6 @@ def screened(readings: Sample, others: int, progress: Progress) -> Graph:
         targets = np.arange(start, min(start + block, s))
         scores = np.empty((targets.size, s))
         compiled.information(present, following, targets, logs, scores)
-        chosen += strongest(scores, targets, others)
+        chosen += strongest_sources(scores, targets, others)
         progress("choosing whom to follow", start + targets.size, s)
     return Graph(np.concatenate([[0], np.cumsum([c.size for c in chosen])]), np.concatenate(chosen))

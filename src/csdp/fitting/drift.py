@@ -22,9 +22,8 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.predict import match_chain
-from csdp.fitting.progress import Progress, told
-from csdp.fitting.sample import check_chain, read
+from csdp.fitting.fit import show_progress
+from csdp.fitting.sample import Progress, check_chain, match_chain, read_sample
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -62,7 +61,7 @@ class Drift:
     verdict: str
 
 
-class _Law:
+class _NextLaw:
     """Next-state laws of a chain, row by row, with the edges that a rival may bet on."""
 
     def __init__(self, chain: CoupledChain | JointChain) -> None:
@@ -122,11 +121,11 @@ class DriftCheck:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < math.inf:
                 raise InputError(f"{name}: {value!r} given; a finite number above 1")
         if not public:
-            _warn_that_it_tells()
+            _warn_of_leak()
         self.chain = chain
         self.threshold = math.log(rows_between_false_alarms)
         self._fade = 0.5 ** (1.0 / half_life)
-        self._law = _Law(chain)
+        self._law = _NextLaw(chain)
         self._allowance = _allowance(chain)
         self.reset()
 
@@ -167,7 +166,7 @@ class DriftCheck:
             raise InputError(f"snapshot: states lie between 0 and {self.chain.states - 1}; -1 marks a missing reading")
         following = row.astype(np.intp)
         if self._before is not None:
-            self._weigh(self._before, following)
+            self._bet(self._before, following)
         self._before = following
         self.rows += 1
         alarm = self.evidence >= self.threshold
@@ -175,7 +174,7 @@ class DriftCheck:
             self.alarmed_at = self.rows - 1
         return DriftStatus(self.rows, self.evidence, self.threshold, alarm)
 
-    def _weigh(self, present: Ints, following: Ints) -> None:
+    def _bet(self, present: Ints, following: Ints) -> None:
         law, known = self._law(present)
         known = known & (following >= 0)
         sources, targets, starts = self._law.sources, self._law.targets, self._law.starts
@@ -202,7 +201,7 @@ class DriftCheck:
         self._trust = np.where(live, self._fade * (self._trust + np.log(bet)), self._trust)
 
 
-def _warn_that_it_tells() -> None:
+def _warn_of_leak() -> None:
     warnings.warn(
         "whether a chain has drifted tells about the readings; do not act on it in public, or declare them public "
         "(public=True)",
@@ -216,12 +215,12 @@ def _allowance(chain: CoupledChain | JointChain) -> Floats:
     s = chain.sequences
     if chain.family is not None and len(chain.family) > 1:
         rows = chain.simulate(200, seed=0).astype(np.intp)
-        point = _Law(chain)
+        point = _NextLaw(chain)
         own = [point(row)[0] for row in rows]
         total = np.zeros(s)
         for member in chain.family.members[1:]:
             assert isinstance(member, CoupledChain | JointChain)
-            other = _Law(member)
+            other = _NextLaw(member)
             for row, law in zip(rows, own, strict=True):
                 theirs = other(row)[0]
                 both = (theirs > 0) & (law > 0)
@@ -258,12 +257,12 @@ leakage.
     if isinstance(false_alarm, bool) or not isinstance(false_alarm, int | float) or not 0 < false_alarm < 1:
         raise InputError(f"false_alarm: {false_alarm!r} given; a chance between 0 and 1")
     if not public:
-        _warn_that_it_tells()
-    readings = match_chain(chain, read(data, states=chain.states))
+        _warn_of_leak()
+    readings = match_chain(chain, read_sample(data, states=chain.states))
     ticks = readings.states.shape[0]
     check = DriftCheck(chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, public=True)
     highest, suspects = -math.inf, check.suspects()
-    with told(progress) as tell:
+    with show_progress(progress) as tell:
         for n, row in enumerate(readings.states):
             status = check.update(row)
             if status.alarm and check.alarmed_at == n:

@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.fitting.counting import Graph
-from csdp.fitting.progress import Progress
-from csdp.fitting.sample import Sample
+from csdp.fitting.pairs import Graph
+from csdp.fitting.sample import Progress, Sample
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,7 +35,7 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class TargetFit:
     """What EM found for one target; `expected` are the transitions laid to each source, smoothing included."""
 
     share: Floats
@@ -49,11 +48,11 @@ class Target:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class EMFit:
     """Coupling and transitions of all targets, edges in the order of the graph."""
 
     graph: Graph
-    targets: tuple[Target, ...]
+    targets: tuple[TargetFit, ...]
 
     @property
     def shares(self) -> Floats:
@@ -75,7 +74,7 @@ class Estimate:
         return tuple(total.tolist())
 
 
-def transitions_of(
+def complete_transitions(
     readings: Sample, sources: npt.NDArray[np.intp], target: int, often: Floats | None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
     """The complete transitions of a target: presents of its sources (n, d), next states (n,), how often (n,).
@@ -85,7 +84,7 @@ def transitions_of(
     states = readings.states
     rows, following = states[:-1][:, sources], states[1:, target]
     weights = np.ones(following.size) if often is None else often
-    if readings.gaps or often is not None:
+    if readings.has_gaps or often is not None:
         kept = (following >= 0) & (rows >= 0).all(axis=1) & (weights > 0)
         rows, following, weights = rows[kept], following[kept], weights[kept]
     m, d = readings.m, sources.size
@@ -100,7 +99,7 @@ def transitions_of(
     return np.ascontiguousarray(rows), np.ascontiguousarray(following), np.ascontiguousarray(weights)
 
 
-def counted(rows: npt.NDArray[Any], following: npt.NDArray[Any], weights: Floats, m: int) -> Floats:
+def count_transitions(rows: npt.NDArray[Any], following: npt.NDArray[Any], weights: Floats, m: int) -> Floats:
     """Lag-1 counts (d, m, m) of one target's transitions."""
     d = rows.shape[1]
     code = (np.arange(d) * m + rows) * m + following[:, None]
@@ -108,7 +107,7 @@ def counted(rows: npt.NDArray[Any], following: npt.NDArray[Any], weights: Floats
     return np.asarray(counts.reshape(d, m, m), dtype=np.float64)
 
 
-def shared(count: Floats, pseudo: float) -> Floats:
+def normalise_rows(count: Floats, pseudo: float) -> Floats:
     """Rows of probabilities from counts with pseudo-counts; a row with nothing at all is uniform."""
     raised = count + pseudo
     sums = raised.sum(axis=-1, keepdims=True)
@@ -124,13 +123,13 @@ def fit_target(
     effort: Effort,
     fixed: bool = False,
     often: Floats | None = None,
-    start: Target | None = None,
-) -> Target:
+    start: TargetFit | None = None,
+) -> TargetFit:
     """EM for one target; with `fixed` the counted transitions stay and only the coupling is fitted."""
     from csdp.fitting import compiled
 
     sources, m = graph.of(target), readings.m
-    rows, following, weights = transitions_of(readings, sources, target, often)
+    rows, following, weights = complete_transitions(readings, sources, target, often)
     whole, d = float(weights.sum()), sources.size
     if not whole:
         raise InputError(
@@ -139,13 +138,13 @@ def fit_target(
         )
     pseudo = smoothing / d
     if start is not None:
-        starts = iter([_point(start.share, start.moves)])
+        starts = iter([_pack(start.share, start.moves)])
     else:
         own = int(np.flatnonzero(sources == target)[0]) if target in sources else 0
-        counts = counted(rows, following, weights, m)
+        counts = count_transitions(rows, following, weights, m)
         random = np.random.default_rng([effort.seed, target])
         starts = _starts(counts, own, effort.restarts, smoothing=smoothing, fixed=fixed, random=random)
-    best: Target | None = None
+    best: TargetFit | None = None
     for point in starts:
         expected = np.empty((d, m, m))
         path, converged = compiled.expectation_maximisation(
@@ -154,7 +153,7 @@ def fit_target(
         share, moves = point[:d], point[d:].reshape(d, m, m)
         mix = share[:, None, None] * (np.ones_like(moves) if fixed else moves)
         likelihood = float(path[-1]) - (pseudo * float(np.log(mix).sum()) if pseudo else 0.0)
-        found = Target(share, moves, expected, path.copy(), bool(converged), round(whole), likelihood)
+        found = TargetFit(share, moves, expected, path.copy(), bool(converged), round(whole), likelihood)
         if best is None or found.path[-1] > best.path[-1]:
             best = found
     assert best is not None
@@ -168,21 +167,23 @@ def _starts(
     d, m = counts.shape[:2]
     share = np.full(d, 1.0 if d == 1 else 0.5 / (d - 1))
     share[own] = 1.0 if d == 1 else 0.5
-    yield _point(share, shared(counts, smoothing if fixed else max(smoothing / d, 0.01)))
+    yield _pack(share, normalise_rows(counts, smoothing if fixed else max(smoothing / d, 0.01)))
     for _ in range(restarts - 1):
         share = random.dirichlet(np.ones(d))
-        yield _point(share, shared(counts, smoothing) if fixed else random.dirichlet(np.ones(m), (d, m)))
+        yield _pack(share, normalise_rows(counts, smoothing) if fixed else random.dirichlet(np.ones(m), (d, m)))
 
 
-def _point(share: Floats, moves: Floats) -> Floats:
+def _pack(share: Floats, moves: Floats) -> Floats:
     """Shares and moves in one row, as the climb wants them; a copy, since the climb moves it."""
     return np.concatenate([share, moves.ravel()])
 
 
-def each_target(work: Callable[[int], Target], targets: int, *, what: str, progress: Progress) -> tuple[Target, ...]:
+def each_target(
+    work: Callable[[int], TargetFit], targets: int, *, what: str, progress: Progress
+) -> tuple[TargetFit, ...]:
     """Do the work for every target on all cores; an interrupt stops after those under way."""
     block = 32
-    found: list[Target] = []
+    found: list[TargetFit] = []
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
         for start in range(0, targets, block):
@@ -203,11 +204,11 @@ def fit_all(
     what: str = "fitting",
     fixed: bool = False,
     often: Floats | None = None,
-    start: Sequence[Target] | None = None,
-) -> Estimate:
+    start: Sequence[TargetFit] | None = None,
+) -> EMFit:
     """EM for every target."""
 
-    def work(target: int) -> Target:
+    def work(target: int) -> TargetFit:
         return fit_target(
             readings,
             graph,
@@ -219,4 +220,4 @@ def fit_all(
             start=None if start is None else start[target],
         )
 
-    return Estimate(graph, each_target(work, readings.sequences, what=what, progress=progress))
+    return EMFit(graph, each_target(work, readings.sequences, what=what, progress=progress))

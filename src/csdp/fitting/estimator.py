@@ -12,7 +12,7 @@ from csdp.fitting.fit import fit
 
 if TYPE_CHECKING:
     from csdp.chain import CoupledChain, JointChain
-    from csdp.fitting.counting import Neighbours
+    from csdp.fitting.pairs import Neighbours
 
 
 class CoupledChainEstimator:
@@ -82,12 +82,11 @@ class CoupledChainEstimator:
 
     def score(self, X: Any, y: None = None) -> float:
         """Mean log-likelihood of a transition of X under the fitted chain."""
-        from csdp.fitting.predict import Prediction, match_chain
-        from csdp.fitting.sample import read
+        from csdp.fitting.sample import Prediction, match_chain, read_sample
 
         if not hasattr(self, "chain_"):
             raise InputError("score: nothing is fitted yet; call fit(X) first")
-        readings = match_chain(self.chain_, read(X, states=self.chain_.states))
+        readings = match_chain(self.chain_, read_sample(X, states=self.chain_.states))
         prediction = Prediction(self.chain_, readings)
         parts = [prediction.scores(j) for j in range(self.chain_.sequences)]
         known = sum(int(which.sum()) for _, which in parts)

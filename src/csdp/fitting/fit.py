@@ -12,12 +12,13 @@ import numpy as np
 from csdp.chain import CoupledChain, Family, FitRecord, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
-from csdp.fitting.progress import Progress, told
+from csdp.fitting.fit import show_progress
+from csdp.fitting.sample import Progress
 
 if TYPE_CHECKING:
     from csdp.fitting import methods
-    from csdp.fitting.counting import Neighbours
     from csdp.fitting.em import Effort
+    from csdp.fitting.pairs import Neighbours
     from csdp.fitting.sample import Sample
 
 Method = Literal["em", "ching", "counts", "moments", "joint"]
@@ -81,25 +82,25 @@ def fit(
     """
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
     from csdp.fitting.em import Effort
-    from csdp.fitting.sample import read
+    from csdp.fitting.sample import read_sample
 
-    _check(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
-    epsilon = _paid(epsilon, public)
+    _check_settings(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
+    epsilon = _check_privacy(epsilon, public)
     _check_direction(direction, method, epsilon)
-    readings = read(data, states=states, private=epsilon is not None)
+    readings = read_sample(data, states=states, private=epsilon is not None)
     effort = Effort(restarts, max_iterations, tolerance, seed)
-    with told(progress) as tell:
+    with show_progress(progress) as tell:
         held_out: tuple[tuple[str, float], ...] = ()
         if direction == "auto":
-            held_out = _directions(readings, method, neighbours, smoothing=smoothing, effort=effort, tell=tell)
+            held_out = _score_directions(readings, method, neighbours, smoothing=smoothing, effort=effort, tell=tell)
             direction = "backward" if dict(held_out)["backward"] > dict(held_out)["forward"] else "forward"
-        readings = readings.oriented(direction)
-        found = _point(readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, tell=tell)
+        readings = readings.in_direction(direction)
+        found = _fit_point(readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, tell=tell)
         notes = _notes(readings, found, smoothing, method) if epsilon is None else _private_notes(found, method)
         for note in notes:
             if note.startswith(("EM did not", "zero")):
                 warnings.warn(note, CsdpWarning, stacklevel=2)
-        others = _others(found, ensemble, ensemble_method, seed, tell)
+        others = _draw_ensemble(found, ensemble, ensemble_method, seed, tell)
     record = FitRecord(
         method=found.method,
         observations=found.observations,
@@ -128,9 +129,9 @@ def fit(
     return point.carrying(fitted=record, fit_cost=found.cost, family=Family([point, *others]))
 
 
-def _paid(epsilon: float | None, public: bool) -> float | None:
+def _check_privacy(epsilon: float | None, public: bool) -> float | None:
     """What is spent on the chain; a warning where the readings are neither public nor paid for."""
-    from csdp.fitting.private import check_epsilon
+    from csdp.fitting.fit import check_epsilon
 
     spent = check_epsilon(epsilon)
     if spent is not None and public:
@@ -145,11 +146,11 @@ def _paid(epsilon: float | None, public: bool) -> float | None:
     return spent
 
 
-def _directions(
+def _score_directions(
     readings: Sample, method: str, neighbours: Any, *, smoothing: float, effort: Effort, tell: Progress
 ) -> tuple[tuple[str, float], ...]:
     """Log-likelihood per tick of the last part of the readings, in each direction, after a fit on the rest."""
-    from csdp.fitting.predict import Prediction
+    from csdp.fitting.sample import Prediction
 
     cut = round(readings.states.shape[0] * (1 - HELD_OUT))
     if min(cut, readings.states.shape[0] - cut) < 20:
@@ -160,21 +161,26 @@ def _directions(
     quick = replace(effort, restarts=1)
     scores = []
     for way in get_args(Direction):
-        past, rest = readings.part(0, cut).oriented(way), readings.part(cut - 1, len(readings.states)).oriented(way)
-        found = _point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, tell=tell)
+        past, rest = (
+            readings.between(0, cut).in_direction(way),
+            readings.between(cut - 1, len(readings.states)).in_direction(way),
+        )
+        found = _fit_point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, tell=tell)
         prediction = Prediction(found.chain, rest)
         total = sum(float(prediction.scores(j)[0].sum()) for j in range(readings.sequences))
         scores.append((way, total / rest.transitions))
     return tuple(scores)
 
 
-def _others(found: methods.Found, count: int, kind: str, seed: int, tell: Progress) -> list[CoupledChain | JointChain]:
+def _draw_ensemble(
+    found: methods.PointEstimate, count: int, kind: str, seed: int, tell: Progress
+) -> list[CoupledChain | JointChain]:
     """The further chains of the family."""
     from csdp.fitting import methods
 
     if not count:
         return []
-    drawn = methods.draw(found, kind)
+    drawn = methods.ensemble_draw(found, kind)
     others = []
     for n in range(count):
         others.append(drawn(np.random.default_rng([seed, 1, n])))
@@ -182,7 +188,7 @@ def _others(found: methods.Found, count: int, kind: str, seed: int, tell: Progre
     return others
 
 
-def _point(
+def _fit_point(
     readings: Sample,
     method: str,
     neighbours: Any,
@@ -191,19 +197,19 @@ def _point(
     epsilon: float | None,
     effort: Effort,
     tell: Progress,
-) -> methods.Found:
+) -> methods.PointEstimate:
     from csdp.fitting import methods
 
     if method == "joint":
-        return methods.by_joint(readings, smoothing=smoothing, epsilon=epsilon, effort=effort, progress=tell)
+        return methods.fit_joint(readings, smoothing=smoothing, epsilon=epsilon, effort=effort, progress=tell)
     if method in {"em", "counts"} and epsilon is None:
         fixed = method == "counts"
-        return methods.by_em(readings, neighbours, smoothing=smoothing, effort=effort, progress=tell, fixed=fixed)
+        return methods.fit_em(readings, neighbours, smoothing=smoothing, effort=effort, progress=tell, fixed=fixed)
     kind = "ching" if method == "ching" else "moments"
-    return methods.by_pairs(readings, neighbours, method=kind, smoothing=smoothing, epsilon=epsilon, progress=tell)
+    return methods.fit_pairs(readings, neighbours, method=kind, smoothing=smoothing, epsilon=epsilon, progress=tell)
 
 
-def _notes(readings: Sample, found: methods.Found, smoothing: float, method: str) -> list[str]:
+def _notes(readings: Sample, found: methods.PointEstimate, smoothing: float, method: str) -> list[str]:
     """What to beware of, found in public readings."""
     notes = []
     if not found.converged:
@@ -214,23 +220,25 @@ def _notes(readings: Sample, found: methods.Found, smoothing: float, method: str
     seen = np.array([np.bincount(column[column >= 0], minlength=readings.m) for column in readings.states.T])
     constant = [name for name, row in zip(readings.labels, seen, strict=True) if (row > 0).sum() <= 1]
     if constant:
-        notes.append(f"{_some(constant)} never leave one state here: that they cannot move is smoothing's guess")
+        notes.append(f"{_list_names(constant)} never leave one state here: that they cannot move is smoothing's guess")
     unseen = [name for name, row in zip(readings.labels, seen, strict=True) if 1 < (row > 0).sum() < readings.m]
     if unseen:
-        notes.append(f"{_some(unseen)} do not visit every state here: what follows those states is smoothing's guess")
+        notes.append(
+            f"{_list_names(unseen)} do not visit every state here: what follows those states is smoothing's guess"
+        )
     if found.observations < 10 * found.parameters:
         notes.append(
             f"{found.observations:,} transitions for {found.parameters:,} parameters: the family is wide; "
             "lower neighbours or states, or fit on more ticks"
         )
-    if smoothing == 0 and not found.chain.positive:
+    if smoothing == 0 and not found.chain.is_positive:
         notes.append("zero probabilities: smoothing=0 leaves what was never seen impossible; leakage may be infinite")
     if method == "ching":
         notes.append("the coupling of this method is hardly determined by data; method='em' is")
     return notes
 
 
-def _private_notes(found: methods.Found, method: str) -> list[str]:
+def _private_notes(found: methods.PointEstimate, method: str) -> list[str]:
     """What to beware of; known from the sizes and the noise, not from the readings."""
     notes = []
     if method in {"em", "counts"}:
@@ -243,7 +251,7 @@ def _private_notes(found: methods.Found, method: str) -> list[str]:
     return notes
 
 
-def _some(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
@@ -256,7 +264,7 @@ def _check_direction(direction: str, method: str, epsilon: float | None) -> None
         raise InputError("direction: 'auto' looks at the readings; with epsilon give 'forward' or 'backward'")
 
 
-def _check(
+def _check_settings(
     method: str,
     smoothing: float,
     restarts: int,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.fitting.predict import Prediction
+from csdp.fitting.sample import Prediction
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,7 +25,7 @@ TOGETHER_COLUMNS = 2000
 
 
 @dataclass(frozen=True)
-class Check:
+class FitCheck:
     """One question asked of the chain: `p` is the chance of such data if it is right, corrected for the number of
     tests; `passed` where p is at least `level`; `where` names the sequences that stand out most.
     """
@@ -42,7 +42,7 @@ class Check:
         return self.p >= self.level
 
 
-def tail(statistic: Any, freedom: Any) -> Floats:
+def chi_square_tail(statistic: Any, freedom: Any) -> Floats:
     """Chance that chi-square with so many degrees of freedom is larger; 1 where there are none."""
     from scipy.special import gammaincc
 
@@ -60,7 +60,7 @@ def order_p(prediction: Prediction, target: int, left: Floats, variance: Floats)
     before = prediction.sample.states[:-2, target]
     m = prediction.chain.states
     back = (before[:, None] == np.arange(m)).astype(np.float64)
-    return float(tail(*_chi_square(back.T @ left[1:], back.T @ variance[1:])))
+    return float(chi_square_tail(*_chi_square(back.T @ left[1:], back.T @ variance[1:])))
 
 
 def homogeneity_p(prediction: Prediction, target: int, left: Floats, variance: Floats) -> float:
@@ -75,7 +75,7 @@ def homogeneity_p(prediction: Prediction, target: int, left: Floats, variance: F
     # What the fit has already set to zero is the sum of both halves; the difference is what is left.
     difference = s2 - v2 / whole * (s1 + s2)
     statistic = (np.square(difference) * whole / np.where(kept, v1 * v2, 1.0))[kept].sum()
-    return float(tail(statistic, kept.sum()))
+    return float(chi_square_tail(statistic, kept.sum()))
 
 
 def together_ps(left: Floats, variance: Floats, present: npt.NDArray[Any]) -> Floats:
@@ -97,12 +97,12 @@ def _pairwise(left: Floats, variance: Floats) -> Floats:
     spread = (variance.reshape(n, -1).T @ variance.reshape(n, -1)).reshape(k, cells, k, cells)
     kept = spread >= LEAST_VARIANCE
     each = np.where(kept, np.square(sums) / np.where(kept, spread, 1.0), 0.0)
-    ps = tail(each.sum(axis=(1, 3)), kept.sum(axis=(1, 3)))
+    ps = chi_square_tail(each.sum(axis=(1, 3)), kept.sum(axis=(1, 3)))
     ps[np.arange(k), np.arange(k)] = 1.0
     return ps
 
 
-def among(sequences: int, states: int) -> npt.NDArray[np.intp]:
+def compared_sequences(sequences: int, states: int) -> npt.NDArray[np.intp]:
     """The sequences that are compared with each other: all, or as many as fit, evenly spaced."""
     most = max(2, TOGETHER_COLUMNS // (states * (states - 1)))
     return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)

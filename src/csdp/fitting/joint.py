@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError, TooLargeError
-from csdp.fitting.em import shared
-from csdp.fitting.sample import Sample, snapshot_numbers
+from csdp.fitting.sample import Sample, normalise_rows, snapshot_numbers
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,15 +51,15 @@ def joint_counts(readings: Sample, often: Floats | None = None) -> Floats:
 def smoothed_kernel(counts: Floats, prior: Floats, smoothing: float) -> Floats:
     """Rows `(counts + N smoothing prior) / (their sum)`: snapshots hardly ever seen move as the prior says."""
     raised = np.maximum(counts, 0.0) + smoothing * counts.shape[0] * prior
-    return shared(raised, 0.0)
+    return normalise_rows(raised, 0.0)
 
 
-def apart(counts: Floats, sequences: int, states: int, smoothing: float) -> Floats:
+def independent_kernel(counts: Floats, sequences: int, states: int, smoothing: float) -> Floats:
     """The kernel of independent chains with the same own transitions: the prior where only joint counts are known."""
     kernel: Floats = np.ones((1, 1))
     table = counts.reshape((states,) * (2 * sequences))
     for i in range(sequences):
         away = tuple(axis for axis in range(2 * sequences) if axis not in {i, sequences + i})
-        own = shared(np.maximum(table.sum(axis=away), 0.0), max(smoothing, 1e-9))
+        own = normalise_rows(np.maximum(table.sum(axis=away), 0.0), max(smoothing, 1e-9))
         kernel = np.asarray(np.kron(kernel, own))
     return kernel

@@ -14,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.fitting.counting import Graph
-from csdp.fitting.em import shared
-from csdp.fitting.progress import Progress
-from csdp.fitting.sample import Sample
+from csdp.fitting.pairs import Graph
+from csdp.fitting.sample import Progress, Sample, normalise_rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,14 +28,14 @@ _LEFT = 0.02
 def frequencies(readings: Sample) -> Floats:
     """How often each sequence was seen in each state (s, m)."""
     counts = np.array([np.bincount(column[column >= 0], minlength=readings.m) for column in readings.states.T])
-    return shared(counts.astype(np.float64), 0.0)
+    return normalise_rows(counts.astype(np.float64), 0.0)
 
 
-def marginals_of(counts: Floats, graph: Graph) -> Floats:
+def pair_marginals(counts: Floats, graph: Graph) -> Floats:
     """Marginal laws (s, m) from pair counts: each sequence as the target of its own edge and as its source."""
     own = np.flatnonzero(graph.targets == graph.sources)
     table = np.maximum(counts[own].sum(axis=1) + counts[own].sum(axis=2), 0.0)
-    return shared(table, 0.5)
+    return normalise_rows(table, 0.5)
 
 
 def ching(counts: Floats, laws: Floats, graph: Graph, *, smoothing: float, progress: Progress) -> tuple[Floats, Floats]:
@@ -48,7 +46,7 @@ def ching(counts: Floats, laws: Floats, graph: Graph, *, smoothing: float, progr
     """
     from scipy.optimize import linprog
 
-    moves = shared(np.maximum(counts, 0.0), smoothing)
+    moves = normalise_rows(np.maximum(counts, 0.0), smoothing)
     shares = np.empty(graph.sources.size)
     s, m = laws.shape
     for j in range(s):
@@ -82,14 +80,14 @@ def moments(counts: Floats, ticks: Floats, graph: Graph, *, noise: float = 0.0) 
         raise InputError(
             f"moments: {s} sequences of {m} states; at most {MOMENTS_SIZE:,} states together. Fit fewer at a time"
         )
-    laws = marginals_of(counts, graph)
-    lagged = _lagged(counts / ticks[:, None, None], laws, graph, ticks, noise)
+    laws = pair_marginals(counts, graph)
+    lagged = _lagged_covariances(counts / ticks[:, None, None], laws, graph, ticks, noise)
     blocks = np.zeros((s, m, s, m))  # lag-0 covariances
     own = np.einsum("ja,ab->jab", laws, np.eye(m)) - np.einsum("ja,jb->jab", laws, laws)
     blocks[np.arange(s), :, np.arange(s), :] = own
     effects = np.zeros((graph.sources.size, m, m))
     for _ in range(100):
-        before, effects = effects, _solved(lagged, blocks, laws, graph)
+        before, effects = effects, _solve_effects(lagged, blocks, laws, graph)
         if np.abs(effects - before).max() < 1e-9:
             break
         whole = np.zeros((s, m, s, m))
@@ -100,7 +98,7 @@ def moments(counts: Floats, ticks: Floats, graph: Graph, *, noise: float = 0.0) 
     return _mixture(effects, laws, graph)
 
 
-def _lagged(pairs: Floats, laws: Floats, graph: Graph, ticks: Floats, noise: float) -> Floats:
+def _lagged_covariances(pairs: Floats, laws: Floats, graph: Graph, ticks: Floats, noise: float) -> Floats:
     """Lag-1 covariances of each edge, doubly centred, shrunk by what chance would explain."""
     centred = pairs - pairs.mean(axis=1, keepdims=True) - pairs.mean(axis=2, keepdims=True)
     centred += pairs.mean(axis=(1, 2), keepdims=True)
@@ -118,7 +116,7 @@ def _lagged(pairs: Floats, laws: Floats, graph: Graph, ticks: Floats, noise: flo
     return np.asarray(contrast * kept[:, None, None])
 
 
-def _solved(lagged: Floats, blocks: Floats, laws: Floats, graph: Graph) -> Floats:
+def _solve_effects(lagged: Floats, blocks: Floats, laws: Floats, graph: Graph) -> Floats:
     """Effects (edges, m, m) from `S E = lagged`, target by target."""
     m = laws.shape[1]
     effects = np.empty_like(lagged)
@@ -152,7 +150,7 @@ def _mixture(effects: Floats, laws: Floats, graph: Graph) -> tuple[Floats, Float
 def pair_ticks(readings: Sample, graph: Graph) -> Floats:
     """At how many steps source and next target were both read, for each edge; a function of what is missing only."""
     seen: Any = (readings.states >= 0).astype(np.float64)
-    if not readings.gaps:
+    if not readings.has_gaps:
         return np.full(graph.sources.size, float(readings.transitions))
     present, following = seen[:-1], seen[1:]
     out = np.empty(graph.sources.size)

@@ -34,7 +34,7 @@ class Prediction:
     @cached_property
     def sample(self) -> Sample:
         """The readings in the order in which the chain meets them."""
-        return self.readings.oriented(self.chain.direction)
+        return self.readings.in_direction(self.chain.direction)
 
     @cached_property
     def _present(self) -> npt.NDArray[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.fitting.counting import Graph, everyone, information, pair_counts, strongest
+from csdp.fitting.pairs import Graph, complete_graph, mutual_information, pair_counts, strongest_sources
 from csdp.fitting.sample import Sample
 from csdp.noise import Randomness, two_sided_geometric, variance
 
@@ -28,10 +28,10 @@ Floats = npt.NDArray[np.float64]
 JOINT_SENSITIVITY = 4
 
 
-def sensitivity(graph: Graph) -> int:
+def pair_sensitivity(graph: Graph) -> int:
     """l1 sensitivity of the pair counts of a graph to one reading: `2 max_i (in(i) + out(i))`.
 
-    >>> sensitivity(everyone(5))
+    >>> pair_sensitivity(complete_graph(5))
     20
     """
     incoming = np.diff(graph.indptr)
@@ -54,24 +54,24 @@ def check_epsilon(epsilon: Any) -> float | None:
     return float(epsilon)
 
 
-def noised(counts: npt.NDArray[np.int64], scale: Fraction) -> Floats:
+def add_count_noise(counts: npt.NDArray[np.int64], scale: Fraction) -> Floats:
     """Counts with exact two-sided geometric noise from secure randomness: epsilon-DP for the scale's epsilon."""
     return (counts + two_sided_geometric(scale, counts.shape, Randomness.secure())).astype(np.float64)
 
 
-def noised_pairs(readings: Sample, wanted: int | Graph, epsilon: float) -> tuple[Graph, Floats, int]:
+def noisy_pair_counts(readings: Sample, wanted: int | Graph, epsilon: float) -> tuple[Graph, Floats, int]:
     """The graph, its noised pair counts, and the sensitivity that was paid for.
 
     A graph that is known beforehand is counted as it is. Where a number of others is to be chosen, all pairs are
     counted and noised once, and both the choice and the fit see these noised counts only.
     """
-    graph = wanted if isinstance(wanted, Graph) else everyone(readings.sequences)
-    moved = sensitivity(graph)
-    counts = noised(pair_counts(readings, graph), noise_scale(moved, epsilon))
+    graph = wanted if isinstance(wanted, Graph) else complete_graph(readings.sequences)
+    moved = pair_sensitivity(graph)
+    counts = add_count_noise(pair_counts(readings, graph), noise_scale(moved, epsilon))
     if isinstance(wanted, Graph):
         return graph, counts, moved
     s = readings.sequences
-    chosen = strongest(information(counts).reshape(s, s), np.arange(s), wanted)
+    chosen = strongest_sources(mutual_information(counts).reshape(s, s), np.arange(s), wanted)
     picked = np.concatenate([j * s + sources for j, sources in enumerate(chosen)])
     smaller = Graph(np.arange(s + 1) * (wanted + 1), np.concatenate(chosen))
     return smaller, counts[picked], moved

@@ -19,7 +19,7 @@ def _silent(what: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def told(progress: Progress | bool | None) -> Iterator[Progress]:
+def show_progress(progress: Progress | bool | None) -> Iterator[Progress]:
     """A function to tell progress to: the given one; a bar on a terminal (None, True); nobody (False)."""
     if callable(progress):
         yield progress

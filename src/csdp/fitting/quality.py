@@ -12,12 +12,10 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.fit import fit
-from csdp.fitting.goodness import Check, among, homogeneity_p, order_p, together_ps
-from csdp.fitting.joint import JOINT_STATES
-from csdp.fitting.predict import Prediction, match_chain, own_law, still_law
-from csdp.fitting.progress import Progress, told
-from csdp.fitting.sample import Sample, check_chain, read
+from csdp.fitting.fit import fit, show_progress
+from csdp.fitting.methods import JOINT_STATES
+from csdp.fitting.quality import FitCheck, compared_sequences, homogeneity_p, order_p, together_ps
+from csdp.fitting.sample import Prediction, Progress, Sample, check_chain, match_chain, own_law, read_sample, still_law
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -59,9 +57,9 @@ class FitQuality:
     stationary: float
     gain: float
     gain_error: float
-    order: Check
-    homogeneity: Check
-    together: Check | None
+    order: FitCheck
+    homogeneity: FitCheck
+    together: FitCheck | None
     table: tuple[SequenceQuality, ...]
     explains: bool
     verdict: str
@@ -119,11 +117,11 @@ def fit_quality(
     if not 0 < level < 1:
         raise InputError(f"level: {level!r} given; a chance between 0 and 1")
     check_chain(chain)
-    readings = match_chain(chain, read(data, states=chain.states))
-    with told(progress) as tell:
-        scored, past, future, refitted = _sides(chain, readings, train, held_out, tell)
+    readings = match_chain(chain, read_sample(data, states=chain.states))
+    with show_progress(progress) as tell:
+        scored, past, future, refitted = _split(chain, readings, train, held_out, tell)
         rows, gain, error = _scores(scored, past, future, tell)
-        checks, ps = _checks(chain, readings, level, tell)
+        checks, ps = _run_checks(chain, readings, level, tell)
     # A chain that was fitted again has no names of its own.
     table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
     weights = np.array([row.transitions for row in table], dtype=np.float64)
@@ -150,21 +148,21 @@ def fit_quality(
     )
 
 
-def _sides(
+def _split(
     chain: CoupledChain | JointChain, readings: Sample, train: Any, held_out: float, tell: Progress
 ) -> tuple[CoupledChain | JointChain, Sample, Sample, bool]:
     """The chain that is scored, the readings its rivals are fitted on, those it is scored on, and whether it is new."""
     if train is not None:
-        past = match_chain(chain, read(train, states=chain.states))
-        return chain, past.oriented(chain.direction), readings.oriented(chain.direction), False
+        past = match_chain(chain, read_sample(train, states=chain.states))
+        return chain, past.in_direction(chain.direction), readings.in_direction(chain.direction), False
     ticks = readings.states.shape[0]
     cut = round(ticks * (1 - held_out))
     if min(cut, ticks - cut) < 20:
         raise InputError(f"data: {ticks} ticks given; too few to hold {held_out:.0%} out (20 on either side)")
-    past, future = readings.part(0, cut), readings.part(cut - 1, ticks).oriented(chain.direction)
+    past, future = readings.between(0, cut), readings.between(cut - 1, ticks).in_direction(chain.direction)
     record = chain.fitted
     if record is None or record.epsilon is not None:
-        return chain, past.oriented(chain.direction), future, False
+        return chain, past.in_direction(chain.direction), future, False
     known: Any = record.neighbours
     if not record.screened and isinstance(chain, CoupledChain):
         known = np.column_stack([chain.edge_targets, chain.edge_sources])
@@ -182,7 +180,7 @@ def _sides(
             direction=chain.direction,
             progress=tell,
         )
-    return again, past.oriented(chain.direction), future, True
+    return again, past.in_direction(chain.direction), future, True
 
 
 def _scores(
@@ -224,13 +222,13 @@ def _batch_error(series: Floats) -> float:
     return float(means.std(ddof=1) / math.sqrt(batches))
 
 
-def _checks(
+def _run_checks(
     chain: CoupledChain | JointChain, readings: Sample, level: float, tell: Progress
-) -> tuple[tuple[Check, Check, Check | None], list[tuple[float, float, float]]]:
-    readings = readings.oriented(chain.direction)
+) -> tuple[tuple[FitCheck, FitCheck, FitCheck | None], list[tuple[float, float, float]]]:
+    readings = readings.in_direction(chain.direction)
     prediction = Prediction(chain, readings)
     s, names = chain.sequences, chain.names
-    some = among(s, chain.states)
+    some = compared_sequences(s, chain.states)
     place = {int(j): i for i, j in enumerate(some)}
     left = np.zeros((readings.transitions, some.size, chain.states - 1), dtype=np.float64)
     spread = np.zeros_like(left)
@@ -242,8 +240,8 @@ def _checks(
         if j in place:
             left[:, place[j]], spread[:, place[j]] = residual, variance
         tell("testing", j + 1, s)
-    order = _worst("does the state before the present one say more?", older, names, level)
-    homogeneity = _worst("does the second half move as the first?", halves, names, level)
+    order = _worst_check("does the state before the present one say more?", older, names, level)
+    homogeneity = _worst_check("does the second half move as the first?", halves, names, level)
     together = None
     if not isinstance(chain, JointChain) and s > 1:
         ps = together_ps(left, spread, readings.states[:-1, some])
@@ -252,15 +250,15 @@ def _checks(
         i, k = np.unravel_index(int(ps.argmin()), ps.shape)
         where = (names[some[i]], names[some[k]])
         question = "do sequences move together within a step?"
-        together = Check(question, min(1.0, float(ps.min()) * pairs), level, where, pairs)
+        together = FitCheck(question, min(1.0, float(ps.min()) * pairs), level, where, pairs)
     return (order, homogeneity, together), list(zip(older.tolist(), halves.tolist(), close.tolist(), strict=True))
 
 
-def _worst(question: str, ps: Floats, names: tuple[str, ...], level: float) -> Check:
+def _worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float) -> FitCheck:
     """Bonferroni: the smallest chance times the number of tests."""
     first = np.argsort(ps)[:3]
     where = tuple(names[i] for i in first if ps[i] * ps.size < level) or (names[int(first[0])],)
-    return Check(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
+    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
 
 
 def _verdict(

@@ -14,7 +14,7 @@ from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
-from csdp.panel.names import check_distinct, match_names, number_names
+from csdp.panel.readings import check_distinct, match_names, number_names
 
 Floats = npt.NDArray[np.float64]
 States = npt.NDArray[np.int16]
@@ -50,7 +50,7 @@ class Sample:
         return self.names or number_names(self.sequences)
 
     @cached_property
-    def gaps(self) -> bool:
+    def has_gaps(self) -> bool:
         """Whether readings are missing."""
         return bool((self.states < 0).any())
 
@@ -67,11 +67,11 @@ class Sample:
             values=None if self.values is None else self.values[place],
         )
 
-    def part(self, start: int, stop: int) -> Sample:
+    def between(self, start: int, stop: int) -> Sample:
         """The readings of some ticks."""
         return replace(self, states=self.states[start:stop])
 
-    def oriented(self, direction: Direction) -> Sample:
+    def in_direction(self, direction: Direction) -> Sample:
         """The same readings in the order in which a chain of that direction meets them."""
         if direction == self.direction:
             return self
@@ -96,7 +96,7 @@ def check_chain(chain: Any) -> None:
         raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
 
 
-def read(data: Any, *, states: int | None, private: bool = False) -> Sample:
+def read_sample(data: Any, *, states: int | None, private: bool = False) -> Sample:
     """Sample from a Panel, a (T, s) array of whole numbers, or a dataframe of whole numbers.
 
     With `private` the number of states must be declared: the largest state seen would already tell something.
@@ -106,9 +106,9 @@ def read(data: Any, *, states: int | None, private: bool = False) -> Sample:
     if isinstance(data, Panel):
         table, names, values = np.asarray(data.states), tuple(data.names), getattr(data, "values", None)
     elif isinstance(data, np.ndarray | list | tuple):
-        table = _array(data)
+        table = _read_array(data)
     else:
-        table, names = _frame(data)
+        table, names = _read_frame(data)
     if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
         raise InputError(f"data: {table.dtype} of shape {table.shape} given; whole numbers (ticks, sequences) expected")
     ticks, sequences = table.shape
@@ -118,11 +118,11 @@ def read(data: Any, *, states: int | None, private: bool = False) -> Sample:
         raise InputError(f"data: {ticks} tick{'s' * (ticks != 1)} given; a transition needs at least 2")
     if (table < -1).any():
         raise InputError("data: states below -1; states count from 0, and -1 marks a missing reading")
-    m = _states(table, states, values, private)
+    m = _state_count(table, states, values, private)
     return Sample(np.ascontiguousarray(table, dtype=np.int16), m, names, values)
 
 
-def _states(table: npt.NDArray[Any], states: int | None, values: Any, private: bool) -> int:
+def _state_count(table: npt.NDArray[Any], states: int | None, values: Any, private: bool) -> int:
     if states is not None and (isinstance(states, bool) or not isinstance(states, int | np.integer) or states < 2):
         raise InputError(f"states: {states!r} given; a whole number of at least 2")
     declared = None if values is None else int(np.shape(values)[-1])
@@ -143,7 +143,7 @@ def _states(table: npt.NDArray[Any], states: int | None, values: Any, private: b
     return int(m)
 
 
-def _array(data: Any) -> npt.NDArray[Any]:
+def _read_array(data: Any) -> npt.NDArray[Any]:
     try:
         table = np.asarray(data)
     except ValueError:
@@ -157,7 +157,7 @@ def _array(data: Any) -> npt.NDArray[Any]:
     return table
 
 
-def _frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+def _read_frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     """A dataframe of any library that narwhals knows; nulls are missing readings."""
     import narwhals as nw
 

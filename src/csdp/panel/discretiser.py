@@ -17,10 +17,8 @@ import numpy.typing as npt
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.json_text import parse_json
 from csdp.panel import discretiser_rules
-from csdp.panel.discretiser_rules import MAX_STATES, Strategy
-from csdp.panel.edges import state_numbers
-from csdp.panel.names import match_names, read_labels
-from csdp.panel.readings import Panel, Readings, default_names
+from csdp.panel.discretiser_rules import MAX_STATES, Strategy, state_numbers
+from csdp.panel.readings import Panel, Readings, default_names, match_names, read_labels
 
 Floats = npt.NDArray[np.float64]
 Source = Literal["declared", "public", "private"]
@@ -114,7 +112,7 @@ class Discretiser:
         [12.5, 37.5, 62.5, 87.5]
         """
         labels = default_names(names, len(names))
-        cut = discretiser_rules.declared(len(labels), edges, states, bounds, values, categories)
+        cut = discretiser_rules.declare_partition(len(labels), edges, states, bounds, values, categories)
         return cls(labels, cut.edges, cut.values, cut.strategy, "declared", cut.bounds, cut.categories)
 
     @classmethod
@@ -145,9 +143,9 @@ class Discretiser:
         >>> d.edges.tolist(), d.values.tolist()
         ([[3.5]], [[1.5, 5.5]])
         """
-        kind = discretiser_rules.kind(strategy, edges, categories)
+        kind = discretiser_rules.choose_strategy(strategy, edges, categories)
         readings = as_readings(data, categories)
-        cut = discretiser_rules.fitted(readings, kind, states, edges, bounds, values, categories, shared, public)
+        cut = discretiser_rules.fit_partition(readings, kind, states, edges, bounds, values, categories, shared, public)
         if cut.taken and not public:
             warnings.warn(
                 f"Discretiser.fit: {cut.taken} come from these readings and are published with the model; declare "

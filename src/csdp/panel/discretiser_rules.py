@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.panel import edges as rules
+from csdp.panel import discretiser_rules as rules
 from csdp.panel.readings import Readings, value_rows
 
 Floats = npt.NDArray[np.float64]
@@ -21,7 +21,7 @@ MAX_STATES = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class Partition:
     """Edges (s, m-1) and values (s, m); `taken`: in words, what of it was read from the data, or empty."""
 
     edges: Floats
@@ -32,7 +32,7 @@ class Cut:
     taken: str = ""
 
 
-def kind(strategy: str | None, edges: Any, categories: Any) -> Strategy:
+def choose_strategy(strategy: str | None, edges: Any, categories: Any) -> Strategy:
     """The strategy asked for, by name or by what was given."""
     if edges is not None and categories is not None:
         raise InputError("edges: given together with categories; give one of the two")
@@ -48,14 +48,14 @@ def kind(strategy: str | None, edges: Any, categories: Any) -> Strategy:
     return strategy  # type: ignore[return-value]  # one of them, as checked
 
 
-def declared(sequences: int, edges: Any, states: Any, bounds: Any, values: Any, categories: Any) -> Cut:
+def declare_partition(sequences: int, edges: Any, states: Any, bounds: Any, values: Any, categories: Any) -> Partition:
     """From what is known without the data."""
     ends = None if bounds is None else bound_rows(bounds, sequences)
     table = None if values is None else value_rows(values, sequences)
     if categories is not None:
         if edges is not None or states is not None or ends is not None:
             raise InputError("categories: they are the states; leave out edges, states and bounds")
-        return _of_words(sequences, categories, table)
+        return _partition_words(sequences, categories, table)
     if edges is not None:
         if states is not None:
             raise InputError("states: edges say how many; give one of the two")
@@ -63,17 +63,17 @@ def declared(sequences: int, edges: Any, states: Any, bounds: Any, values: Any, 
     elif states is not None:
         if ends is None:
             raise InputError("bounds: equal parts need bounds=(low, high), or a pair for each sequence")
-        cuts, strategy = rules.uniform_edges(ends[:, 0], ends[:, 1], state_number(states)), "uniform"
+        cuts, strategy = rules.uniform_edges(ends[:, 0], ends[:, 1], check_state_count(states)), "uniform"
     elif table is not None:
-        return _of_values(table)
+        return _partition_values(table)
     else:
         raise InputError("discretiser: give edges=, states= with bounds=, categories= or values=")
     if table is None:
         table = rules.midpoints(cuts, *((None, None) if ends is None else (ends[:, 0], ends[:, 1])))
-    return _cut(cuts, table, strategy, ends)  # type: ignore[arg-type]  # one of the two above
+    return _make_partition(cuts, table, strategy, ends)  # type: ignore[arg-type]  # one of the two above
 
 
-def fitted(
+def fit_partition(
     readings: Readings,
     strategy: Strategy,
     states: int,
@@ -83,24 +83,24 @@ def fitted(
     categories: Sequence[str] | None,
     shared: bool,
     public: bool,
-) -> Cut:
+) -> Partition:
     """From readings; public ones also give the medians of the states."""
     s = len(readings.names)
     if strategy == "categories":
         if categories is None and values is None:
-            return _of_values(_distinct(readings, shared), "the distinct numbers")
-        return declared(s, None, None, bounds, values, categories)
+            return _partition_values(_distinct_numbers(readings, shared), "the distinct numbers")
+        return declare_partition(s, None, None, bounds, values, categories)
     if not public and (strategy == "edges" or (strategy == "uniform" and bounds is not None)):
-        return declared(s, edges, None if strategy == "edges" else states, bounds, values, None)
+        return declare_partition(s, edges, None if strategy == "edges" else states, bounds, values, None)
     ends = None if bounds is None else bound_rows(bounds, s)
     pool = _pool(readings, ends, edges, shared)
     taken = []
     if strategy == "edges":
         cuts = edge_rows(edges, s, ends)[: pool.size]
     elif strategy == "uniform":
-        cuts = rules.uniform_edges(pool.low, pool.high, state_number(states))
+        cuts = rules.uniform_edges(pool.low, pool.high, check_state_count(states))
     else:
-        cuts = rules.quantile_edges(pool.ranked, pool.counts, state_number(states))
+        cuts = rules.quantile_edges(pool.ranked, pool.counts, check_state_count(states))
         taken.append("the quantiles")
     if ends is None and (strategy == "uniform" or (values is None and strategy == "quantile")):
         taken.append("the smallest and largest readings")
@@ -108,7 +108,7 @@ def fitted(
         taken.append("the medians")
     table = pool.values(cuts, public=public) if values is None else value_rows(values, s)
     wide = [np.broadcast_to(part, (s, part.shape[1])).copy() for part in (cuts, table)]
-    return _cut(wide[0], wide[1], strategy, ends, " and ".join(taken))
+    return _make_partition(wide[0], wide[1], strategy, ends, " and ".join(taken))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def _pool(readings: Readings, ends: Floats | None, edges: Any, shared: bool) -> 
     if shared and edges is not None and np.ndim(edges) == 2:
         raise InputError("edges: one row for each sequence given, but shared=True; give one row for all")
     cells = readings.readings if ends is None else np.clip(readings.readings, ends[:, 0], ends[:, 1])
-    ranked, counts = rules.sorted_columns(cells.reshape(-1, 1) if shared else cells)
+    ranked, counts = rules.sort_columns(cells.reshape(-1, 1) if shared else cells)
     if not counts.size or not counts.all():
         name = "of all" if shared or not counts.size else repr(readings.names[int(np.argmin(counts))])
         raise InputError(f"readings: sequence {name} has none; leave it out, or declare edges or bounds")
@@ -149,13 +149,13 @@ def _pool(readings: Readings, ends: Floats | None, edges: Any, shared: bool) -> 
     return _Pool(ranked, counts, ranked[0], ranked[counts - 1, np.arange(counts.size)])
 
 
-def _cut(cuts: Floats, table: Floats, strategy: Strategy, ends: Floats | None, taken: str = "") -> Cut:
+def _make_partition(cuts: Floats, table: Floats, strategy: Strategy, ends: Floats | None, taken: str = "") -> Partition:
     if table.shape[1] != cuts.shape[1] + 1:
         raise InputError(f"values: {table.shape[1]} given for {cuts.shape[1] + 1} states")
-    return Cut(cuts, rules.lattice_values(table), strategy, ends, None, taken)
+    return Partition(cuts, rules.lattice_values(table), strategy, ends, None, taken)
 
 
-def _of_words(sequences: int, categories: Sequence[str], values: Floats | None) -> Cut:
+def _partition_words(sequences: int, categories: Sequence[str], values: Floats | None) -> Partition:
     if isinstance(categories, str):
         raise InputError("categories: one text given; a list of labels expected")
     words = tuple(str(word).strip() for word in categories)
@@ -165,20 +165,20 @@ def _of_words(sequences: int, categories: Sequence[str], values: Floats | None) 
     if table.shape[1] != len(words):
         raise InputError(f"values: {table.shape[1]} given for {len(words)} categories")
     cuts = value_rows(np.arange(1, len(words)) - 0.5, sequences)
-    return Cut(cuts, rules.lattice_values(table), "categories", None, words)
+    return Partition(cuts, rules.lattice_values(table), "categories", None, words)
 
 
-def _of_values(table: Floats, taken: str = "") -> Cut:
+def _partition_values(table: Floats, taken: str = "") -> Partition:
     """Numbers that are categories: the edges lie half-way between them; a repeated last value is a state not taken."""
     gaps = np.diff(table, axis=1)
     spare = np.logical_and.accumulate(gaps[:, ::-1] == 0, axis=1)[:, ::-1]
     if (gaps[~spare] <= 0).any():
         raise InputError("values: as categories they must rise from state to state")
     cuts = np.where(spare, np.inf, (table[:, 1:] + table[:, :-1]) / 2)
-    return Cut(cuts, rules.lattice_values(table), "categories", taken=taken)
+    return Partition(cuts, rules.lattice_values(table), "categories", taken=taken)
 
 
-def _distinct(readings: Readings, shared: bool) -> Floats:
+def _distinct_numbers(readings: Readings, shared: bool) -> Floats:
     cells = readings.readings
     pools = [cells.ravel()] if shared else [cells[:, i] for i in range(cells.shape[1])]
     levels = [np.unique(pool[~np.isnan(pool)]) for pool in pools]
@@ -192,7 +192,7 @@ def _distinct(readings: Readings, shared: bool) -> Floats:
     return value_rows(padded[0] if shared else np.array(padded), cells.shape[1])
 
 
-def state_number(states: Any) -> int:
+def check_state_count(states: Any) -> int:
     """How many states, checked."""
     if isinstance(states, bool) or not isinstance(states, int | np.integer) or not 2 <= states <= MAX_STATES:
         raise InputError(f"states: {states!r} given; a whole number from 2 to {MAX_STATES}")

@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-def sorted_columns(readings: Floats) -> tuple[Floats, Ints]:
+def sort_columns(readings: Floats) -> tuple[Floats, Ints]:
     """Each column sorted, missing readings last, and how many it has."""
     return np.sort(readings, axis=0), np.count_nonzero(~np.isnan(readings), axis=0)
 
@@ -31,11 +31,11 @@ def quantile_edges(ranked: Floats, counts: Ints, states: int) -> Floats:
     held = np.stack([(ranked < edges[:, k]).sum(axis=0) for k in range(states - 1)])  # NaN is below nothing
     empty = np.diff(np.vstack([np.zeros_like(counts), held, counts]), axis=0) == 0
     for i in np.flatnonzero(empty.any(axis=0)):
-        edges[i] = _apart(ranked[: counts[i], i], states)
+        edges[i] = _distinct_edges(ranked[: counts[i], i], states)
     return edges
 
 
-def _apart(column: Floats, states: int) -> Floats:
+def _distinct_edges(column: Floats, states: int) -> Floats:
     """Edges at distinct numbers, each as near as can be to its quantile."""
     distinct, first = np.unique(column, return_index=True)
     out = np.full(states - 1, np.inf)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError, TooLargeError
+from csdp.panel.grid import TimeColumn, parse_step
 from csdp.panel.readings import Readings
-from csdp.panel.times import Clock, seconds
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -24,11 +24,11 @@ MAX_CELLS = 1_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class RawReadings:
     """Readings one by one, in the order of the file: row, sequence, number. `wide`: all of one row together."""
 
     label: str
-    clock: Clock  # one time per row
+    clock: TimeColumn  # one time per row
     rows: Ints
     sequences: Ints
     numbers: Floats
@@ -36,12 +36,12 @@ class Cells:
     wide: Floats | None = None
 
     @classmethod
-    def of_rows(cls, label: str, clock: Clock, readings: Floats, names: tuple[str, ...]) -> Cells:
+    def from_wide(cls, label: str, clock: TimeColumn, readings: Floats, names: tuple[str, ...]) -> RawReadings:
         """A wide table: one row per time; its cells are only taken apart where rows must be put together."""
         none = np.empty(0, dtype=np.int64)
         return cls(label, clock, none, none, np.empty(0), names, readings)
 
-    def apart(self) -> Cells:
+    def one_by_one(self) -> RawReadings:
         """One by one, also where they came in rows; missing readings are left out."""
         if self.wide is None:
             return self
@@ -49,8 +49,14 @@ class Cells:
         return replace(self, rows=rows, sequences=sequences, numbers=self.wide[rows, sequences], wide=None)
 
 
-def on_grid(
-    cells: Cells, *, step: int | str | None, duplicates: Duplicates, sort: bool, resample: Resample | None, fill: int
+def to_grid(
+    cells: RawReadings,
+    *,
+    step: int | str | None,
+    duplicates: Duplicates,
+    sort: bool,
+    resample: Resample | None,
+    fill: int,
 ) -> Readings:
     """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
     _check_choices(duplicates, resample, fill)
@@ -59,19 +65,19 @@ def on_grid(
     _check_order(cells, sort)
     repeated = _check_repetition(cells, duplicates)
     distinct = np.unique(clock.numbers)
-    asked = seconds(step, stamps=clock.stamps)
+    asked = parse_step(step, stamps=clock.stamps)
     if resample is not None and asked is None:
         raise InputError(f"{cells.label}: resampling needs the step, such as step='5min'")
     every = find_step(cells.label, clock, distinct, asked, resampled=resample is not None)
-    ticks, times = consecutive(cells.label, clock, distinct, every, resampled=resample is not None)
+    ticks, times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
     _check_size(cells.label, ticks.size, len(cells.names))
     out = np.full((ticks.size, len(cells.names)), np.nan)
     unit, first = every * clock.per_second, int(ticks[0])
     if cells.wide is not None and not repeated and resample is None:
         out[clock.numbers // unit - first] = cells.wide
     else:
-        _put(out, cells.apart(), unit, first, duplicates, resample)
-    return Readings(cells.names, ticks, times, _carried(out, fill), every)
+        _place_readings(out, cells.one_by_one(), unit, first, duplicates, resample)
+    return Readings(cells.names, ticks, times, _carry_forward(out, fill), every)
 
 
 def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
@@ -83,12 +89,12 @@ def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
         raise InputError(f"fill: {fill!r} given; the number of ticks over which a reading may be carried, 0 or more")
 
 
-def _check_infinite(cells: Cells) -> None:
+def _check_infinite(cells: RawReadings) -> None:
     if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
         raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
 
 
-def _check_order(cells: Cells, sort: bool) -> None:
+def _check_order(cells: RawReadings, sort: bool) -> None:
     """Rows of a wide table, and the rows of each sequence of a long one, go forward in time."""
     if sort:
         return
@@ -104,7 +110,7 @@ def _check_order(cells: Cells, sort: bool) -> None:
         raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
 
 
-def _check_repetition(cells: Cells, duplicates: str) -> bool:
+def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
     """Whether a time (of a sequence) comes twice."""
     if cells.wide is not None:
         keys = cells.clock.numbers
@@ -124,7 +130,7 @@ def _check_repetition(cells: Cells, duplicates: str) -> bool:
     return bool(same.any())
 
 
-def find_step(label: str, clock: Clock, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
+def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
     """The step given, or the longest whose grid holds all times; refused where times lie beside it."""
     if step is not None and step < 1:
         raise InputError(f"{label}: times do not lie on a grid of {step}; the step is at least 1")
@@ -146,8 +152,8 @@ def find_step(label: str, clock: Clock, distinct: Ints, step: int | None, *, res
     return every
 
 
-def consecutive(
-    label: str, clock: Clock, distinct: Ints, every: int, *, resampled: bool = False
+def consecutive_ticks(
+    label: str, clock: TimeColumn, distinct: Ints, every: int, *, resampled: bool = False
 ) -> tuple[Ints, npt.NDArray[Any]]:
     """The ticks from the first time to the last, and their times; a tick is the time divided by the step."""
     unit = every * clock.per_second
@@ -171,7 +177,9 @@ def _check_size(label: str, ticks: int, sequences: int) -> None:
         )
 
 
-def _put(out: Floats, cells: Cells, unit: int, first: int, duplicates: str, resample: str | None) -> None:
+def _place_readings(
+    out: Floats, cells: RawReadings, unit: int, first: int, duplicates: str, resample: str | None
+) -> None:
     """Readings of one time put together, then those of one tick."""
     there = ~np.isnan(cells.numbers)
     times = cells.clock.numbers[cells.rows[there]]
@@ -179,14 +187,14 @@ def _put(out: Floats, cells: Cells, unit: int, first: int, duplicates: str, resa
     order = np.lexsort((times, sequences))  # stable: those of one time stay in the order of the file
     times, sequences, numbers = times[order], sequences[order], numbers[order]
     if duplicates != "refuse":
-        times, sequences, numbers = _joined(times, sequences, numbers, duplicates)
+        times, sequences, numbers = _join_runs(times, sequences, numbers, duplicates)
     ticks = times // unit - first
     if resample is not None:
-        ticks, sequences, numbers = _joined(ticks, sequences, numbers, resample)
+        ticks, sequences, numbers = _join_runs(ticks, sequences, numbers, resample)
     out[ticks, sequences] = numbers
 
 
-def _joined(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[Ints, Ints, Floats]:
+def _join_runs(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[Ints, Ints, Floats]:
     """One number for each run of equal (sequence, time)."""
     if not times.size:
         return times, sequences, numbers
@@ -200,7 +208,7 @@ def _joined(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[In
     return times[starts], sequences[starts], merged
 
 
-def _carried(readings: Floats, fill: int) -> Floats:
+def _carry_forward(readings: Floats, fill: int) -> Floats:
     """Missing readings replaced by the last one, at most `fill` ticks old."""
     if fill == 0:
         return readings

@@ -60,7 +60,7 @@ def match_names(
     counts = f"{len(mine):,} " if len(mine) != len(theirs) else ""
     of = f"{len(theirs):,}: " if len(mine) != len(theirs) else ""
     raise InputError(
-        f"{what}: {counts}sequences {_shown(mine, theirs)} given; the chain has {of}{_shown(theirs, mine)}. {hint}"
+        f"{what}: {counts}sequences {_list_names(mine, theirs)} given; the chain has {of}{_list_names(theirs, mine)}. {hint}"
     )
 
 
@@ -106,13 +106,13 @@ def place_states(snapshot: Mapping[str, Any], names: Sequence[str]) -> list[Any]
     unknown = [name for name in snapshot if name not in known]
     if unknown:
         raise InputError(
-            f"snapshot: unknown sequence {unknown[0]!r}; the chain has {_shown(tuple(names), tuple(snapshot))}. "
+            f"snapshot: unknown sequence {unknown[0]!r}; the chain has {_list_names(tuple(names), tuple(snapshot))}. "
             "Name the sequences as the chain does, or give a list in its order"
         )
     return [snapshot.get(name, -1) for name in names]
 
 
-def _shown(names: tuple[str, ...], others: tuple[str, ...]) -> str:
+def _list_names(names: tuple[str, ...], others: tuple[str, ...]) -> str:
     """Some of the names, those first that the other side does not have."""
     if len(names) <= _LISTED:
         return ", ".join(names)

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.panel.grid import Cells, Duplicates, Resample, on_grid
+from csdp.panel.grid import Duplicates, RawReadings, Resample, read_times, to_grid
 from csdp.panel.readings import Panel, Readings, default_names, value_rows
-from csdp.panel.tables import Table, numbers, read_table, shown_columns
-from csdp.panel.times import read_times
+from csdp.panel.tables import ColumnTable, list_columns, read_numbers, read_table
 
 if TYPE_CHECKING:
     from csdp.panel.discretiser import Discretiser
@@ -72,17 +71,17 @@ def read_readings(
         raise InputError(f"{table.label}: no columns")
     found = table.find(time)
     if found is None:
-        raise InputError(f"{table.label}: no column {time!r}; found {shown_columns(list(table.columns))}")
+        raise InputError(f"{table.label}: no column {time!r}; found {list_columns(list(table.columns))}")
     clock = read_times(table.label, found, table.columns[found], timezone)
     long = _long_columns(table, found, sequence, value)
     if long is not None:
-        labels, rows, places, cells = _long(table, *long, names, categories)
-        spread = Cells(table.label, clock, rows, places, cells, labels)
+        labels, rows, places, cells = _read_long(table, *long, names, categories)
+        spread = RawReadings(table.label, clock, rows, places, cells, labels)
     else:
         labels = _wide_names(table, found, names)
-        columns = [numbers(table.label, n, table.columns[n.strip()], categories) for n in labels]
-        spread = Cells.of_rows(table.label, clock, np.column_stack(columns), labels)
-    return on_grid(spread, step=step, duplicates=duplicates, sort=sort, resample=resample, fill=fill)
+        columns = [read_numbers(table.label, n, table.columns[n.strip()], categories) for n in labels]
+        spread = RawReadings.from_wide(table.label, clock, np.column_stack(columns), labels)
+    return to_grid(spread, step=step, duplicates=duplicates, sort=sort, resample=resample, fill=fill)
 
 
 def read_panel(
@@ -199,7 +198,7 @@ def _from_array(
     return Readings.from_array(array, names=names, step=1 if step is None else int(step))
 
 
-def _long_columns(table: Table, time: str, sequence: str | None, value: str | None) -> tuple[str, str] | None:
+def _long_columns(table: ColumnTable, time: str, sequence: str | None, value: str | None) -> tuple[str, str] | None:
     """The columns of a long table; None for a wide one."""
     found = table.find(sequence or "sequence"), table.find(value or "value")
     if sequence is None and value is None:
@@ -207,13 +206,13 @@ def _long_columns(table: Table, time: str, sequence: str | None, value: str | No
         return (str(found[0]), str(found[1])) if usual else None
     for name, column in zip((sequence or "sequence", value or "value"), found, strict=True):
         if column is None:
-            raise InputError(f"{table.label}: no column {name!r}; found {shown_columns(list(table.columns))}")
+            raise InputError(f"{table.label}: no column {name!r}; found {list_columns(list(table.columns))}")
     if len({time, *found}) != 3:
         raise InputError(f"{table.label}: time, sequence and value must be three columns")
     return str(found[0]), str(found[1])
 
 
-def _wide_names(table: Table, time: str, names: Sequence[str] | None) -> tuple[str, ...]:
+def _wide_names(table: ColumnTable, time: str, names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         labels = tuple(name for name in table.columns if name != time)
         if not labels:
@@ -228,8 +227,8 @@ def _wide_names(table: Table, time: str, names: Sequence[str] | None) -> tuple[s
     return tuple(names)
 
 
-def _long(
-    table: Table, sequence: str, value: str, names: Sequence[str] | None, categories: Sequence[str] | None
+def _read_long(
+    table: ColumnTable, sequence: str, value: str, names: Sequence[str] | None, categories: Sequence[str] | None
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
     """Names, rows, place of the sequence in the names, numbers."""
     import pyarrow as pa
@@ -246,5 +245,5 @@ def _long(
     if unknown:
         raise InputError(f"{label}: unknown sequence {unknown[0]!r}; the chain names {', '.join(stripped[:8])}")
     places = pc.index_in(words, value_set=pa.array(stripped, pa.string())).to_numpy().astype(np.int64)
-    cells = numbers(label, value, table.columns[value], categories)
+    cells = read_numbers(label, value, table.columns[value], categories)
     return labels, np.arange(cells.size, dtype=np.int64), places, cells

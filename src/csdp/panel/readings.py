@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.panel.names import check_distinct, match_names, number_names
+from csdp.panel.readings import check_distinct, match_names, number_names
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.panel.times import mixed
+from csdp.panel.grid import mixed_offsets
 
 if TYPE_CHECKING:
     import pyarrow
@@ -30,7 +30,7 @@ _KINDS = (".csv", ".csv.gz", ".parquet")
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ColumnTable:
     """Named columns, and what to call the table in a message."""
 
     label: str
@@ -44,7 +44,7 @@ class Table:
         return lower.get(name.strip().lower())
 
 
-def read_table(source: Any) -> Table:
+def read_table(source: Any) -> ColumnTable:
     """A table from a path, a mapping of columns, or a frame of pandas, polars or pyarrow."""
     if isinstance(source, str | Path):
         file = Path(source)
@@ -53,10 +53,10 @@ def read_table(source: Any) -> Table:
         name = file.name.lower()
         if not name.endswith(_KINDS):
             raise InputError(f"{file.name}: unknown kind of file; .csv or .parquet (or .csv.gz)")
-        return _parquet(file) if name.endswith(".parquet") else _csv(file)
+        return _read_parquet(file) if name.endswith(".parquet") else _read_csv(file)
     if isinstance(source, Mapping):
-        return _mapping(source)
-    return _frame(source)
+        return _read_mapping(source)
+    return _read_frame(source)
 
 
 def check_columns(label: str, names: Sequence[str]) -> None:
@@ -71,22 +71,22 @@ def check_columns(label: str, names: Sequence[str]) -> None:
     for name in names:
         folded = name.strip().casefold()
         if folded in first:
-            shown = shown_columns([first[folded], name])
+            shown = list_columns([first[folded], name])
             raise InputError(f"{label}: two columns have the same name, or differ in case only: {shown}")
         first[folded] = name
 
 
-def shown_columns(names: Sequence[str]) -> str:
+def list_columns(names: Sequence[str]) -> str:
     """Some column names for a message. Numbers are left out: of a file without a header line they would be readings.
 
-    >>> shown_columns(["time", "hall"]), shown_columns(["0", "37.5"])
+    >>> list_columns(["time", "hall"]), list_columns(["0", "37.5"])
     ('time, hall', 'numbers; is there a header line?')
     """
     words = [name for name in names[:8] if not _NUMBER.fullmatch(name.strip())]
     return ", ".join(words) if words else "numbers; is there a header line?"
 
 
-def _table(label: str, names: Iterable[str], columns: Iterable[pyarrow.ChunkedArray]) -> Table:
+def _make_table(label: str, names: Iterable[str], columns: Iterable[pyarrow.ChunkedArray]) -> ColumnTable:
     stripped = [str(name).strip() for name in names]
     check_columns(label, stripped)
     found = dict(zip(stripped, columns, strict=True))
@@ -94,10 +94,10 @@ def _table(label: str, names: Iterable[str], columns: Iterable[pyarrow.ChunkedAr
         index = found.pop(name)  # a pandas index without a name, as Arrow keeps it: times, or nothing of use
         if str(index.type).startswith("timestamp") and "time" not in found:
             found["time"] = index
-    return Table(label, found)
+    return ColumnTable(label, found)
 
 
-def _parquet(file: Path) -> Table:
+def _read_parquet(file: Path) -> ColumnTable:
     import pyarrow
     import pyarrow.parquet
 
@@ -106,10 +106,10 @@ def _parquet(file: Path) -> Table:
             table = pyarrow.parquet.read_table(handle)
     except (pyarrow.ArrowException, OSError):
         raise InputError(f"{file.name}: not a Parquet file, or a damaged one") from None
-    return _table(file.name, table.column_names, table.columns)
+    return _make_table(file.name, table.column_names, table.columns)
 
 
-def _csv(file: Path) -> Table:
+def _read_csv(file: Path) -> ColumnTable:
     """Every cell as text; what it means is decided column by column, with messages that do not quote it."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -151,17 +151,17 @@ def _csv(file: Path) -> Table:
         )
     if not table.num_rows:
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
-    return _table(file.name, header, table.columns)
+    return _make_table(file.name, header, table.columns)
 
 
-def _mapping(source: Mapping[Any, Any]) -> Table:
-    columns = {str(name): _column("columns", str(name), values) for name, values in source.items()}
+def _read_mapping(source: Mapping[Any, Any]) -> ColumnTable:
+    columns = {str(name): _read_column("columns", str(name), values) for name, values in source.items()}
     if len({len(column) for column in columns.values()}) > 1:
         raise InputError("columns: they differ in length")
-    return _table("columns", source, columns.values())
+    return _make_table("columns", source, columns.values())
 
 
-def _frame(source: Any) -> Table:
+def _read_frame(source: Any) -> ColumnTable:
     """One way for every frame: narwhals gives columns, Arrow holds them."""
     import narwhals as nw
 
@@ -175,17 +175,19 @@ def _frame(source: Any) -> Table:
             f"data: {type(source).__name__} given; a path (.csv, .parquet), a data frame of pandas, polars or pyarrow "
             "(collect a lazy one first), a numpy array (ticks, sequences) or a mapping of columns"
         ) from None
-    columns = [_column("data frame", str(name), c) for name, c in zip(names, frame.iter_columns(), strict=True)]
+    columns = [_read_column("data frame", str(name), c) for name, c in zip(names, frame.iter_columns(), strict=True)]
     index = nw.maybe_get_index(frame)
     # pandas keeps times in its index as a habit; no other index means anything here.
     if index is not None and str(getattr(index, "dtype", "")).startswith("datetime"):
         label = str(index.name) if index.name is not None else "time"
         if label not in map(str, names):
-            return _table("data frame", [label, *names], [_column("data frame", label, index.to_series()), *columns])
-    return _table("data frame", names, columns)
+            return _make_table(
+                "data frame", [label, *names], [_read_column("data frame", label, index.to_series()), *columns]
+            )
+    return _make_table("data frame", names, columns)
 
 
-def _column(label: str, name: str, values: Any) -> pyarrow.ChunkedArray:
+def _read_column(label: str, name: str, values: Any) -> pyarrow.ChunkedArray:
     import narwhals as nw
     import pyarrow as pa
 
@@ -196,7 +198,7 @@ def _column(label: str, name: str, values: Any) -> pyarrow.ChunkedArray:
                 return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
             values = values.to_list()
         if not isinstance(values, np.ndarray):
-            values = _written(label, name, list(values))
+            values = _to_utc(label, name, list(values))
         elif np.ma.isMaskedArray(values):
             return pa.chunked_array([pa.array(values.data, mask=np.ma.getmaskarray(values))])
         return pa.chunked_array([pa.array(values)])
@@ -206,17 +208,19 @@ def _column(label: str, name: str, values: Any) -> pyarrow.ChunkedArray:
         raise InputError(f"{label}: column {name!r} holds values of several kinds; make them alike") from None
 
 
-def _written(label: str, name: str, values: list[Any]) -> list[Any]:
+def _to_utc(label: str, name: str, values: list[Any]) -> list[Any]:
     """Python datetimes with an offset, in UTC; Arrow would take a mixture without a word."""
     stamps = [value for value in values if isinstance(value, dt.datetime)]
     if not stamps or all(value.tzinfo is None for value in stamps):
         return values
     if any(value.tzinfo is None for value in stamps):
-        raise mixed(label, name)
+        raise mixed_offsets(label, name)
     return [value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for value in values]
 
 
-def numbers(label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequence[str] | None = None) -> Floats:
+def read_numbers(
+    label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequence[str] | None = None
+) -> Floats:
     """A column as numbers, NaN where empty; with categories, the place of each label among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -226,7 +230,7 @@ def numbers(label: str, name: str, column: pyarrow.ChunkedArray, categories: Seq
         column = column.cast(column.type.value_type)
     text = kinds.is_string(column.type) or kinds.is_large_string(column.type)
     if categories is not None:
-        return _codes(label, name, column.cast(pa.string()), categories)
+        return _read_categories(label, name, column.cast(pa.string()), categories)
     if text:
         words = pc.utf8_trim_whitespace(column.cast(pa.string()))
         empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))
@@ -253,7 +257,7 @@ def _not_a_number(label: str, name: str, words: list[str | None]) -> InputError:
     )
 
 
-def _codes(label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequence[str]) -> Floats:
+def _read_categories(label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequence[str]) -> Floats:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -22,7 +22,7 @@ _ZONE = r"[Tt ].*([Zz]|[+-]\d{2}(:?\d{2})?)$"
 
 
 @dataclass(frozen=True, eq=False)
-class Clock:
+class TimeColumn:
     """Times as whole numbers: of units of 1/per_second s where they are timestamps, else as they were."""
 
     numbers: npt.NDArray[np.int64]
@@ -34,10 +34,10 @@ class Clock:
         return str(np.datetime64(int(number) // self.per_second, "s")) if self.stamps else str(int(number))
 
 
-def seconds(step: int | str | None, *, stamps: bool) -> int | None:
+def parse_step(step: int | str | None, *, stamps: bool) -> int | None:
     """The step of a grid: a whole number, or for timestamps text such as "30s", "5min", "1h", "1D".
 
-    >>> seconds("5min", stamps=True)
+    >>> parse_step("5min", stamps=True)
     300
     """
     if step is None or (isinstance(step, int | np.integer) and not isinstance(step, bool)):
@@ -54,7 +54,7 @@ def seconds(step: int | str | None, *, stamps: bool) -> int | None:
     return int(found[1] or 1) * unit
 
 
-def read_times(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> Clock:
+def read_times(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> TimeColumn:
     """The times in a column; offsets are converted to UTC, and a mixture of kinds is refused."""
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -67,19 +67,21 @@ def read_times(label: str, name: str, column: pyarrow.ChunkedArray, timezone: st
     if column.null_count:
         raise wrong
     if kinds.is_string(column.type) or kinds.is_large_string(column.type):
-        column = _parsed(label, name, column.cast(pa.string()), wrong)
+        column = _parse_times(label, name, column.cast(pa.string()), wrong)
     if kinds.is_date(column.type):
         column = column.cast(pa.timestamp("s"))
     if kinds.is_timestamp(column.type):
-        clock = _stamps(_local(label, name, column, timezone))
+        clock = _timestamps(_localise(label, name, column, timezone))
     else:
-        clock = _whole(label, name, column, timezone, wrong)
+        clock = _whole_number_times(label, name, column, timezone, wrong)
     if (np.abs(clock.numbers // 2) >= MAX_TIME // 2).any():
         raise InputError(f"{label}: column {name!r} holds times too far from zero (or from 1970) to be counted")
     return clock
 
 
-def _whole(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None, wrong: InputError) -> Clock:
+def _whole_number_times(
+    label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None, wrong: InputError
+) -> TimeColumn:
     """Times that are whole numbers."""
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -90,16 +92,16 @@ def _whole(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | 
         array = column.to_numpy()
         if not (np.isfinite(array).all() and (array == np.floor(array)).all() and (np.abs(array) < 2**53).all()):
             raise wrong
-        return Clock(array.astype(np.int64), stamps=False)
+        return TimeColumn(array.astype(np.int64), stamps=False)
     if not kinds.is_integer(column.type):
         raise wrong
     try:
-        return Clock(column.cast(pa.int64()).to_numpy(), stamps=False)
+        return TimeColumn(column.cast(pa.int64()).to_numpy(), stamps=False)
     except pa.ArrowInvalid:
         raise InputError(f"{label}: column {name!r} holds whole numbers beyond 64 bits") from None
 
 
-def _parsed(label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputError) -> pyarrow.ChunkedArray:
+def _parse_times(label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputError) -> pyarrow.ChunkedArray:
     """Text as whole numbers or timestamps; in UTC where it carries an offset."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -111,7 +113,7 @@ def _parsed(label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputErr
         zoned = pc.match_substring_regex(text, _ZONE)
         whole, some = pc.all(zoned).as_py(), pc.any(zoned).as_py()
         if some and not whole:
-            raise mixed(label, name)
+            raise mixed_offsets(label, name)
         zone = "UTC" if whole else None
         try:
             return pc.cast(text, pa.timestamp("s", zone))
@@ -121,14 +123,14 @@ def _parsed(label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputErr
         raise wrong from None
 
 
-def mixed(label: str, name: str) -> InputError:
+def mixed_offsets(label: str, name: str) -> InputError:
     """Some times know their offset and some do not: nothing can put them in order."""
     return InputError(
         f"{label}: column {name!r} mixes times with an offset from UTC and times without; write all alike"
     )
 
 
-def _local(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> pyarrow.ChunkedArray:
+def _localise(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> pyarrow.ChunkedArray:
     """Times without an offset, in the zone given, as UTC; what the clocks' change makes unclear is refused."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -151,12 +153,12 @@ def _local(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | 
     raise InputError(f"{label}: in {timezone} the local time {first[0] if first else 'of a row'} {trouble}")
 
 
-def _stamps(column: pyarrow.ChunkedArray) -> Clock:
+def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
     """Timestamps in seconds, or in their own unit where they have fractions of a second."""
     import pyarrow as pa
 
     numbers: Any = column.cast(pa.int64()).to_numpy()
     per_second = _PER_SECOND[column.type.unit]
     if per_second > 1 and not (numbers % per_second).any():
-        return Clock(numbers // per_second, stamps=True)
-    return Clock(numbers, stamps=True, per_second=per_second)
+        return TimeColumn(numbers // per_second, stamps=True)
+    return TimeColumn(numbers, stamps=True, per_second=per_second)

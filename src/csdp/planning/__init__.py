@@ -1,15 +1,14 @@
 """Planning: from an error target or a budget to ages and noise."""
 
+from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
-from csdp.planning.frontier import Frontier, Point, frontier
-from csdp.planning.levels import EVENT_LIMIT
-from csdp.planning.search import Found, find_plan
+from csdp.planning.search import FoundPlan, Frontier, Point, find_plan, frontier
 from csdp.planning.segmentation import Segmentation, segment
 
 __all__ = [
     "EVENT_LIMIT",
     "DynamicPlan",
-    "Found",
+    "FoundPlan",
     "Frontier",
     "Point",
     "Segmentation",

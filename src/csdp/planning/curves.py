@@ -18,7 +18,7 @@ from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
 from csdp.estimate.error import Estimate, error_of
 from csdp.plan import Plan
-from csdp.planning.levels import CLOSE, SMALLEST_LEVEL, largest_level
+from csdp.planning.curves import CLOSE, SMALLEST_LEVEL, largest_level
 from csdp.queries import Query
 
 Releases = int | Literal["continual"]

@@ -22,8 +22,7 @@ from csdp.chain import Family, Model
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.error import Estimate
 from csdp.plan import Plan, Schedule
-from csdp.planning.curves import Curves
-from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL
+from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves
 from csdp.queries import Query
 
 Floats = npt.NDArray[np.float64]

@@ -12,8 +12,7 @@ from csdp.aging import Adversary
 from csdp.chain import Family, Model
 from csdp.computation import verify_query
 from csdp.estimate.error import Estimate
-from csdp.planning.curves import Curves, Releases
-from csdp.planning.levels import EVENT_LIMIT
+from csdp.planning.curves import EVENT_LIMIT, Curves, Releases
 from csdp.queries import Query
 
 

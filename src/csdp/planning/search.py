@@ -26,8 +26,7 @@ from csdp.errors import InfeasibleError, InputError
 from csdp.estimate import Error
 from csdp.estimate.error import Estimate
 from csdp.plan import Plan
-from csdp.planning.curves import Curves, Releases
-from csdp.planning.levels import EVENT_LIMIT, SMALLEST_LEVEL, least_level
+from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.queries import Query
 
 Floats = npt.NDArray[np.float64]
@@ -36,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 GIANT = 16
 
 
-class Found(Plan):
+class FoundPlan(Plan):
     """A plan that was searched for, ready for a Publisher, with what it achieves and how it was found.
 
     `leakage`: certified for the releases that were planned for; `error`: of the estimate that was asked for.
@@ -171,7 +170,7 @@ def find_plan(
     adversary: Adversary = "informed",
     event_limit: float = EVENT_LIMIT,
     progress: Progress | None = None,
-) -> Found:
+) -> FoundPlan:
     """The plan with the least leakage for an error target (`max_mse`), or with the least error for a `budget`.
 
     Exactly one target. `ages="vector"` gives every sequence its own age where that is better. `releases`: 1, a number,
@@ -263,7 +262,7 @@ def _neighbours(ages: tuple[int, ...], question: Question) -> list[tuple[int, ..
     return [found for found in moved if question.min_age <= min(found) and max(found) <= question.max_age]
 
 
-def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Found:
+def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> FoundPlan:
     """Build the plan and check its numbers once more."""
     plan = found.curves.plan(found.epsilon_c)
     certified, error = found.curves.leakage(found.epsilon_c), found.curves.error(found.epsilon_c)
@@ -278,7 +277,7 @@ def _finished(question: Question, found: _Candidate, tried: list[Curves]) -> Fou
     if question.releases == 1 and question.budget is not None and found.curves.later(found.epsilon_c) > question.budget:
         note = "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
     evaluated = [curves for curves in tried if curves.evaluations]
-    return Found(
+    return FoundPlan(
         plan,
         leakage=certified,
         error=error,

@@ -24,7 +24,7 @@ from csdp.ledger import Admission, Change, Ledger, Published, Refused, Request, 
 from csdp.ledger.records import checked_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
-from csdp.panel.names import place_states, read_labels
+from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
 from csdp.publisher.change import Carried, carried, check_records
 from csdp.publisher.checks import read_availability

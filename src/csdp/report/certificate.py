@@ -142,7 +142,7 @@ def _assumptions(publisher: Publisher, now: Leakage | None, times: Sequence[str]
     state = () if now is None else now.assumptions
     complete = "everything that was published of these readings is in this ledger, under this dataset"
     ages = (AGE_WORDS[kind] for kind in times)
-    return tuple(dict.fromkeys((*past, *state, *publisher.plan.beliefs, complete, *ages)))
+    return tuple(dict.fromkeys((*past, *state, *publisher.plan.assumptions, complete, *ages)))
 
 
 def _reason_kind(skip: Skipped) -> str:

@@ -24,7 +24,7 @@ from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.ledger import Ledger
 from csdp.panel import Discretiser, Panel, Readings
 from csdp.plan import Plan
-from csdp.planning import Found, Frontier, find_plan, frontier
+from csdp.planning import FoundPlan, Frontier, find_plan, frontier
 from csdp.publisher import Batch, Publisher
 from csdp.queries import Count, Mean, Query
 from csdp.report import records
@@ -204,8 +204,8 @@ class DemoStudy:
     quality: FitQuality
     joint_leakage: float
     coupled_leakage: float
-    plan: Found
-    point_plan: Found
+    plan: FoundPlan
+    point_plan: FoundPlan
     estimate: PublicEstimate
     published: DemoReleases
     by_age: list[records.AgeRecord]
@@ -295,13 +295,13 @@ def _no_progress(what: str, done: int, total: int) -> None:
     """Ignore progress."""
 
 
-def _find_point_plan(prepared: DemoData, point: Model, progress: Progress) -> Found:
+def _find_point_plan(prepared: DemoData, point: Model, progress: Progress) -> FoundPlan:
     """The plan for the point estimate whose age gives the least error on the public past."""
     plans = [_find_continual_plan(prepared, point, age, progress) for age in prepared.case.ages]
     return min(plans, key=lambda plan: public_estimate(plan, prepared.past).mse)
 
 
-def _find_continual_plan(prepared: DemoData, chain: Model | Family, age: int, progress: Progress) -> Found:
+def _find_continual_plan(prepared: DemoData, chain: Model | Family, age: int, progress: Progress) -> FoundPlan:
     """Plan the highest noise level epsilon_c that the budget allows for a release at every tick, at one age."""
     case = prepared.case
     return find_plan(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from csdp.chain import Model
-    from csdp.planning import Found, Frontier
+    from csdp.planning import FoundPlan, Frontier
 
 INK, GRID, QUIET = "#1b2733", "#d9dee3", "#6b7680"
 # Okabe and Ito's colours, which people with any kind of colour vision can distinguish.
@@ -181,7 +181,7 @@ def leakage_history_figure(
     return figure
 
 
-def frontier_figure(line: Frontier, *, chosen: Found | tuple[float, float] | None = None) -> Figure:
+def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] | None = None) -> Figure:
     """Draw error against leakage, one line per age, with the error of publishing nothing and the chosen plan.
 
     Args:

@@ -20,7 +20,7 @@ from csdp.fitting.fit import fit
 from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.panel import Discretiser, Panel, Readings, read_readings
 from csdp.plan import Plan
-from csdp.planning import Found, find_plan
+from csdp.planning import FoundPlan, find_plan
 from csdp.queries import Mean
 
 #: Largest number of joint states of a component for which the leakage of many releases is tight and fast.
@@ -185,7 +185,7 @@ def _propose_plan(
     return plan, most, error
 
 
-def _find_continual_plan(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> Found:
+def _find_continual_plan(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> FoundPlan:
     return find_plan(
         chain,
         Mean(),

@@ -13,7 +13,7 @@ from typing import Any
 
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Entry, Ledger, Published
-from csdp.panel.names import arrange_names
+from csdp.panel.readings import arrange_names
 from csdp.publisher import Release
 from csdp.service.ingest import Limits
 from csdp.service.leadership import Door, lock_of

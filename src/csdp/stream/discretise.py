@@ -11,7 +11,7 @@ import numpy.typing as npt
 from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.panel import Discretiser
-from csdp.panel.names import match_names
+from csdp.panel.readings import match_names
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from csdp.chain import CoupledChain, Family, JointChain, Model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.ledger import Ledger
-from csdp.panel.names import arrange_names
+from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query

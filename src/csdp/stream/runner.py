@@ -22,7 +22,7 @@ import numpy.typing as npt
 from csdp.clock import Clock, Mark, Time, Times, Verdict, checked_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
-from csdp.panel.names import arrange_names
+from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.stream import checkpoint
 from csdp.stream.buffer import OpenTicks

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
-from csdp.panel.tables import check_columns, shown_columns
+from csdp.panel.tables import check_columns, list_columns
 
 KINDS = (".parquet", ".csv")
 
@@ -56,7 +56,7 @@ def look(path: str | Path, names: Sequence[str]) -> Found:
     check_columns(file.name, header)
     lower = {name.lower(): name for name in header}
     if "time" not in lower:
-        raise InputError(f"{file.name}: no column 'time'; found {shown_columns(header)}")
+        raise InputError(f"{file.name}: no column 'time'; found {list_columns(header)}")
     value = lower.get("value", lower.get("state"))
     long = "sequence" in lower and value is not None
     if long and {"value", "state"} <= set(lower):

@@ -99,10 +99,10 @@ class MemoryEngine:
 def counted(states: npt.NDArray[Any], pairs: npt.NDArray[np.int64], m: int) -> npt.NDArray[np.int64]:
     """Lag-1 pair counts (edges, m, m) of a block (T, s); -1 where a reading is missing, which no pair counts."""
     from csdp.fitting import compiled
-    from csdp.fitting.counting import planes
+    from csdp.fitting.pairs import bit_planes
 
     out = np.zeros((pairs.shape[0], m, m), dtype=np.int64)
     if len(states) > 1 and len(pairs):
         targets, sources = (np.ascontiguousarray(pairs[:, k]) for k in (0, 1))
-        compiled.pair_counts(planes(states[:-1], m), planes(states[1:], m), targets, sources, out)
+        compiled.pair_counts(bit_planes(states[:-1], m), bit_planes(states[1:], m), targets, sources, out)
     return out

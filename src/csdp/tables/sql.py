@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
-from csdp.panel.names import match_names
+from csdp.panel.readings import match_names
 from csdp.panel.tables import EMPTY
 from csdp.plan import Plan
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from csdp.clock import TIME_LIMIT, Clock, Mark, Time, checked_time
 from csdp.errors import InputError
-from csdp.panel.names import arrange_names
+from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.tables import sql
 from csdp.tables.engine import EngineSource

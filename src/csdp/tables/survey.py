@@ -18,8 +18,7 @@ import numpy.typing as npt
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.panel import to_states
-from csdp.panel.grid import consecutive, find_step
-from csdp.panel.times import Clock, read_times
+from csdp.panel.grid import TimeColumn, consecutive_ticks, find_step, read_times
 from csdp.plan import Plan
 from csdp.tables import sql
 from csdp.tables.sql import Domain, Layout
@@ -117,7 +116,7 @@ def survey(backend: Backend, domain: Domain, plan: Plan | None, *, step: int | N
     clock = _clock(layout.label, found.column("time"), encoded.dictionary)
     distinct = np.unique(clock.numbers)
     every = find_step(layout.label, clock, distinct, step)
-    ticks, times = consecutive(layout.label, clock, distinct, every)
+    ticks, times = consecutive_ticks(layout.label, clock, distinct, every)
     at = clock.numbers // (every * clock.per_second)
     row = (at - ticks[0])[encoded.indices.to_numpy()]
     age = np.searchsorted(ages, found.column("age").to_numpy()) if len(ages) > 1 else np.zeros(len(row), dtype=np.intp)
@@ -197,7 +196,7 @@ def _check_rows(backend: Backend, domain: Domain, found: Any, states: Ints) -> N
         )
 
 
-def _clock(label: str, column: Any, distinct: Any) -> Clock:
+def _clock(label: str, column: Any, distinct: Any) -> TimeColumn:
     import pyarrow as pa
 
     if column.null_count:

@@ -71,7 +71,7 @@ class MatrixForm:
 
     def _kappa(self, target: int) -> tuple[Any, Floats]:
         chain = self._local.chain
-        edges = np.arange(chain._indptr[target], chain._indptr[target + 1])
+        edges = np.arange(chain.edge_starts[target], chain.edge_starts[target + 1])
         excess = self._local.excess(np.array([target]), edges[None])[0]
         parents = chain.edge_sources[edges]
         return np.ix_(parents, parents), np.asarray(np.log1p(excess) * (1.0 + 8 * UNIT))
@@ -124,7 +124,7 @@ class MatrixForm:
     def _first_reach(self, target: int) -> Floats:
         """osc of p_target(a | .) in every coordinate: one row for two states (they mirror each other), else m."""
         chain, osc = self._local.chain, self._local.osc
-        edges = slice(chain._indptr[target], chain._indptr[target + 1])
+        edges = slice(chain.edge_starts[target], chain.edge_starts[target + 1])
         values = osc[edges].max(axis=1, keepdims=True) if chain.states == 2 else osc[edges]
         out = np.zeros((values.shape[1], chain.sequences))
         out[:, chain.edge_sources[edges]] = values.T
@@ -223,7 +223,7 @@ class SharedForm:
         chain = local.chain
         shape = (chain.sequences, chain.sequences)
         self._kappa = local.kappa_matrix()
-        told = csr_array((distance(local.theta), chain.edge_sources, chain._indptr), shape=shape)
+        told = csr_array((distance(local.theta), chain.edge_sources, chain.edge_starts), shape=shape)
         self._told = told.T.tocsr()  # [k, j]: what x_j tells of w_k
         self._told_sums = _told_sums(local)
         self._gamma = csr_array(shape)
@@ -338,7 +338,7 @@ def _sparse(local: LocalNumbers, values: Floats) -> Any:
     from scipy.sparse import csr_array
 
     chain = local.chain
-    return csr_array((values, chain.edge_sources, chain._indptr), shape=(chain.sequences, chain.sequences))
+    return csr_array((values, chain.edge_sources, chain.edge_starts), shape=(chain.sequences, chain.sequences))
 
 
 def _applied(local: LocalNumbers, values: Floats, vector: Floats) -> Floats:
@@ -348,7 +348,7 @@ def _applied(local: LocalNumbers, values: Floats, vector: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         each = values * vector[local.chain.edge_sources]
     each = np.where((values > 0) & (vector[local.chain.edge_sources] > 0), each, 0.0)
-    return np.asarray(np.add.reduceat(each, local.chain._indptr[:-1]) * local.outward)
+    return np.asarray(np.add.reduceat(each, local.chain.edge_starts[:-1]) * local.outward)
 
 
 def _moved(local: LocalNumbers, reach: Floats) -> Floats:

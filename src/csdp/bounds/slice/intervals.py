@@ -101,7 +101,7 @@ def _mixing(local: LocalNumbers, place: Ints) -> object:
     from scipy.sparse import csr_array
 
     chain = local.chain
-    return csr_array((chain.edge_weights, place, chain._indptr), shape=(chain.sequences, int(place.max()) + 1))
+    return csr_array((chain.edge_weights, place, chain.edge_starts), shape=(chain.sequences, int(place.max()) + 1))
 
 
 def _tilts(local: LocalNumbers, edges: Ints, *, leave_out: npt.NDArray[np.bool_]) -> Floats:

@@ -47,10 +47,10 @@ class LocalNumbers:
         """Measure a chain; O(edges m^2)."""
         table, which = chain.transition_table
         weights = chain.edge_weights[:, None]
-        outward = 1.0 + 4.0 * UNIT * (int(np.max(np.diff(chain._indptr))) + 4)
+        outward = 1.0 + 4.0 * UNIT * (int(np.max(np.diff(chain.edge_starts))) + 4)
         osc = weights * np.ptp(table, axis=1)[which]
         osc = np.where(osc > 0, np.maximum(osc * outward, _LEAST_INFLUENCE), 0.0)
-        starts = chain._indptr[:-1]  # no row is empty: its couplings sum to 1
+        starts = chain.edge_starts[:-1]  # no row is empty: its couplings sum to 1
         low = np.add.reduceat(weights * table.min(axis=1)[which], starts, axis=0) / outward
         high = np.minimum(np.add.reduceat(weights * table.max(axis=1)[which], starts, axis=0) * outward, 1.0)
         width = np.add.reduceat(osc, starts, axis=0) * outward
@@ -59,7 +59,7 @@ class LocalNumbers:
     @cached_property
     def outward(self) -> float:
         """A factor that covers the rounding of sums over the neighbours of a sequence."""
-        most = max(int(np.max(np.diff(self.chain._indptr))), int(np.bincount(self.chain.edge_sources).max()))
+        most = max(int(np.max(np.diff(self.chain.edge_starts))), int(np.bincount(self.chain.edge_sources).max()))
         return 1.0 + 8.0 * UNIT * (most + 2 * self.chain.states + 16)
 
     @cached_property
@@ -110,13 +110,13 @@ class LocalNumbers:
 
     def _with_parents(self) -> Iterator[tuple[Ints, Ints]]:
         """Blocks of targets with equally many parents, two or more, and their edges (n, d); pairs fit the cache."""
-        counts = np.diff(self.chain._indptr)
+        counts = np.diff(self.chain.edge_starts)
         for degree in np.unique(counts[counts > 1]):
             of_degree = np.flatnonzero(counts == degree)
             height = max(1, 4 * BLOCK // int(degree) ** 2)
             for start in range(0, of_degree.size, height):
                 targets = of_degree[start : start + height]
-                yield targets, self.chain._indptr[targets][:, None] + np.arange(degree)
+                yield targets, self.chain.edge_starts[targets][:, None] + np.arange(degree)
 
     def excess(self, targets: Ints, edges: Ints) -> Floats:
         """e^kappa - 1 for all pairs of the parents of some targets: (n, d, d)."""
@@ -136,7 +136,7 @@ class LocalNumbers:
     @property
     def pair_count(self) -> int:
         """How many numbers kappa has."""
-        return int((np.diff(self.chain._indptr).astype(np.int64) ** 2).sum())
+        return int((np.diff(self.chain.edge_starts).astype(np.int64) ** 2).sum())
 
     def kappa_matrix(self) -> Any:
         """kappa(k, l), summed over the common children of k and l: scipy.sparse (s, s)."""
