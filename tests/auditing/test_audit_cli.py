@@ -17,7 +17,7 @@ from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher
-from csdp.report.audit import attack_figure, audit_figure
+from csdp.report.comparison_figures import attack_figure, audit_figure
 from csdp.report.figures import save_figure
 
 from auditing.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
@@ -46,7 +46,7 @@ def test_ours_passes_and_the_printed_value_does_not():
     shown = run(*DECLARED).stdout
     assert shown.startswith("no violation found at confidence 99.9 %: leaks at least 0.7")
     assert "Claim: exact leakage of one release as declared" in shown
-    assert "Told apart: x1 = 1 against 0; informed adversary" in shown
+    assert "Secret pair: x1 = 1 against 0; informed adversary" in shown
     violated = run(*DECLARED, "--claim", "0.69", "--figure", "audit.svg", code=4)
     assert violated.stdout.startswith("violated: leaks at least 0.7")
     assert "claimed 0.69" in Path("audit.svg").read_text()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import csdp
 from csdp.errors import InputError
-from csdp.report.compare import comparison_figure
+from csdp.report.comparison_figures import comparison_figure
 from csdp.report.figures import save_figure
 from csdp.report.files import json_text
 

@@ -12,9 +12,9 @@ import typer.main
 
 import csdp
 from csdp.cli import app
-from csdp.cli.output import progress_bar
+from csdp.cli.terminal import progress_bar
 from csdp.errors import BudgetExceeded, LedgerBusyError
-from csdp.report.files import plain
+from csdp.report.files import to_strict_json
 
 
 def commands(command, path=()):
@@ -38,14 +38,14 @@ def test_the_commands():
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_help_shows_an_example_and_explains_every_option(run, path):
-    shown = run(*path, "--help").stdout
-    assert "Example:" in shown
-    assert "csdp " in shown.split("Example:")[1]
+    output = run(*path, "--help").stdout
+    assert "Example:" in output
+    assert "csdp " in output.split("Example:")[1]
     for parameter in ALL[path].params:
         if parameter.name != "help":
             assert parameter.help, f"{' '.join(path)}: {parameter.name} has no help"
             names = [parameter.metavar] if parameter.param_type_name == "argument" else parameter.opts
-            assert any(name in shown for name in names)
+            assert any(name in output for name in names)
 
 
 def test_examples_in_the_help_run_as_shown(run, tmp_path, monkeypatch):
@@ -116,7 +116,10 @@ def test_a_bug_is_not_hidden(run, paper, monkeypatch):
 
 
 def test_infinity_in_json():
-    assert plain({"a": [float("inf"), -float("inf"), 1.5], "b": None}) == {"a": ["inf", "-inf", 1.5], "b": None}
+    assert to_strict_json({"a": [float("inf"), -float("inf"), 1.5], "b": None}) == {
+        "a": ["inf", "-inf", 1.5],
+        "b": None,
+    }
 
 
 def test_progress_only_on_a_terminal(monkeypatch, capsys):
@@ -166,8 +169,8 @@ class TestRealProcess:
 
     def test_a_pipe_of_two_commands(self, tmp_path):
         made = process("chain", "new", "--p", "0.01", "--q", "0.3")
-        shown = process("leakage", "-", "--age", "1", "--epsilon-c", "1", "--format", "json", input=made.stdout)
-        assert json.loads(shown.stdout)["bounds"]["exact"]["epsilon"] == pytest.approx(0.77269118, abs=5e-9)
+        result = process("leakage", "-", "--age", "1", "--epsilon-c", "1", "--format", "json", input=made.stdout)
+        assert json.loads(result.stdout)["bounds"]["exact"]["epsilon"] == pytest.approx(0.77269118, abs=5e-9)
 
     def test_a_reader_that_stops_early_is_no_traceback(self, paper):
         command = f"{sys.executable} -m csdp leakage {paper} --age 2 --epsilon-c 1 | head -1"

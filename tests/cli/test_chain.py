@@ -27,14 +27,14 @@ class TestNew:
         assert made(run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3") == PAPER
 
     def test_inline_json(self, run):
-        given = made(run, "--coupling", "[[0.75,0.25],[0.25,0.75]]", "--transitions", " [[0.7,0.3],[0.3,0.7]]")
-        assert given == PAPER
+        content = made(run, "--coupling", "[[0.75,0.25],[0.25,0.75]]", "--transitions", " [[0.7,0.3],[0.3,0.7]]")
+        assert content == PAPER
 
     def test_json_files(self, run, tmp_path):
         (tmp_path / "c.json").write_text("[[0.75, 0.25], [0.25, 0.75]]")
         (tmp_path / "t.json").write_text("[[0.7, 0.3], [0.3, 0.7]]")
-        given = made(run, "--coupling", str(tmp_path / "c.json"), "--transitions", str(tmp_path / "t.json"))
-        assert given == PAPER
+        content = made(run, "--coupling", str(tmp_path / "c.json"), "--transitions", str(tmp_path / "t.json"))
+        assert content == PAPER
 
     def test_edges(self, run):
         edges = {"edges": [[0, 0, 0.75], [0, 1, 0.25], [1, 0, 0.25], [1, 1, 0.75]]}
@@ -83,7 +83,7 @@ class TestNew:
             (["-s", "2", "--self-coupling", "0.5"], "give --p (and --q)"),
             (["-s", "2", "--self-coupling", "1.5", "--p", "0.3"], "self-coupling: 1.5 given"),
             (["-s", "2", "--self-coupling", "nan", "--p", "0.3"], "self-coupling: nan given"),
-            (["-s", "1", "--self-coupling", "0.5", "--p", "0.3"], "nobody else to follow"),
+            (["-s", "1", "--self-coupling", "0.5", "--p", "0.3"], "a single sequence has no others"),
             (["-s", "0", "--self-coupling", "0.5", "--p", "0.3"], "sequences: 0 given"),
             (["-s", "3000", "--self-coupling", "0.5", "--p", "0.3"], "Use --ring"),
             (["-s", "x"], "'--sequences'"),
@@ -95,8 +95,8 @@ class TestNew:
             (["--p", "0.3", "--transitions", "[[1,0],[0,1]]"], "not both"),
             (["--coupling", "[[1]]", "--self-coupling", "1", "--p", "0.3"], "not both"),
             (["--coupling", "[[1]]", "--ring", "--p", "0.3"], "not both"),
-            (["--coupling", "[[1]]", "-s", "2", "--p", "0.3"], "sequences: 2 asked for"),
-            (["--states", "3", "--transitions", "[[1,0],[0,1]]"], "states: 3 asked for"),
+            (["--coupling", "[[1]]", "-s", "2", "--p", "0.3"], "sequences: 2 given, but the matrices have 1"),
+            (["--states", "3", "--transitions", "[[1,0],[0,1]]"], "states: 3 given, but the matrices have 2"),
             (["--coupling", "[[1]", "--p", "0.3"], "coupling: not JSON"),
             (["--coupling", "nofile.json", "--p", "0.3"], "nofile.json: no such file"),
             (["--coupling", '{"edges": [[0, 0]]}', "--p", "0.3"], "[target, source, weight]"),
@@ -129,9 +129,9 @@ class TestNew:
 
 class TestShow:
     def test_table(self, run, paper):
-        shown = run("chain", "show", paper).stdout
-        assert "spectrum of Q" in shown
-        assert "0.4 per step" in shown
+        output = run("chain", "show", paper).stdout
+        assert "spectrum of Q" in output
+        assert "0.4 per step" in output
 
     def test_json(self, run, paper):
         facts = json.loads(run("chain", "show", paper, "--format", "json").stdout)

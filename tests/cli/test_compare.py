@@ -14,7 +14,7 @@ def asked(paper):
 
 def test_a_table_with_labels_and_the_no_data_line(run, asked, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = run(*asked, "--budget", "0.2", "--query", "mean").stdout
+    output = run(*asked, "--budget", "0.2", "--query", "mean").stdout
     for text in (
         "our plan (FRAN",
         "publish nothing",
@@ -23,11 +23,11 @@ def test_a_table_with_labels_and_the_no_data_line(run, asked, monkeypatch):
         "computed",
         "No method that can be compared",
     ):
-        assert text in shown
-    assert "What each of them guarantees:" in shown
-    assert "epsilon-DP of one record" in shown
-    assert "lifetime" in shown
-    table = shown.split("What each")[0]
+        assert text in output
+    assert "What each of them guarantees:" in output
+    assert "epsilon-DP of one record" in output
+    assert "lifetime" in output
+    table = output.split("What each")[0]
     table = table.split("No method")[0]  # the sentences below are left to the terminal to wrap
     assert all(len(line) <= 80 for line in table.splitlines())
     assert "against" in table
@@ -36,9 +36,9 @@ def test_a_table_with_labels_and_the_no_data_line(run, asked, monkeypatch):
 
 def test_json_and_figure(run, asked, tmp_path):
     figure = tmp_path / "compare.svg"
-    found = json.loads(run(*asked, "--max-mse", "0.12", "--format", "json", "--figure", figure).stdout)
-    assert found["target"] == "max_mse"
-    rows = {row["name"]: row for row in found["rows"]}
+    content = json.loads(run(*asked, "--max-mse", "0.12", "--format", "json", "--figure", figure).stdout)
+    assert content["target"] == "max_mse"
+    rows = {row["name"]: row for row in content["rows"]}
     assert rows["ours"]["verdict"] == "ours"
     assert rows["pegasus"]["leakage"]["value"] is None
     assert rows["no-data"]["verdict"] == "misses target"
@@ -66,8 +66,8 @@ def test_public_readings_are_fitted(run, fails, paper, tmp_path):
     run("chain", "simulate", paper, "--steps", "400", "--seed", "1", "-o", data)
     asked = ["compare", data, "--budget", "0.3", "--max-age", "1", "--length", "3"]
     assert "--public" in fails(*asked)
-    found = json.loads(run(*asked, "--public", "--format", "json").stdout)
-    assert found["rows"][0]["leakage"]["value"] <= 0.3
+    content = json.loads(run(*asked, "--public", "--format", "json").stdout)
+    assert content["rows"][0]["leakage"]["value"] <= 0.3
 
 
 def test_no_such_file(fails):

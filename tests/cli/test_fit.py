@@ -25,26 +25,27 @@ def readings(tmp_path):
 
 def test_a_chain_its_discretiser_and_how_good_it_is(run, readings, tmp_path):
     chain = tmp_path / "c.json"
-    told = run("fit", readings, "--public", "--states", "2", "--ensemble", "2", "-o", chain)
+    result = run("fit", readings, "--public", "--states", "2", "--ensemble", "2", "-o", chain)
     fitted = load_model(chain)
     assert abs(fitted.kernel() - TRUE.kernel()).max() < 0.05
     assert fitted.names == TRUE.names
     assert len(fitted.family) == 3
     assert Discretiser.load(tmp_path / "c.discretiser.json").apply(readings).values.shape == (2, 2)
-    assert "ward A" in told.stdout
-    assert "explains these data better than independent" in " ".join(told.stdout.split())
-    assert told.stderr == ""
+    assert "ward A" in result.stdout
+    assert "explains these data better than independent" in " ".join(result.stdout.split())
+    assert result.stderr == ""
 
 
 def test_the_same_as_json(run, readings, tmp_path):
     chain = tmp_path / "c.json"
-    shown = run("fit", readings, "--public", "--states", "2", "--ensemble", "0", "-o", chain, "--format", "json").stdout
-    told = json.loads(shown)
-    assert told["chain"] == load_model(chain).digest
-    assert told["discretiser_file"] == str(tmp_path / "c.discretiser.json")
-    assert told["quality"]["explains"]
-    assert told["fitted"]["observations"] == 2 * 1999
-    assert told["fit_cost"] is None
+    arguments = ["--states", "2", "--ensemble", "0", "-o", chain, "--format", "json"]
+    output = run("fit", readings, "--public", *arguments).stdout
+    content = json.loads(output)
+    assert content["chain"] == load_model(chain).digest
+    assert content["discretiser_file"] == str(tmp_path / "c.discretiser.json")
+    assert content["quality"]["explains"]
+    assert content["fitted"]["observations"] == 2 * 1999
+    assert content["fit_cost"] is None
 
 
 def test_a_discretiser_of_its_own_and_another_method(run, readings, tmp_path):
@@ -53,30 +54,30 @@ def test_a_discretiser_of_its_own_and_another_method(run, readings, tmp_path):
         "-d", states)  # fmt: skip
     again = ["--discretiser", str(states), "--method", "counts", "--neighbours", "0", "--smoothing", "1"]
     run("fit", readings, "--public", *again, "--ensemble", "0", "-o", tmp_path / "b.json")
-    found = load_model(tmp_path / "b.json")
-    assert found.fitted.method == "counts"
-    assert found.fitted.smoothing == 1
-    assert len(found.components()) == 2
+    chain = load_model(tmp_path / "b.json")
+    assert chain.fitted.method == "counts"
+    assert chain.fitted.smoothing == 1
+    assert len(chain.components()) == 2
     assert not (tmp_path / "b.discretiser.json").exists()
 
 
 def test_private_readings_are_warned_about(run, readings, tmp_path):
-    told = run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "c.json")
-    assert all(line.startswith("csdp: warning: ") for line in told.stderr.splitlines())
-    assert "not declared public" in told.stderr
-    assert "tells about private readings" in told.stdout
+    result = run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "c.json")
+    assert all(line.startswith("csdp: warning: ") for line in result.stderr.splitlines())
+    assert "not declared public" in result.stderr
+    assert "reveals something about private readings" in result.stdout
 
 
 def test_paid_for(run, fails, readings, tmp_path):
     out = ["--ensemble", "0", "-o", str(tmp_path / "c.json")]
-    told = run("fit", readings, "--epsilon", "1", "--strategy", "uniform", "--bounds", "0,50", "--states", "2", *out)
-    assert told.stderr == ""
-    assert "Paid: epsilon 1" in told.stdout
+    result = run("fit", readings, "--epsilon", "1", "--strategy", "uniform", "--bounds", "0,50", "--states", "2", *out)
+    assert result.stderr == ""
+    assert "Paid: epsilon 1" in result.stdout
     paid = ["--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--format", "json"]
     secret = json.loads(run("fit", readings, *paid, *out).stdout)
     assert secret["quality"] is None
-    assert "How well it fits is not told" in secret["quality_note"]
-    assert "independent" not in told.stdout
+    assert "How well it fits is not reported" in secret["quality_note"]
+    assert "independent" not in result.stdout
     assert json.loads((tmp_path / "c.json").read_text())["fit_cost"]["epsilon"] == 1
     assert "declare them with --edges" in fails("fit", readings, "--epsilon", "1", *out)
     assert "leave out --epsilon or --public" in fails("fit", readings, "--epsilon", "1", "--public", *out)
@@ -93,8 +94,8 @@ def test_movement_within_a_step_shows_both_leakages(run, tmp_path):
     random = np.random.default_rng(1)
     flips = (random.random((3000, 1)) < 0.1) | (random.random((3000, 2)) < 0.02)
     path = table(tmp_path / "r.csv", np.cumsum(flips, axis=0) % 2)
-    told = run("fit", path, "--public", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json")
-    assert "under a joint chain" in told.stdout
+    result = run("fit", path, "--public", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json")
+    assert "under a joint chain" in result.stdout
 
 
 @pytest.mark.parametrize("method", ["ching", "moments"])
@@ -103,13 +104,13 @@ def test_pairs_counted_by_an_engine(run, fails, tmp_path, method):
     path = tmp_path / "states.csv"
     path.write_text("time,ward A,ward B\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(states)))
     out = ["--states", "2", "--engine", "duckdb", "-o", str(tmp_path / "c.json")]
-    told = run("fit", path, "--public", "--method", method, *out)
-    found = load_model(tmp_path / "c.json")
-    assert found.fitted.method == method
+    result = run("fit", path, "--public", "--method", method, *out)
+    chain = load_model(tmp_path / "c.json")
+    assert chain.fitted.method == method
     if method == "moments":
-        assert abs(found.kernel() - TRUE.kernel()).max() < 0.1
+        assert abs(chain.kernel() - TRUE.kernel()).max() < 0.1
     assert "needs the readings in memory" in fails("fit", path, "--public", *out)
-    assert "From pair counts alone" in told.stdout
+    assert "From pair counts alone" in result.stdout
     assert "for public readings only" in fails("fit", path, "--method", method, "--epsilon", "1", *out)
     # The public past is all that --until declares public: it must not be passed over.
     for name, value in (("--until", "500"), ("--edges", "0.5")):

@@ -96,12 +96,12 @@ class TestJson:
 
 class TestTable:
     def test_marks_unsound_rows_and_says_what_is_protected(self, run, paper):
-        shown = run("leakage", paper, "--age", "2", "--epsilon-c", "1").stdout
-        rows = {line.split("│")[1].strip(): line for line in shown.splitlines() if line.startswith("│")}
+        output = run("leakage", paper, "--age", "2", "--epsilon-c", "1").stdout
+        rows = {line.split("│")[1].strip(): line for line in output.splitlines() if line.startswith("│")}
         for bound in BOUNDS:
             assert ("UNSOUND" in rows[bound]) == (bound in UNSOUND)
         assert "0.153046" in rows["exact"]
-        [promise] = [line for line in shown.splitlines() if line.startswith("Protects:")]
+        [promise] = [line for line in output.splitlines() if line.startswith("Protects:")]
         assert "the present value" in promise
         assert "every other present value" in promise
         assert "if the model holds" in promise
@@ -109,32 +109,32 @@ class TestTable:
 
     def test_worst_case_in_the_users_names(self, run, write):
         chain = CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]], values=[0, 20], names=["[red]hall"])
-        shown = run("leakage", write(chain.to_dict()), "--age", "1", "--epsilon-c", "1").stdout
-        assert "Worst case (exact): [red]hall = 20 against 0" in shown
+        output = run("leakage", write(chain.to_dict()), "--age", "1", "--epsilon-c", "1").stdout
+        assert "Worst case (exact): [red]hall = 20 against 0" in output
 
     def test_control_characters_in_names_do_not_reach_the_terminal(self, run, write):
         chain = CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]], names=["\x1b[31mhall"])
-        shown = run("leakage", write(chain.to_dict()), "--age", "1", "--epsilon-c", "1").stdout
-        assert "\x1b" not in shown
+        output = run("leakage", write(chain.to_dict()), "--age", "1", "--epsilon-c", "1").stdout
+        assert "\x1b" not in output
 
     def test_unsound_alone_promises_nothing(self, run, paper):
-        shown = run("leakage", paper, "--age", "2", "--epsilon-c", "1", "--bound", "printed-tight").stdout
-        assert "Protects:" not in shown
-        assert "certifies nothing" in shown
+        output = run("leakage", paper, "--age", "2", "--epsilon-c", "1", "--bound", "printed-tight").stdout
+        assert "Protects:" not in output
+        assert "certifies nothing" in output
 
     def test_infinite_says_why(self, run, paper):
-        shown = run("leakage", paper, "--age", "0", "--epsilon-c", "1", "--bound", "freshness").stdout
-        assert "Why:" in shown
+        output = run("leakage", paper, "--age", "0", "--epsilon-c", "1", "--bound", "freshness").stdout
+        assert "Why:" in output
 
     def test_independent_groups_are_counted(self, run, write):
         chain = CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]])
-        shown = run("leakage", write(chain.to_dict()), "--age", "1", "--epsilon-c", "1").stdout
-        assert "Components: 2 independent groups" in shown
+        output = run("leakage", write(chain.to_dict()), "--age", "1", "--epsilon-c", "1").stdout
+        assert "Components: 2 independent groups" in output
 
     def test_ages_in_the_title(self, run, paper):
         for bound in ([], ["--bound", "exact"]):
-            shown = run("leakage", paper, "--ages", "1,3", "--epsilon-c", "0.5", *bound).stdout
-            assert "mean, age 1,3, epsilon_c 0.5, informed adversary" in " ".join(shown.split())
+            output = run("leakage", paper, "--ages", "1,3", "--epsilon-c", "0.5", *bound).stdout
+            assert "mean, age 1,3, epsilon_c 0.5, informed adversary" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(

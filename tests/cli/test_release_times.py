@@ -35,10 +35,10 @@ def release(run, paper, readings, *more, dataset="d", **settings):
     folder = readings.parent
     plan = ("--chain", paper, "--query", "mean", "--age", AGE, "--epsilon-c", "1", "--stale-limit", "30")
     where = ("--dataset", dataset, "--ledger", folder / "ledger.db", "-o", folder / "out.json", "--format", "json")
-    told = json.loads(run("release", readings, *plan, *where, *more, **settings).stdout)
+    content = json.loads(run("release", readings, *plan, *where, *more, **settings).stdout)
     with Ledger.open(folder / "ledger.db", read_only=True) as ledger:
         ticks = [one.tick for one in ledger.published(dataset)]
-    return told["certificate"], ticks
+    return content["certificate"], ticks
 
 
 @pytest.mark.parametrize("engine", ENGINES)

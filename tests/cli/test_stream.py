@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from csdp.chain.files import load_model
-from csdp.cli.stream import _status_line, summary
+from csdp.cli.stream import _status_line, summarise
 from csdp.ledger import Ledger
 from csdp.stream import Status
 
@@ -17,9 +17,9 @@ from csdp.stream import Status
 def started(run, paper, tmp_path):
     """A chain, a file of readings and a first specification; the path of the specification."""
     run("chain", "simulate", paper, "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
-    shown = run("init", tmp_path / "readings.csv", "-o", tmp_path / "stream.toml").stdout
-    assert "csdp stream --spec" in shown
-    assert "not there yet" not in shown
+    output = run("init", tmp_path / "readings.csv", "-o", tmp_path / "stream.toml").stdout
+    assert "csdp stream --spec" in output
+    assert "not there yet" not in output
     spec = tmp_path / "stream.toml"
     spec.write_text(spec.read_text().replace("max_age = 10", "max_age = 2"))
     return spec
@@ -45,32 +45,32 @@ def test_from_a_file_to_a_stream(run, paper, started, tmp_path):
 
 
 def test_check(run, started, tmp_path):
-    shown = run("stream", "--spec", started, "--check").stdout
-    assert "dataset readings, 2 sequences, Plan(mean" in shown
-    assert "limits budget 0.5" in shown
-    told = json.loads(run("stream", "--spec", started, "--check", "--format", "json").stdout)
-    assert (told["dataset"], told["sequences"], told["query"]) == ("readings", ["x1", "x2"], "mean")
-    assert told["leakage"] <= told["limits"]["budget"] == 0.5
-    assert (told["source"], told["sink"]) == ("stdin", "stdout")
+    output = run("stream", "--spec", started, "--check").stdout
+    assert "dataset readings, 2 sequences, Plan(mean" in output
+    assert "limits budget 0.5" in output
+    content = json.loads(run("stream", "--spec", started, "--check", "--format", "json").stdout)
+    assert (content["dataset"], content["sequences"], content["query"]) == ("readings", ["x1", "x2"], "mean")
+    assert content["leakage"] <= content["limits"]["budget"] == 0.5
+    assert (content["source"], content["sink"]) == ("stdin", "stdout")
     assert not (tmp_path / "ledger.db").exists()
 
 
 def test_a_stream_that_runs_has_no_format(fails, started):
-    assert "json goes with --check" in fails("stream", "--spec", started, "--format", "json", stdin="")
+    assert "json requires --check" in fails("stream", "--spec", started, "--format", "json", stdin="")
 
 
 def test_check_of_a_service(run, fails, started, tmp_path):
     keys = ["--keys", str(tmp_path / "keys.json")]
     made = json.loads(run("key", "new", "--role", "reader", "--dataset", "*", *keys, "--format", "json").stdout)
     assert made["key"].startswith(f"csdp_{made['id']}_")
-    shown = run("serve", "--spec", started, "--check", *keys).stdout
-    assert "dataset readings, 2 sequences, Plan(mean" in shown
-    assert "keys.json: 1 key" in shown
-    told = json.loads(run("serve", "--spec", started, "--check", *keys, "--format", "json").stdout)
-    assert [one["dataset"] for one in told["datasets"]] == ["readings"]
-    assert told["keys"] == 1
-    assert made["key"] not in json.dumps(told)
-    assert "json goes with --check" in fails("serve", "--spec", started, *keys, "--format", "json")
+    output = run("serve", "--spec", started, "--check", *keys).stdout
+    assert "dataset readings, 2 sequences, Plan(mean" in output
+    assert "keys.json: 1 key" in output
+    content = json.loads(run("serve", "--spec", started, "--check", *keys, "--format", "json").stdout)
+    assert [one["dataset"] for one in content["datasets"]] == ["readings"]
+    assert content["keys"] == 1
+    assert made["key"] not in json.dumps(content)
+    assert "json requires --check" in fails("serve", "--spec", started, *keys, "--format", "json")
     gone = json.loads(run("key", "remove", made["id"], *keys, "--format", "json").stdout)
     assert gone == {"removed": made["id"]}
     assert json.loads(run("key", "list", *keys, "--format", "json").stdout) == []
@@ -87,9 +87,9 @@ def test_init_does_not_overwrite(run, fails, started, tmp_path):
 
 def test_init_says_how_to_get_a_chain(run, tmp_path):
     (tmp_path / "data.csv").write_text("time,a\n0,1\n1,0\n")
-    shown = run("init", tmp_path / "data.csv", "-o", tmp_path / "new.toml", "--chain", "model.json").stdout
-    assert "model.json: not there yet" in shown
-    assert "csdp fit" in shown
+    output = run("init", tmp_path / "data.csv", "-o", tmp_path / "new.toml", "--chain", "model.json").stdout
+    assert "model.json: not there yet" in output
+    assert "csdp fit" in output
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_the_status_line_is_for_terminals(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with _status_line() as tell:
         tell(status, "connecting")
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "ward: 2 published; messages: 3 accepted; connecting" in shown.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "ward: 2 published; messages: 3 accepted; connecting" in output.err
 
 
 def test_drift_is_told_to_the_operator_only(run, paper, started):
@@ -139,9 +139,9 @@ def test_drift_is_told_to_the_operator_only(run, paper, started):
 
 def test_summary():
     status = Status("ward", 5, 3, 1, 0, 2, 0, {"late": 1, "accepted": 3}, None, "no reading for too long")
-    assert summary(status) == (
+    assert summarise(status) == (
         "ward: 0 published, 2 ticks without output (no reading for too long); messages: 3 accepted, 1 late"
     )
-    assert summary(replace(status, times="data", trouble="the wall clock is wrong")).endswith(
+    assert summarise(replace(status, times="data", trouble="the wall clock is wrong")).endswith(
         "1 late; ages are what the timestamps say; the wall clock is wrong"
     )

@@ -27,9 +27,9 @@ def readings(tmp_path):
 
 def test_from_a_file_to_a_release_and_a_report(run, readings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    told = run("suggest", readings.name, "--public", "-o", "start")
+    result = run("suggest", readings.name, "--public", "-o", "start")
     for what in ("states", "chain", "fit", "query", "budget", "plan", "event limit"):
-        assert f"│ {what} " in told.stdout
+        assert f"│ {what} " in result.stdout
     folder = tmp_path / "start"
     plan = Plan.from_json((folder / "plan.json").read_text())
     assert plan.chain.digest == load_model(folder / "chain.json").family.digest
@@ -46,10 +46,10 @@ def test_from_a_file_to_a_release_and_a_report(run, readings, tmp_path, monkeypa
     assert private.index("Contains private data") < private.index("<h1>")
     assert "true value" in private
     assert (tmp_path / "private" / "share.html").read_bytes() == (tmp_path / "report" / "share.html").read_bytes()
-    told = json.loads(run("report", "ledger.db", "--dataset", "NAME", "-o", "report", "--format", "json").stdout)
+    result = json.loads(run("report", "ledger.db", "--dataset", "NAME", "-o", "report", "--format", "json").stdout)
     certificate = json.loads((tmp_path / "report" / "certificate.json").read_text())
-    assert told["certificate"] == certificate
-    assert {"path": "report/share.html", "private": False} in told["files"]
+    assert result["certificate"] == certificate
+    assert {"path": "report/share.html", "private": False} in result["files"]
     assert certificate["guarantees"]["present"]["epsilon"] <= 1
 
 
@@ -57,25 +57,25 @@ def test_many_sequences_are_paired(tmp_path):
     pair = CHAIN.simulate(400, seed=2)
     other = CHAIN.simulate(400, seed=3)
     third = CHAIN.simulate(400, seed=4)
-    found = suggest(np.hstack([pair, other, third]).astype(float), public=True, budget=2.0)
-    assert [len(part) for part in found.chain.components()] == [2, 2, 2]
-    assert found.ceiling <= 2.0
+    suggestion = suggest(np.hstack([pair, other, third]).astype(float), public=True, budget=2.0)
+    assert [len(part) for part in suggestion.chain.components()] == [2, 2, 2]
+    assert suggestion.ceiling <= 2.0
 
 
 def test_private_readings_are_warned_about(run, tmp_path, paper):
-    with pytest.warns(PrivacyLeakWarning, match="taken from the readings"):
+    with pytest.warns(PrivacyLeakWarning, match="derived from the readings"):
         suggest(CHAIN.simulate(100, seed=1).astype(float))
     readings = tmp_path / "r.csv"
     run("chain", "simulate", paper, "--steps", "100", "--seed", "1", "-o", readings)
-    told = run("suggest", readings)
-    assert told.stderr.startswith("csdp: warning: ")
+    result = run("suggest", readings)
+    assert result.stderr.startswith("csdp: warning: ")
 
 
 def test_the_same_as_json(run, readings, tmp_path):
-    told = json.loads(run("suggest", readings, "--public", "-o", tmp_path / "start", "--format", "json").stdout)
-    assert {"states", "chain", "query", "budget", "plan"} <= {one["what"] for one in told["reasons"]}
-    assert str(tmp_path / "start" / "plan.json") in told["files"]
-    assert told["next"] == (tmp_path / "start" / "next.txt").read_text().splitlines()
+    content = json.loads(run("suggest", readings, "--public", "-o", tmp_path / "start", "--format", "json").stdout)
+    assert {"states", "chain", "query", "budget", "plan"} <= {one["what"] for one in content["reasons"]}
+    assert str(tmp_path / "start" / "plan.json") in content["files"]
+    assert content["next"] == (tmp_path / "start" / "next.txt").read_text().splitlines()
 
 
 def test_too_little_to_say(fails, tmp_path):

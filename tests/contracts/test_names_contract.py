@@ -26,7 +26,7 @@ from csdp.cli import app
 from csdp.errors import InputError
 from csdp.fitting.drift import drift
 from csdp.publisher import PanelSource, Release
-from csdp.report.history import truth_records
+from csdp.report.records import truth_records
 from csdp.stream import Clock, Runner
 from csdp.tables import EngineSource, open_table, publish_stream
 from csdp.tables.memory import MemoryEngine

@@ -80,10 +80,10 @@ def heads(ledger):
 )
 def test_the_whole_path(place, tmp_path, data, kind):
     out = tmp_path / f"released{kind}"
-    shown = release(place, tmp_path, place / data, out, "--budget", "0.5").stdout
-    assert "38 of 40 ticks of home published, 38 of them charged now" in shown
+    output = release(place, tmp_path, place / data, out, "--budget", "0.5").stdout
+    assert "38 of 40 ticks of home published, 38 of them charged now" in output
     for words in ("present", "event", "group", "lifetime", "Not promised:", "To quote: Everything published of home"):
-        assert words in shown
+        assert words in output
     rows = read(out)
     assert [row["tick"] for row in rows] == list(range(2, 40))
     assert [row["epsilon_s"] for row in rows] == sorted(row["epsilon_s"] for row in rows)
@@ -129,8 +129,8 @@ def test_twice_gives_the_same_bytes_and_no_new_charge(place, tmp_path, kind):
     first, second = tmp_path / f"first{kind}", tmp_path / f"second{kind}"
     release(place, tmp_path, place / "wide.csv", first)
     head = heads(tmp_path / "ledger.db")
-    shown = release(place, tmp_path, place / "long.parquet", second).stdout
-    assert "38 of 40 ticks of home published, 0 of them charged now" in shown
+    output = release(place, tmp_path, place / "long.parquet", second).stdout
+    assert "38 of 40 ticks of home published, 0 of them charged now" in output
     assert first.read_bytes() == second.read_bytes()
     certificates = [path.with_name(path.name + ".certificate.json").read_bytes() for path in (first, second)]
     assert certificates[0] == certificates[1]
@@ -174,14 +174,14 @@ class TestLimits:
     def test_skipping_stays_below_the_ceiling_and_goes_on(self, place, tmp_path):
         out = tmp_path / "out.json"
         options = ("--budget", "0.2", "--on-refusal", "skip")
-        shown = release(place, tmp_path, place / "wide.csv", out, *options).stdout
+        output = release(place, tmp_path, place / "wide.csv", out, *options).stdout
         content = json.loads(out.read_text())
         assert all(row["epsilon_s"] <= 0.2 for row in content["releases"])
         assert content["releases"][-1]["tick"] >= 38
         assert {row["tick"] for row in content["releases"]} | {row["tick"] for row in content["skipped"]} == set(
             range(40)
         )
-        assert "without output: refused by a limit" in shown
+        assert "without output: refused by a limit" in output
 
     def test_limits_are_terms_of_the_dataset(self, place, tmp_path):
         release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv", "--budget", "0.5")

@@ -47,8 +47,8 @@ def place(tmp_path_factory):
 
 
 def command(place, where, out, *more):
-    given = ("release", place / "readings.csv", "--chain", place / "chain.json", *PLAN, "--dataset", "ward-7")
-    return [*map(str, given), "--ledger", where, "-o", str(out), "--format", "json", *map(str, more)]
+    arguments = ("release", place / "readings.csv", "--chain", place / "chain.json", *PLAN, "--dataset", "ward-7")
+    return [*map(str, arguments), "--ledger", where, "-o", str(out), "--format", "json", *map(str, more)]
 
 
 def run(*args, code=0):
@@ -83,8 +83,8 @@ def check(where):
     """Every published tick once, with a charge of its own, and a log that verifies."""
     with Ledger.open(where) as ledger:
         assert ledger.verify() == []
-        found = [one.tick for one in ledger.published("ward-7")]
-        assert len(found) == len(set(found))
+        ticks = [one.tick for one in ledger.published("ward-7")]
+        assert len(ticks) == len(set(ticks))
         return ledger.summary("ward-7")
 
 
@@ -103,9 +103,9 @@ def test_four_at_once_all_get_the_whole_series(place, tmp_path, where):
     assert [process.returncode for process in running] == [0] * 4, ended
     assert len({out.read_bytes() for out in outs}) == 1
     assert [int(row["tick"]) for row in rows(outs[0])] == list(range(2, TICKS))
-    told = [json.loads(out) for out, _ in ended]
-    assert sum(one["charged_now"] for one in told) == TICKS - 2
-    assert {(one["published"], one["held"], one["lost"]) for one in told} == {(TICKS - 2, 0, 0)}
+    results = [json.loads(out) for out, _ in ended]
+    assert sum(one["charged_now"] for one in results) == TICKS - 2
+    assert {(one["published"], one["held"], one["lost"]) for one in results} == {(TICKS - 2, 0, 0)}
     assert check(where).lost == 0
 
 
@@ -138,8 +138,8 @@ def test_a_holder_that_was_killed(place, tmp_path, where):
     done = run(*command(place, where, out, "--wait", 0.2), code=5)
     assert "100 ticks are held by another process that did not record them within 0.2 s" in done.stderr
     assert f"the {TICKS - 102} that are published are in {out}" in done.stderr
-    told = json.loads(done.stdout)
-    assert (told["published"], told["held"], told["lost"]) == (TICKS - 102, 100, 0)
+    content = json.loads(done.stdout)
+    assert (content["published"], content["held"], content["lost"]) == (TICKS - 102, 100, 0)
     assert [int(row["tick"]) for row in rows(out)] == list(range(102, TICKS))
     with Ledger.open(where) as ledger:
         summary = ledger.summary("ward-7")

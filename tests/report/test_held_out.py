@@ -26,9 +26,9 @@ def test_the_table_is_there():
 @pytest.mark.parametrize("name", CASES)
 def test_the_numbers_are_those_of_the_data(name):
     data, joined = CASES[name]
-    found = datasets.load(data)
-    readings = found.readings.without_gaps() if joined else found.readings
-    panel = found.discretiser().apply(readings.split(found.past_ends)[0])
+    dataset = datasets.load(data)
+    readings = dataset.readings.without_gaps() if joined else dataset.readings
+    panel = dataset.discretiser().apply(readings.split(dataset.past_ends)[0])
     chain = fit(panel, public=True, ensemble=0, progress=False)
     quality = fit_quality(chain, panel, public=True, progress=False)
     numbers, words = told()[name]

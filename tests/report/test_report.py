@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -14,11 +13,18 @@ from csdp import Accountant, CoupledChain, JointChain, Ledger, Mean, Panel, Plan
 from csdp.bounds.rounding import shown
 from csdp.errors import InputError
 from csdp.estimate import moments
-from csdp.publisher import Release, Skipped
-from csdp.report import figures, files, history, page, sweeps
-from csdp.report.certificate import certify, factor
-from csdp.report.series import Series, write_series
-from csdp.report.words import guarantee
+from csdp.report import figures, page
+from csdp.report.certificate import certify, odds_factor
+from csdp.report.guarantee import guarantee
+from csdp.report.records import (
+    AgeRecord,
+    LeakageRecord,
+    TruthRecord,
+    leakage_by_age,
+    leakage_records,
+    release_records,
+    truth_records,
+)
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 SVG = "{http://www.w3.org/2000/svg}"
@@ -103,11 +109,11 @@ class TestPage:
         text = path.read_text(encoding="utf-8")
         for words in ("true value", "private data", "(private)", "how close it came"):
             assert words not in text.lower()
-        found = Outline()
-        found.feed(text)
-        assert found.open == []
-        assert found.tags.count("svg") == 5
-        assert demo.certificate.sentence in "".join(found.text)
+        outline = Outline()
+        outline.feed(text)
+        assert outline.open == []
+        assert outline.tags.count("svg") == 5
+        assert demo.certificate.sentence in "".join(outline.text)
 
     def test_light_dark_and_paper(self, demo):
         text = demo.files[-1].read_text(encoding="utf-8")
@@ -124,13 +130,13 @@ class TestPage:
         table = leakage_table(PAPER, Mean(), ages=1, epsilon_c=1.0)
         evil = "<script>alert('x')</script>&\""
         hostile = type(table)(table.rows, {evil: evil}, evil)
-        body = page.leakage_block(hostile) + page.facts([(evil, evil)])
+        body = page.leakage_block(hostile) + page.definition_list([(evil, evil)])
         body += page.figure_block("<svg></svg>", evil) + page.paragraph(evil)
-        text = page.page(evil, lead=evil, sections=[page.Section(evil, body)], footer=evil)
+        text = page.page(evil, lead=evil, sections=[page.PageSection(evil, body)], footer=evil)
         assert "<script" not in text
-        found = Outline()
-        found.feed(text)
-        assert evil in "".join(found.text)
+        outline = Outline()
+        outline.feed(text)
+        assert evil in "".join(outline.text)
 
     def test_bounds_that_do_not_apply_say_why(self):
         joint = JointChain(PAPER.kernel(), states=2, sequences=2)
@@ -170,28 +176,28 @@ class TestFigures:
         assert len(re.findall(r"stroke-dasharray: \d", text)) == 2
 
     def test_same_records_give_the_same_file(self, tmp_path):
-        records = sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
+        records = leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
         for name in ("a.svg", "b.svg"):
             figures.save_figure(figures.leakage_by_age_figure(records), tmp_path / name)
         assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
     def test_infinite_points_are_left_out(self):
-        records = sweeps.leakage_by_age(PAPER, Mean(), ages=[0, 1], epsilon_c=1.0)
+        records = leakage_by_age(PAPER, Mean(), ages=[0, 1], epsilon_c=1.0)
         assert math.inf in {record.epsilon for record in records}
         assert figures.leakage_by_age_figure(records).axes
 
     def test_nothing_to_draw(self):
         with pytest.raises(InputError, match="no finite leakage"):
-            figures.leakage_by_age_figure([sweeps.AgeRecord("freshness", 0, math.inf, True)])
+            figures.leakage_by_age_figure([AgeRecord("freshness", 0, math.inf, True)])
 
     def test_labels_never_overlap_or_leave_the_figure(self):
-        placed = figures._apart([0.9, 0.91, 0.92, 0.93, 0.99], gap=0.05)
+        placed = figures._spread_heights([0.9, 0.91, 0.92, 0.93, 0.99], gap=0.05)
         gaps = [b - a for a, b in pairwise(placed)]
         assert min(gaps) >= 0.05 - 1e-12
         assert max(placed) <= 1.0
 
     def test_inline_figures_follow_the_page(self):
-        records = sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
+        records = leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0)
         figure = figures.leakage_by_age_figure(records)
         svg = figures.inline_svg(figure, name="one", description='a "b" <c>')
         tree = ElementTree.fromstring(svg)
@@ -208,7 +214,7 @@ def released(tmp_path, *, steps=30, **options):
     with Ledger.open(tmp_path / "ledger.db") as ledger, Publisher(plan, dataset="d", ledger=ledger, **options) as gate:
         batch = gate.publish(panel)
         certificate = certify(gate, ledger, skipped=batch.skipped)
-        return plan, panel, batch, certificate, history.leakage_records(gate, ledger, until=steps + 3)
+        return plan, panel, batch, certificate, leakage_records(gate, ledger, until=steps + 3)
 
 
 class TestReleases:
@@ -227,9 +233,9 @@ class TestReleases:
 
     def test_figures_of_a_release(self, tmp_path):
         plan, panel, batch, _, records = released(tmp_path)
-        truth = history.truth_records(plan, panel)
+        truth = truth_records(plan, panel)
         assert [r.value for r in truth] == panel.states.mean(axis=1).tolist()
-        drawn = history.release_records(batch)
+        drawn = release_records(batch)
         private = figures.inline_svg(figures.release_figure(drawn, what="mean", truth=truth), name="a", description="")
         shared = figures.inline_svg(figures.release_figure(drawn, what="mean"), name="a", description="")
         assert "(private)" in private
@@ -240,12 +246,12 @@ class TestReleases:
         with pytest.raises(InputError, match="nothing was published"):
             figures.release_figure([], what="mean")
         with pytest.raises(InputError, match="no finite leakage"):
-            figures.leakage_history_figure([history.LeakageRecord(1, math.inf, True)])
+            figures.leakage_history_figure([LeakageRecord(1, math.inf, True)])
 
     def test_a_missing_reading_has_no_truth(self):
         plan = Plan(PAPER, Mean(), 1, 1.0)
-        records = history.truth_records(plan, Panel.from_states([[0, 1], [1, -1], [1, 1]]))
-        assert records == [history.TruthRecord(0, 0.5), history.TruthRecord(2, 1.0)]
+        records = truth_records(plan, Panel.from_states([[0, 1], [1, -1], [1, 1]]))
+        assert records == [TruthRecord(0, 0.5), TruthRecord(2, 1.0)]
 
     def test_the_estimate_is_never_worse_than_the_mean_alone(self, tmp_path):
         plan, _, batch, _, _ = released(tmp_path)
@@ -267,20 +273,20 @@ class TestCertificate:
     def test_with_late_readings_the_ceiling_is_the_cap(self, tmp_path):
         plan = Plan(PAPER, Mean(), 2, 1.0, stale_limit=3)
         with Ledger.open(tmp_path / "l.db") as ledger, Publisher(plan, dataset="d", ledger=ledger) as gate:
-            found = certify(gate, ledger)
+            certificate = certify(gate, ledger)
         freshness = leakage(PAPER, Mean(), ages=2, epsilon_c=1.0, bound="freshness").epsilon
-        assert found["present"].ceiling == pytest.approx(freshness, rel=1e-9)
-        assert found["event"].ceiling == 4.0
-        assert found.sentence == "Nothing has been published of d yet."
+        assert certificate["present"].ceiling == pytest.approx(freshness, rel=1e-9)
+        assert certificate["event"].ceiling == 4.0
+        assert certificate.sentence == "Nothing has been published of d yet."
 
     def test_after_a_change_of_plan_nothing_is_said_of_the_future(self, tmp_path):
         plan = Plan(PAPER, Mean(), 2, 1.0)
         with Ledger.open(tmp_path / "l.db") as ledger, Publisher(plan, dataset="d", ledger=ledger) as gate:
             gate.publish(Panel.from_states(PAPER.simulate(5, seed=5)))
             changed = gate.change_plan(Plan(PAPER, Mean(), 4, 1.0), from_tick=10)
-            found = certify(changed, ledger)
-        assert found["present"].ceiling is None
-        assert found["lifetime"].ceiling is None
+            certificate = certify(changed, ledger)
+        assert certificate["present"].ceiling is None
+        assert certificate["lifetime"].ceiling is None
 
     def test_words_and_numbers(self, tmp_path):
         *_, certificate, _ = released(tmp_path)
@@ -291,72 +297,11 @@ class TestCertificate:
         assert any("missing" in words for words in certificate.assumptions)
         assert not any("one release" in words for words in certificate.assumptions)
         assert str(tmp_path) not in json.dumps(content)
-        assert page.promises_block(certificate).count("<tr") == 5
+        assert page.guarantees_block(certificate).count("<tr") == 5
 
     @pytest.mark.parametrize(("epsilon", "words"), [(0.0, "1"), (1.0, "2.719"), (800.0, "infinity")])
     def test_factors_are_rounded_up(self, epsilon, words):
-        assert factor(epsilon) == words
-
-
-class TestSeriesFiles:
-    def series(self, **changes):
-        release = Release(7, (0.25, 1.5), (0.5, 1.0), (0.1, 0.2), (1, 3), 0, math.inf)
-        return Series(("a", "b"), {7: 700, 8: 800}, (replace(release, **changes),), (Skipped(8, "too late"),))
-
-    def test_columns(self):
-        assert self.series().columns() == {
-            "tick": [7], "time": [700], "value:a": [0.25], "value:b": [1.5], "estimate:a": [0.5], "estimate:b": [1.0],
-            "standard_error:a": [0.1], "standard_error:b": [0.2], "ages": ["1,3"], "stale": [0],
-            "epsilon_s": [math.inf],
-        }  # fmt: skip
-
-    @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
-    def test_same_bytes_every_time_also_without_estimates(self, tmp_path, kind):
-        for changes in ({}, {"estimate": (), "standard_error": ()}):
-            for name in ("one", "two"):
-                write_series(self.series(**changes), tmp_path / f"{name}.{kind}")
-            assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"two.{kind}").read_bytes()
-        assert len(list(tmp_path.iterdir())) == 2
-
-    def test_strict_json(self, tmp_path):
-        write_series(self.series(), tmp_path / "out.json")
-        content = json.loads((tmp_path / "out.json").read_text(), parse_constant=pytest.fail)
-        assert content["releases"][0]["epsilon_s"] == "inf"
-        assert content["skipped"] == [{"tick": 8, "time": 800, "reason": "too late"}]
-
-    def test_many_ages_are_a_range(self):
-        assert self.series(ages=tuple(range(1, 200))).columns()["ages"] == ["1..199"]
-
-    def test_a_failed_write_leaves_the_old_file(self, tmp_path):
-        path = tmp_path / "out.csv"
-        path.write_text("old")
-
-        def fail():
-            with files.written_whole(path) as file:
-                file.write(b"new")
-                raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            fail()
-        assert path.read_text() == "old"
-        assert [found.name for found in tmp_path.iterdir()] == ["out.csv"]
-
-    def test_where_nothing_can_be_written(self, tmp_path):
-        for path in (tmp_path, tmp_path / "none" / "out.csv"):
-            with pytest.raises(InputError, match=r"a folder given|cannot be written"):
-                files.ensure_writable(path)
-
-
-class TestSweeps:
-    def test_by_age_is_the_library(self):
-        for record in sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 3], epsilon_c=0.5):
-            expected = leakage(PAPER, Mean(), ages=record.age, epsilon_c=0.5, bound=record.bound)
-            assert (record.epsilon, record.sound) == (expected.epsilon, expected.sound)
-
-    def test_progress_is_told(self):
-        told = []
-        sweeps.leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0, progress=lambda *t: told.append(t))
-        assert told == [("leakage by age", 1, 2), ("leakage by age", 2, 2)]
+        assert odds_factor(epsilon) == words
 
 
 def test_words_for_every_adversary():

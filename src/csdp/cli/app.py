@@ -1,4 +1,4 @@
-"""The application: its commands, and the version."""
+"""The application: its commands and its version."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ from typing import Annotated
 import typer
 
 import csdp
-from csdp.cli.audit import audit
 from csdp.cli.chain import chain_app
-from csdp.cli.compare import compare
-from csdp.cli.demo import demo
 from csdp.cli.doctor import doctor
-from csdp.cli.fit import fit
-from csdp.cli.group import DATA, EVIDENCE, LEAKAGE, PUBLISHING, REST, Group
+from csdp.cli.evidence import audit, demo, report
+from csdp.cli.fit import fit, suggest
 from csdp.cli.leakage import leakage
 from csdp.cli.ledger import ledger_app
-from csdp.cli.plan import plan
+from csdp.cli.plan import compare, plan
 from csdp.cli.release import release
-from csdp.cli.report import report
-from csdp.cli.serve import key_app, serve
-from csdp.cli.stream import init, stream
-from csdp.cli.suggest import suggest
+from csdp.cli.stream import init, key_app, serve, stream
+from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"csdp {csdp.__version__}")
         raise typer.Exit
 
 
 app = typer.Typer(
     name="csdp",
-    cls=Group,
-    rich_markup_mode=None,  # help texts hold JSON, whose brackets are no markup
+    cls=CommandGroup,
+    rich_markup_mode=None,  # help texts contain JSON, whose brackets are not markup
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -42,18 +37,18 @@ app = typer.Typer(
 @app.callback()
 def csdp_command(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and stop.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Publish statistics of correlated sequences without giving away anyone's present state.
+    """Publish statistics of correlated sequences while protecting the present state of each sequence.
 
     \b
     Example:
       csdp chain new --sequences 2 --self-coupling 0.75 --p 0.3 --q 0.3 -o chain.json
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
 
-    Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset; 4 an audit
-    found a violation.
+    Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset; 4 an audit found a
+    violation; 5 another process holds ticks; 130 interrupted.
     """
 
 
@@ -71,8 +66,8 @@ app.add_typer(ledger_app, name="ledger", rich_help_panel=PUBLISHING)
 app.command(rich_help_panel=EVIDENCE)(audit)
 app.command(rich_help_panel=EVIDENCE)(report)
 app.command(rich_help_panel=EVIDENCE)(demo)
-app.command(rich_help_panel=REST)(init)
-app.command(rich_help_panel=REST)(doctor)
+app.command(rich_help_panel=SETUP)(init)
+app.command(rich_help_panel=SETUP)(doctor)
 
 
 def main() -> None:

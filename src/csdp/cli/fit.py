@@ -1,4 +1,4 @@
-"""`csdp fit`: a chain from a file of readings, with the discretiser that made states of them."""
+"""`csdp fit` and `csdp suggest`: a chain from a file of readings, and a first proposal for everything else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.cli import inputs, options
-from csdp.cli.output import console, progress_bar, show_json, warnings_told
+from csdp.cli.terminal import console, print_json, print_lines, print_warnings, printable, progress_bar
 from csdp.errors import CsdpWarning, InputError
 from csdp.fitting.fit import Method
 
@@ -20,23 +20,30 @@ if TYPE_CHECKING:
     from csdp.fitting.quality import FitQuality
     from csdp.panel import Discretiser, Panel, Readings
 
-#: Joint states up to which the leakage under a joint chain is told beside.
+#: Largest number of joint states for which the leakage under a joint chain is computed for comparison.
 JOINT_STATES = 256
 
 
 def fit(
     data: options.DataFile,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="CHAIN.json", help="Where to write the chain.")],
-    states: Annotated[int, typer.Option(help="States of each sequence.")] = 4,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="CHAIN.json", help="File to write the chain to.")],
+    states: Annotated[int, typer.Option(help="Number of states of each sequence.")] = 4,
     strategy: Annotated[
         Literal["quantile", "uniform", "categories"],
-        typer.Option(help="As many readings in each state, equal parts of the bounds, or every number a state."),
+        typer.Option(
+            help="How readings become states: equally many readings per state (quantile), intervals of equal width "
+            "(uniform), or one state per distinct number (categories)."
+        ),
     ] = "quantile",
     edges: Annotated[
-        str | None, typer.Option(metavar="E1,E2,...", help="Edges between the states, in place of a strategy.")
+        str | None,
+        typer.Option(metavar="E1,E2,...", help="Boundaries between the states; replaces --strategy."),
     ] = None,
     bounds: Annotated[
-        str | None, typer.Option(metavar="LOW,HIGH", help="What readings lie between; known without the data.")
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH", help="Smallest and largest possible reading, known without looking at the data."
+        ),
     ] = None,
     discretiser: options.FitDiscretiserFile = None,
     save_discretiser: Annotated[
@@ -45,93 +52,131 @@ def fit(
             "--save-discretiser",
             "-d",
             metavar="FILE",
-            help="Where to write the discretiser.",
+            help="File to write the discretiser to.",
             show_default="CHAIN.discretiser.json",
         ),
     ] = None,
-    method: Annotated[Method, typer.Option(help="How the chain is found; em maximises the likelihood.")] = "em",
+    method: Annotated[
+        Method, typer.Option(help="Method that estimates the chain; em maximises the likelihood.")
+    ] = "em",
     neighbours: Annotated[
-        int | None, typer.Option(help="Others that each sequence may follow.", show_default="all up to 8 sequences")
+        int | None,
+        typer.Option(
+            help="Largest number of other sequences that one sequence may depend on.",
+            show_default="all up to 8 sequences",
+        ),
     ] = None,
-    smoothing: Annotated[float, typer.Option(help="Pseudo-counts for what was never seen.")] = 0.5,
-    ensemble: Annotated[int, typer.Option(help="Further chains that the data leaves possible, kept as a family.")] = 20,
+    smoothing: Annotated[float, typer.Option(help="Pseudo-count added to every possible transition, 0 or more.")] = 0.5,
+    ensemble: Annotated[
+        int, typer.Option(help="Number of further plausible chains to keep with the fit, as a family.")
+    ] = 20,
     direction: Annotated[
         Literal["forward", "backward", "auto"],
-        typer.Option(help="The next state from the present, the previous one, or what explains more."),
+        typer.Option(
+            help="Model the next state (forward), the previous state (backward), or whichever explains held-out "
+            "readings better (auto)."
+        ),
     ] = "forward",
     public: options.Public = False,
     epsilon: Annotated[
-        float | None, typer.Option(help="The readings are private, and this much may be spent on the chain.")
+        float | None,
+        typer.Option(help="Fit private readings with this epsilon of differential privacy per reading, above 0."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only readings before this time: the public past.")
+        str | None, typer.Option(metavar="TIME", help="Fit only readings before this time, the public past.")
     ] = None,
     step: options.Step = None,
     engine: options.Engine = "memory",
-    form: options.Form = "table",
+    form: options.FormatOption = "table",
 ) -> None:
-    """Fit a chain to readings, and say how well it explains them.
+    """Fit a chain to readings, and report how well it explains them.
 
     \b
     Example:
       csdp fit readings.csv --public --strategy categories -o fitted.json
 
-    A chain tells about the readings that it was fitted on. Fit on public readings (--public, --until), or pay for it
-    (--epsilon): without either there is a warning. With --engine duckdb or spark, cells are state numbers, and the
-    methods are ching and moments.
+    A fitted chain reveals something about its readings. Fit public readings (--public, --until), or fit with
+    differential privacy (--epsilon); otherwise a warning is printed. With --engine duckdb or spark, cells must be state
+    numbers, and the methods are ching and moments.
     """
+    from csdp.fitting.fit import fit as fit_chain
+    from csdp.panel import Discretiser
+
     target = Path(output)
-    beside = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
     if public and epsilon is not None:
         raise InputError("epsilon: given for readings that are declared public; leave out --epsilon or --public")
-    with warnings_told():
+    with print_warnings():
         if engine != "memory":
-            given = {
+            in_memory_only = {
                 "--until": until, "--epsilon": epsilon, "--edges": edges, "--bounds": bounds,
                 "--discretiser": discretiser, "--save-discretiser": save_discretiser, "--neighbours": neighbours,
                 "--direction": None if direction == "forward" else direction,
             }  # fmt: skip
-            counted = _counted(data, engine, method, states, smoothing, step=step, public=public, given=given)
-            made = Made(target, counted, "From pair counts alone: how well it explains the readings is not known.")
+            _check_engine_options(engine, method, in_memory_only, public=public)
+            counted = _fit_pair_counts(data, engine, method, states, smoothing, step=step)
+            result = FitResult(target, counted, "From pair counts alone: how well it explains the readings is unknown.")
         else:
             declared = discretiser is not None or edges is not None or (strategy == "uniform" and bounds is not None)
             if epsilon is not None and not declared:
                 raise InputError(
-                    "epsilon: states taken from private readings are not paid for; declare them with --edges, with "
-                    "--strategy uniform --bounds LOW,HIGH, or with --discretiser"
+                    "epsilon: states derived from private readings would leak without being charged; declare them with "
+                    "--edges, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
                 )
-            readings = _readings(data, step, until)
-            cut = _discretiser(readings, states, strategy, edges, bounds, discretiser, public=public)
-            panel = cut.apply(readings)
-            chain = _fitted(panel, method, neighbours, smoothing, ensemble, direction, public=public, epsilon=epsilon)
-            made = Made(target, chain, _evidence(chain, panel), *((beside, cut) if discretiser is None else ()))
-        made.save()
+            readings = _read_past(data, step, until)
+            if discretiser is not None:
+                mapping = Discretiser.load(discretiser)
+            else:
+                mapping = Discretiser.fit(
+                    readings,
+                    states=states,
+                    strategy="edges" if edges is not None else strategy,
+                    edges=None if edges is None else inputs.parse_numbers("edges", edges),
+                    bounds=None if bounds is None else inputs.parse_numbers("bounds", bounds),
+                    public=public,
+                )
+            panel = mapping.apply(readings)
+            with progress_bar() as progress:
+                chain = fit_chain(
+                    panel,
+                    method=method,
+                    neighbours=neighbours,
+                    smoothing=smoothing,
+                    ensemble=ensemble,
+                    public=public,
+                    epsilon=epsilon,
+                    direction=direction,
+                    progress=progress or False,
+                )
+            mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
+            new = (mapping_file, mapping) if discretiser is None else ()
+            result = FitResult(target, chain, _evaluate(chain, panel), *new)
+        result.save()
     if form == "json":
-        show_json(made.to_dict())
+        print_json(result.to_dict())
     else:
-        _show(made, public=public)
+        _print_fit(result, public=public)
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """How well a chain explains readings, and what it leaks beside a joint chain where they move together."""
+class FitEvidence:
+    """How well a chain explains readings, and its leakage next to a joint chain's if they change together."""
 
     quality: FitQuality
-    leakages: tuple[float, float] | None  #: of the mean at age 1 with epsilon_c 1: the chain, a joint chain
+    leakages: tuple[float, float] | None  #: of the mean at age 1 with epsilon_c 1: under the chain, under a joint chain
 
 
 @dataclass(frozen=True)
-class Made:
-    """A chain with its file, how well it fits (or why that is not told), and the discretiser that was made for it."""
+class FitResult:
+    """A fitted chain, how well it fits (or why that is unknown), and the discretiser that was made for it."""
 
     file: Path
     chain: CoupledChain | JointChain
-    evidence: Evidence | str
+    evidence: FitEvidence | str
     discretiser_file: Path | None = None
     discretiser: Discretiser | None = None
 
     def save(self) -> None:
-        """Write the chain, and the discretiser beside it."""
+        """Write the chain, and the discretiser if there is a new one."""
         from csdp.chain.files import save_model
 
         save_model(self.chain, self.file)
@@ -141,106 +186,54 @@ class Made:
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
         assert self.chain.fitted is not None
-        told = self.evidence if isinstance(self.evidence, Evidence) else None
+        evidence = None if isinstance(self.evidence, str) else self.evidence
         return {
             "chain_file": str(self.file),
             "chain": self.chain.digest,
             "discretiser_file": None if self.discretiser_file is None else str(self.discretiser_file),
             "fitted": self.chain.fitted.to_dict(),
             "fit_cost": self.chain.fit_cost,
-            "quality": None if told is None else told.quality.to_dict(),
-            "quality_note": "" if told is not None else self.evidence,
-            "leakage_coupled_and_joint": None if told is None else told.leakages,
+            "quality": None if evidence is None else evidence.quality.to_dict(),
+            "quality_note": "" if evidence is not None else self.evidence,
+            "leakage_coupled_and_joint": None if evidence is None else evidence.leakages,
         }
 
 
-def _readings(data: str, step: str | None, until: str | None) -> Readings:
+def _read_past(data: str, step: str | None, until: str | None) -> Readings:
+    """Read the readings, only those before `until` if that is given."""
     from csdp.panel import read_readings
 
-    found = read_readings(data, step=inputs.time_step(step))
+    readings = read_readings(data, step=inputs.parse_step(step))
     if until is None:
-        return found
-    past, _ = found.split(until)
+        return readings
+    past, _ = readings.split(until)
     if len(past) < 2:
         raise InputError(f"until: fewer than two ticks before {until}; nothing to fit")
     return past
 
 
-def _discretiser(
-    readings: Readings,
-    states: int,
-    strategy: Any,
-    edges: str | None,
-    bounds: str | None,
-    given: str | None,
-    *,
-    public: bool,
-) -> Discretiser:
-    from csdp.panel import Discretiser
-
-    if given is not None:
-        return Discretiser.load(given)
-    cuts = None if edges is None else inputs.numbers_or_json("edges", edges)
-    ends = None if bounds is None else inputs.numbers_or_json("bounds", bounds)
-    return Discretiser.fit(
-        readings,
-        states=states,
-        strategy="edges" if cuts is not None else strategy,
-        edges=cuts,
-        bounds=ends,
-        public=public,
-    )
-
-
-def _fitted(
-    panel: Panel,
-    method: Method,
-    neighbours: int | None,
-    smoothing: float,
-    ensemble: int,
-    direction: Literal["forward", "backward", "auto"],
-    *,
-    public: bool,
-    epsilon: float | None,
-) -> CoupledChain | JointChain:
-    from csdp.fitting.fit import fit as fit_chain
-
-    with progress_bar() as tell:
-        return fit_chain(
-            panel,
-            method=method,
-            neighbours=neighbours,
-            smoothing=smoothing,
-            ensemble=ensemble,
-            public=public,
-            epsilon=epsilon,
-            direction=direction,
-            progress=tell or False,
-        )
-
-
-def _evidence(chain: CoupledChain | JointChain, panel: Panel) -> Evidence | str:
-    """How good the fit is, or why that is not told."""
+def _evaluate(chain: CoupledChain | JointChain, panel: Panel) -> FitEvidence | str:
+    """How good the fit is, or why that cannot be said."""
     from csdp.fitting.quality import fit_quality
 
     if chain.fit_cost is not None:
         return (
             f"Paid: epsilon {chain.fit_cost['epsilon']:g} for one reading, charged when a publisher opens the dataset. "
-            "How well it fits is not told: that would look at the readings again."
+            "How well it fits is not reported, because that would use the private readings again."
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CsdpWarning)  # said when it was fitted
+        warnings.simplefilter("ignore", CsdpWarning)  # the fit itself has warned
         try:
-            with progress_bar() as tell:
-                quality = fit_quality(chain.without_family(), panel, public=True, progress=tell or False)
+            with progress_bar() as progress:
+                quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
         except InputError:
-            return "Too few ticks to hold some out: how well the chain explains the readings is not known."
+            return "Too few ticks to hold some out: how well the chain explains the readings is unknown."
         apart = quality.together is not None and not quality.together.passed
-        return Evidence(quality, _leakages(chain, panel) if apart and chain.size <= JOINT_STATES else None)
+        return FitEvidence(quality, _leakages(chain, panel) if apart and chain.size <= JOINT_STATES else None)
 
 
 def _leakages(chain: CoupledChain | JointChain, panel: Panel) -> tuple[float, float]:
-    """The leakage under the chain and under a joint chain, which can move together within a step."""
+    """The leakage under the chain, and under a joint chain, whose sequences can change together within one step."""
     from csdp.bounds.leakage import leakage
     from csdp.fitting.fit import fit as fit_chain
     from csdp.queries import Mean
@@ -250,52 +243,59 @@ def _leakages(chain: CoupledChain | JointChain, panel: Panel) -> tuple[float, fl
     return own, other
 
 
-def _show(made: Made, *, public: bool) -> None:
-    """For people: what to beware of, how good the fit is, and what was written."""
-    screen, record = console(), made.chain.fitted
+def _print_fit(result: FitResult, *, public: bool) -> None:
+    """Print warnings of the fit, its quality, and the files that were written."""
+    record = result.chain.fitted
     assert record is not None
-    for note in record.warnings:
-        screen.print(f"Beware: {note}", soft_wrap=True)
+    print_lines(f"Beware: {note}" for note in record.warnings)
     if record.held_out:
         scores = ", ".join(f"{way} {score:.4f}" for way, score in record.held_out)
-        screen.print(f"Read {record.direction}: log-likelihood per held-out tick {scores}.", soft_wrap=True)
-    if isinstance(made.evidence, Evidence):
-        _show_evidence(made.evidence, public=public)
+        print_lines([f"Read {record.direction}: log-likelihood per held-out tick {scores}."])
+    if isinstance(result.evidence, str):
+        print_lines([result.evidence])
     else:
-        screen.print(made.evidence, soft_wrap=True)
-    screen.print(f"wrote {made.file}: {made.chain!r}", soft_wrap=True)
-    if made.discretiser_file is not None:
-        screen.print(f"wrote {made.discretiser_file}: {made.discretiser!r}", soft_wrap=True)
+        _print_evidence(result.evidence, public=public)
+    print_lines([f"wrote {result.file}: {result.chain!r}"])
+    if result.discretiser_file is not None:
+        print_lines([f"wrote {result.discretiser_file}: {result.discretiser!r}"])
 
 
-def _show_evidence(told: Evidence, *, public: bool) -> None:
+def _print_evidence(evidence: FitEvidence, *, public: bool) -> None:
     from csdp.bounds.rounding import shown
 
     screen = console()
-    screen.print(told.quality)
+    screen.print(evidence.quality)
     if not public:
-        screen.print("This table tells about private readings: keep it to yourself.")
-    if told.leakages is not None:
-        own, joint = map(shown, told.leakages)
+        screen.print("This table reveals something about private readings: do not pass it on.")
+    if evidence.leakages is not None:
+        own, joint = map(shown, evidence.leakages)
         screen.print(
-            f"The mean at age 1 with epsilon_c = 1 tells {own} under the coupled chain, {joint} under a joint chain "
+            f"The mean at age 1 with epsilon_c = 1 leaks {own} under the coupled chain, {joint} under a joint chain "
             "(--method joint).",
             soft_wrap=True,
         )
 
 
-def _counted(
-    data: str,
-    engine: Any,
-    method: str,
-    states: int,
-    smoothing: float,
-    *,
-    step: str | None,
-    public: bool,
-    given: Mapping[str, Any],
+# ---- tables larger than memory -------------------------------------------------------------------------------------
+
+
+def _check_engine_options(engine: str, method: str, in_memory_only: Mapping[str, Any], *, public: bool) -> None:
+    """Refuse what pair counts of an engine cannot do."""
+    if method not in {"ching", "moments"}:
+        raise InputError(
+            f"method: {method!r} needs the readings in memory; with --engine {engine} use ching or moments"
+        )
+    if not public:
+        raise InputError(f"engine {engine}: for public readings only; give --public, or use --engine memory")
+    for name, value in in_memory_only.items():
+        if value is not None:
+            raise InputError(f"engine {engine}: {name} needs the readings in memory; leave it out, or --engine memory")
+
+
+def _fit_pair_counts(
+    data: str, engine: Any, method: str, states: int, smoothing: float, *, step: str | None
 ) -> CoupledChain:
-    """A chain from the pair counts of a table that need not fit in memory."""
+    """Fit a chain to the pair counts of a table that need not fit in memory."""
     import numpy as np
 
     from csdp.chain import FitRecord
@@ -306,19 +306,10 @@ def _counted(
     from csdp.tables.layout import look
     from csdp.tables.open import pair_counts
 
-    if method not in {"ching", "moments"}:
-        raise InputError(
-            f"method: {method!r} needs the readings in memory; with --engine {engine} use ching or moments"
-        )
-    if not public:
-        raise InputError(f"engine {engine}: for public readings only; say --public, or use --engine memory")
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(f"engine {engine}: {name} needs the readings in memory; leave it out, or --engine memory")
     names = tuple(name for name in look(data, ()).header if name.lower() != "time")
     if set(names) == {"sequence", "value"}:
-        raise InputError(f"engine {engine}: a wide table expected, one column for each sequence")
-    width = inputs.engine_step(step, engine)
+        raise InputError(f"engine {engine}: a wide table expected, with one column for each sequence")
+    width = inputs.parse_engine_step(step, engine)
     graph = complete_graph(len(names))
     values = np.arange(float(states))
     edges = np.column_stack([graph.targets, graph.sources])
@@ -331,6 +322,52 @@ def _counted(
         shares, moves = pairs.moments(counts, ticks, graph)
     sample = Sample(np.zeros((1, len(names)), dtype=np.int16), states, names, None)
     chain = make_chain(sample, graph, shares, moves)
-    seen = int(ticks[graph.targets == graph.sources].sum())
-    record = FitRecord(method=method, observations=seen, smoothing=smoothing, states=states, public=True)
+    observations = int(ticks[graph.targets == graph.sources].sum())
+    record = FitRecord(method=method, observations=observations, smoothing=smoothing, states=states, public=True)
     return chain.carrying(fitted=record, fit_cost=None)
+
+
+# ---- csdp suggest --------------------------------------------------------------------------------------------------
+
+
+def suggest(
+    data: options.DataFile,
+    budget: options.Budget = 1.0,
+    public: options.Public = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder to write the proposed discretiser, chain and plan to, with the commands to run next.",
+        ),
+    ] = None,
+    form: options.FormatOption = "table",
+) -> None:
+    """Propose states, chain, query, limits and plan for readings, with a reason for each choice.
+
+    \b
+    Example:
+      csdp suggest readings.csv --public -o suggested
+
+    The proposal is derived from the readings and reveals something about them: use it for public readings.
+    """
+    from rich.table import Table
+
+    from csdp.report.suggestion import suggest as make_suggestion
+
+    with print_warnings(), progress_bar() as progress:
+        suggestion = make_suggestion(data, budget=budget, public=public, progress=progress)
+    files = suggestion.save(Path(output), data=data) if output is not None else []
+    commands = suggestion.commands(data, output or "DIR")
+    if form == "json":
+        reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
+        print_json({"reasons": reasons, "files": [str(path) for path in files], "next": commands})
+        return
+    table = Table("what", "proposed", "why", title="A first proposal", title_justify="left")
+    for what, choice, why in suggestion.reasons:
+        table.add_row(what, printable(choice), printable(why))
+    console().print(table)
+    print_lines(f"wrote {path}" for path in files)
+    print_lines(["Next:", *(f"  {line}" for line in commands)])

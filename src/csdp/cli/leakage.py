@@ -1,4 +1,4 @@
-"""`csdp leakage`: how much a release tells about the present."""
+"""`csdp leakage`: how much a release leaks about the present."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from csdp.cli import inputs, options
-from csdp.cli.declaring import given_ages
-from csdp.cli.output import Format, console, printable, progress_bar, show_json
+from csdp.cli.terminal import Format, console, print_json, print_lines, printable, progress_bar
 
 if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
@@ -23,23 +22,26 @@ def leakage(
     query: options.Query = "mean",
     age: options.Age = None,
     ages: options.Ages = None,
-    adversary: options.Knows = "informed",
+    adversary: options.AdversaryOption = "informed",
     bound: Annotated[
         str | None,
         typer.Option(
-            help="auto (the sharpest proven bound that fits), exact, profile, two-point, loose, contraction, "
-            "freshness, lineage, slice, influence, spectral, group, or the unsound printed-loose and printed-tight.",
-            show_default="all of them, side by side",
+            help="Bound to compute: auto (the sharpest proven one that applies), exact, profile, two-point, loose, "
+            "contraction, freshness, lineage, slice, influence, spectral, group, or the unsound printed-loose and "
+            "printed-tight.",
+            show_default="all of them in a table",
         ),
     ] = None,
     per_sequence: Annotated[
         bool,
-        typer.Option("--per-sequence", help="How the leakage is distributed over the sequences, and the worst ones."),
+        typer.Option(
+            "--per-sequence", help="Show how the leakage is distributed over the sequences, and which are worst."
+        ),
     ] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Processes over which independent components are spread.")] = 1,
-    form: options.Form = "table",
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes that share the independent components.")] = 1,
+    form: options.FormatOption = "table",
 ) -> None:
-    """How much a noisy, aged release tells about the present state of any sequence.
+    """Compute how much a noisy, aged release leaks about the present state of any sequence.
 
     \b
     Example:
@@ -48,33 +50,34 @@ def leakage(
       csdp leakage chain.json --age 5 --epsilon-c 1 --bound auto --format json
       csdp leakage chain.json --age 5 --epsilon-c 1 --per-sequence --workers 2
 
-    Rows marked UNSOUND are formulas that can be below the truth; they are shown for comparison only.
+    Rows marked UNSOUND are formulas that can be below the true leakage; they are listed for comparison only.
     """
     from csdp.bounds.leakage import Setting
     from csdp.queries import parse_query
 
-    old = given_ages(age, ages)
+    steps = inputs.parse_ages(age, ages)
     model = inputs.read_chain(chain)
     with progress_bar() as progress:
         setting = Setting.make(
             model,
             parse_query(query),
-            ages=old,
+            ages=steps,
             epsilon_c=epsilon_c,
             adversary=adversary,
             progress=progress,
         )
         if per_sequence:
-            return _show_sequences(setting, bound or "auto", workers, form)
+            return _print_sequences(setting, bound or "auto", workers, form)
         table = _compute(setting, bound, workers)
     if form == "json":
-        show_json(as_json(setting, table))
+        print_json(_table_data(setting, table))
     else:
-        show_table(setting, table)
+        _print_table(setting, table)
     return None
 
 
-def _options(setting: Setting, workers: int) -> dict[str, Any]:
+def _call_options(setting: Setting, workers: int) -> dict[str, Any]:
+    """The keyword arguments that all functions of the leakage share."""
     return {
         "ages": setting.ages if len(set(setting.ages)) > 1 else setting.ages[0],
         "epsilon_c": setting.epsilon_c,
@@ -84,19 +87,19 @@ def _options(setting: Setting, workers: int) -> dict[str, Any]:
     }
 
 
-def _show_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
-    """The leakage of each sequence: quantiles and the worst ones."""
+def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
+    """Print quantiles of the leakage over the sequences, and the worst sequences."""
     from csdp.bounds.summary import leakage_summary
-    from csdp.report.words import UNSOUND_WARNING, guarantee
+    from csdp.report.guarantee import UNSOUND_WARNING, guarantee
 
-    found = leakage_summary(setting.model, setting.query, bound=bound, **_options(setting, workers))
+    summary = leakage_summary(setting.model, setting.query, bound=bound, **_call_options(setting, workers))
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
     if form == "json":
-        protects = words.protects if found.sound else UNSOUND_WARNING
-        asked = {"chain": setting.model.digest, "query": setting.query.name, "ages": list(setting.ages)}
-        return show_json({**asked, **found.to_dict(), "protects": protects, "does_not_protect": words.exposes})
-    console().print(found)
-    return console().print(str(words) if found.sound else UNSOUND_WARNING, soft_wrap=True)
+        protects = words.protects if summary.sound else UNSOUND_WARNING
+        release = {"chain": setting.model.digest, "query": setting.query.name, "ages": list(setting.ages)}
+        return print_json({**release, **summary.to_dict(), "protects": protects, "does_not_protect": words.exposes})
+    console().print(summary)
+    return print_lines([words if summary.sound else UNSOUND_WARNING])
 
 
 def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
@@ -105,26 +108,26 @@ def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
     from csdp.bounds.table import leakage_table as all_bounds
 
     _ = setting.scale  # a query that does not fit the model is an error, not a row
-    options = _options(setting, workers)
+    call_options = _call_options(setting, workers)
     if bound is None:
-        return all_bounds(setting.model, setting.query, **options)
-    answer = one_bound(setting.model, setting.query, bound=bound, **options)
-    shown = ",".join(map(str, setting.ages[:12])) if len(set(setting.ages)) > 1 else str(setting.ages[0])
-    asked = f"{setting.query.name}, age {shown}, epsilon_c {setting.epsilon_c:g}, {setting.adversary} adversary"
-    return LeakageTable((answer,), {}, f"Leakage of the present: {asked}")
+        return all_bounds(setting.model, setting.query, **call_options)
+    row = one_bound(setting.model, setting.query, bound=bound, **call_options)
+    ages = ",".join(map(str, setting.ages[:12])) if len(set(setting.ages)) > 1 else str(setting.ages[0])
+    release = f"{setting.query.name}, age {ages}, epsilon_c {setting.epsilon_c:g}, {setting.adversary} adversary"
+    return LeakageTable((row,), {}, f"Leakage of the present: {release}")
 
 
-def sharpest(table: LeakageTable) -> Leakage | None:
-    """The smallest proven leakage of a table, the one that counts; None where nothing is proven."""
+def _sharpest(table: LeakageTable) -> Leakage | None:
+    """The smallest proven leakage of a table; None if no row is proven."""
     return min((row for row in table.rows if row.sound), key=lambda row: row.epsilon, default=None)
 
 
-def as_json(setting: Setting, table: LeakageTable) -> dict[str, Any]:
-    """The answer as data: every bound, the worst case and the components of the sharpest proven one."""
-    from csdp.report.words import UNSOUND_WARNING, guarantee
+def _table_data(setting: Setting, table: LeakageTable) -> dict[str, Any]:
+    """The result as plain data: every bound, and the worst case and components of the sharpest proven one."""
+    from csdp.report.guarantee import UNSOUND_WARNING, guarantee
 
-    best = sharpest(table)
-    shown = (best or table.rows[0]).to_dict()
+    best = _sharpest(table)
+    row_data = (best or table.rows[0]).to_dict()
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
     return {
         "chain": setting.model.digest,
@@ -138,28 +141,27 @@ def as_json(setting: Setting, table: LeakageTable) -> dict[str, Any]:
         },
         "missing": table.missing,
         "sharpest": None if best is None else best.bound,
-        "witness": shown["witness"],
-        "components": shown["components"],
+        "witness": row_data["witness"],
+        "components": row_data["components"],
         "protects": UNSOUND_WARNING if best is None else words.protects,
         "does_not_protect": words.exposes,
     }
 
 
-def show_table(setting: Setting, table: LeakageTable) -> None:
-    """The answer for people: the bounds, the worst case, and one line on what the number protects."""
-    from csdp.report.words import UNSOUND_WARNING, guarantee
+def _print_table(setting: Setting, table: LeakageTable) -> None:
+    """Print the bounds, the worst case, and one line on what the number protects."""
+    from csdp.report.guarantee import UNSOUND_WARNING, guarantee
 
-    out = console()
-    out.print(table)
-    best = sharpest(table)
+    console().print(table)
+    best = _sharpest(table)
+    row = best or table.rows[0]
+    if row.reason and (len(table.rows) == 1 or math.isinf(row.epsilon)):
+        print_lines([f"Why: {printable(row.reason)}"])
+    if row.witness is not None:
+        print_lines([f"Worst case ({row.bound}): {printable(str(row.witness))}"])
+    components = sum(part.copies for part in setting.parts)
+    if components > 1:
+        members = ", ".join(row.components[0]["sequences"][:8])
+        print_lines([f"Components: {components:,} independent groups; the worst has {printable(members)}"])
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
-    shown = best or table.rows[0]
-    if shown.reason and (len(table.rows) == 1 or math.isinf(shown.epsilon)):
-        out.print(f"Why: {printable(shown.reason)}", soft_wrap=True)
-    if shown.witness is not None:
-        out.print(f"Worst case ({shown.bound}): {printable(str(shown.witness))}", soft_wrap=True)
-    parts = sum(part.copies for part in setting.parts)
-    if parts > 1:
-        members = ", ".join(shown.components[0]["sequences"][:8])
-        out.print(f"Components: {parts:,} independent groups; the worst has {printable(members)}", soft_wrap=True)
-    out.print(UNSOUND_WARNING if best is None else str(words), soft_wrap=True)
+    print_lines([UNSOUND_WARNING if best is None else words])

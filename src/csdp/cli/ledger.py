@@ -1,4 +1,4 @@
-"""`csdp ledger`: look at a ledger, check it, and take its record out."""
+"""`csdp ledger`: show, verify, export and migrate ledgers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from csdp.cli.group import Group
-from csdp.cli.options import Form, Head, LedgerPlace, OneDataset
-from csdp.cli.output import console, printable, show_json
+from csdp.cli.options import FormatOption, Head, LedgerArgument, OneDataset
+from csdp.cli.terminal import BAD_INPUT, CommandGroup, console, print_json, print_notice, printable
 
 if TYPE_CHECKING:
     from csdp.ledger import Ledger
 
-PROBLEMS = 2
-
 ledger_app = typer.Typer(
-    cls=Group,
-    help="Show, verify, export and migrate ledgers: what was charged and published.\n\n\b\nExample:\n"
+    cls=CommandGroup,
+    help="Show, verify, export and migrate ledgers, the records of what was charged and published.\n\n\b\nExample:\n"
     "  csdp ledger show ledger.db\n  csdp ledger verify ledger.db",
     short_help="Show, verify, export and migrate ledgers.",
     rich_markup_mode=None,
@@ -27,7 +24,7 @@ ledger_app = typer.Typer(
 
 
 @ledger_app.command("show")
-def show(where: LedgerPlace, dataset: OneDataset = None, form: Form = "table") -> None:
+def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption = "table") -> None:
     """Show the datasets of a ledger: limits, counts, and the leakage after the last charge.
 
     \b
@@ -35,10 +32,10 @@ def show(where: LedgerPlace, dataset: OneDataset = None, form: Form = "table") -
       csdp ledger show ledger.db
       csdp ledger show ledger.db --dataset ward-7 --format json
     """
-    with _opened(where) as book:
-        found = [_facts(book, name) for name in _names(book, dataset)]
+    with _open_for_reading(where) as book:
+        datasets = [_describe_dataset(book, name) for name in _dataset_names(book, dataset)]
     if form == "json":
-        show_json({"datasets": found})
+        print_json({"datasets": datasets})
         return
     from rich.table import Table
 
@@ -47,7 +44,7 @@ def show(where: LedgerPlace, dataset: OneDataset = None, form: Form = "table") -
     table = Table(title="Datasets of the ledger", title_justify="left")
     for column in ("dataset", "ticks", "present", "event", "limits"):
         table.add_column(column, justify="right" if column in {"present", "event"} else "left")
-    for facts in found:
+    for facts in datasets:
         charge = facts["last_charge"] or {}
         figures = [shown(charge[key]) if key in charge else "-" for key in ("present", "event")]
         limits = ", ".join(f"{key} {value:g}" for key, value in facts["limits"].items() if value is not None)
@@ -56,51 +53,52 @@ def show(where: LedgerPlace, dataset: OneDataset = None, form: Form = "table") -
         table.add_row(printable(facts["dataset"]), counts + newest, *figures, limits or "none")
     console().print(table)
     console().print(
-        "present: leakage of the present right after the last charge; event: plain epsilon of one reading. lost: "
-        "charged, never published.",
+        "present: leakage of the present right after the last charge; event: epsilon of plain differential privacy of "
+        "one reading; lost: charged but never published.",
         soft_wrap=True,
     )
 
 
 @ledger_app.command("verify")
 def verify(
-    where: LedgerPlace,
+    where: LedgerArgument,
     dataset: OneDataset = None,
     head: Head = None,
-    form: Form = "table",
+    form: FormatOption = "table",
 ) -> None:
-    """Look for edits, removals and damage. Changes nothing.
+    """Check a ledger for edits, removals and damage. The ledger is only read.
 
     \b
     Example:
       csdp ledger verify ledger.db
       csdp ledger verify ledger.db --dataset ward-7 --format json
 
-    Exit codes: 0 nothing found; 2 something is wrong, one line for each problem on stderr. Give --head to find a ledger
-    that was cut, or replaced by an older copy of itself.
+    Exit codes: 0 no problem found; 2 problems found, one line for each on stderr. Give --head to detect that a ledger
+    was truncated, or replaced by an older copy of itself.
     """
-    with _opened(where) as book:
+    with _open_for_reading(where) as book:
         problems = book.verify(dataset, head=head)
-        heads = {name: book.summary(name).head_hash for name in _names(book, dataset)} if not problems else {}
+        heads = {name: book.summary(name).head_hash for name in _dataset_names(book, dataset)} if not problems else {}
     if form == "json":
-        show_json({"problems": [str(problem) for problem in problems], "heads": heads})
+        print_json({"problems": [str(problem) for problem in problems], "heads": heads})
     elif not problems:
         for name, value in heads.items():
             typer.echo(f"{printable(name)}: no problem found, head {value}")
         if not heads:
             typer.echo("no problem found; the ledger has no datasets")
     for problem in problems:
-        typer.echo(f"csdp: {printable(str(problem))}", err=True)
+        print_notice(str(problem))
     if problems:
-        raise typer.Exit(PROBLEMS)
+        raise typer.Exit(BAD_INPUT)
 
 
 @ledger_app.command("export")
 def export(
-    where: LedgerPlace,
+    where: LedgerArgument,
     dataset: OneDataset = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT.jsonl", help="Where to write; - prints JSON lines.")
+        str,
+        typer.Option("--output", "-o", metavar="OUT.jsonl", help="File to write the record to; - prints JSON lines."),
     ] = "-",
 ) -> None:
     """Write the whole record as JSON lines, from which every hash can be recomputed.
@@ -109,25 +107,25 @@ def export(
     Example:
       csdp ledger export ledger.db --dataset ward-7 -o ledger.jsonl
     """
-    with _opened(where) as book:
-        lines = (line for name in _names(book, dataset) for line in book.export(name))
+    with _open_for_reading(where) as book:
+        lines = (line for name in _dataset_names(book, dataset) for line in book.export(name))
         if output == "-":
             for line in lines:
                 typer.echo(line)
             return
-        from csdp.report.files import ensure_writable, written_whole
+        from csdp.report.files import ensure_writable, replace_file
 
         ensure_writable(Path(output))
         count = 0
-        with written_whole(Path(output)) as file:
+        with replace_file(Path(output)) as file:
             for count, line in enumerate(lines, start=1):  # noqa: B007 - the last number is used
                 file.write(f"{line}\n".encode())
     typer.echo(f"wrote {output}: {count:,} lines")
 
 
 @ledger_app.command("migrate")
-def migrate(where: LedgerPlace, form: Form = "table") -> None:
-    """Bring a ledger to the newest format, and say what was done.
+def migrate(where: LedgerArgument, form: FormatOption = "table") -> None:
+    """Upgrade a ledger to the newest format, and print what was done.
 
     \b
     Example:
@@ -138,31 +136,31 @@ def migrate(where: LedgerPlace, form: Form = "table") -> None:
     with Ledger.open(where, create=False) as book:
         done = book.migrate()
     if form == "json":
-        return show_json({"done": done})
+        return print_json({"done": done})
     for line in done or ["already in the newest format; nothing was changed"]:
         typer.echo(line)
     return None
 
 
-def _opened(where: str) -> Ledger:
+def _open_for_reading(where: str) -> Ledger:
     from csdp.ledger import Ledger
 
     return Ledger.open(where, create=False, read_only=True)
 
 
-def _names(book: Ledger, dataset: str | None) -> list[str]:
-    return [book.dataset(dataset).name] if dataset is not None else [found.name for found in book.datasets()]
+def _dataset_names(book: Ledger, dataset: str | None) -> list[str]:
+    return [book.dataset(dataset).name] if dataset is not None else [each.name for each in book.datasets()]
 
 
-def _facts(book: Ledger, name: str) -> dict[str, Any]:
-    found, counts = book.dataset(name), book.summary(name)
+def _describe_dataset(book: Ledger, name: str) -> dict[str, Any]:
+    record, counts = book.dataset(name), book.summary(name)
     return {
         "dataset": name,
-        "created": found.created,
-        "plan": found.terms.plan_digest,
-        "chain": found.terms.chain_digest,
-        "limits": found.terms.limits,
-        "guarantee": found.terms.guarantee,
+        "created": record.created,
+        "plan": record.terms.plan_digest,
+        "chain": record.terms.chain_digest,
+        "limits": record.terms.limits,
+        "guarantee": record.terms.guarantee,
         "published": counts.committed,
         "lost": counts.lost,
         "refused": counts.refused,
@@ -175,8 +173,8 @@ def _facts(book: Ledger, name: str) -> dict[str, Any]:
 
 
 def _last_charge(book: Ledger, name: str, head: int) -> dict[str, Any] | None:
-    """The figures of the newest charge, looked for from the end of the log."""
-    for start in _backwards(head):
+    """The figures of the newest charge; the log is read from its end."""
+    for start in _read_starts(head):
         last = None
         for entry in book.entries(name, after=start):
             if entry.kind in {"reserve", "change"}:
@@ -187,10 +185,10 @@ def _last_charge(book: Ledger, name: str, head: int) -> dict[str, Any] | None:
     return None
 
 
-def _backwards(head: int) -> Iterator[int]:
-    """Where to start reading: near the end, then ever further back.
+def _read_starts(head: int) -> Iterator[int]:
+    """Entries to start reading at: near the end first, then further back.
 
-    >>> list(_backwards(3000))
+    >>> list(_read_starts(3000))
     [2000, 0]
     """
     width = 1000

@@ -1,6 +1,6 @@
-"""Arguments and options that several commands have: one name, one help text, one kind of value.
+"""Arguments and options shared by several commands: one name, one help text, one type.
 
-Where two aliases share an option, they differ in whether it must be given, or in what happens without it.
+Where two aliases share an option, they differ in whether it is required, or in its default.
 """
 
 from __future__ import annotations
@@ -10,38 +10,40 @@ from typing import Annotated, Literal
 import typer
 
 from csdp.aging import Adversary
-from csdp.cli.output import Format
+from csdp.cli.terminal import Format
 
-_CHAIN = "The model, as `csdp chain new` or `csdp fit` writes it; - reads standard input."
-_LEDGER = "The ledger: a SQLite file, or postgresql://..."
-_QUERY = "mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."
-_NOISE = typer.Option(help="Noise level of a release; smaller means more noise.")
-_ADVERSARY = "Who knows, beside the model: every other present value, none, or any part of them."
-_BUDGET = typer.Option(help="Ceiling for the leakage of the present, at every moment.")
-_EVENT_LIMIT = typer.Option(help="Limit for the plain differential privacy of one reading, and so for epsilon_c.")
-_DATASET = "Name of the dataset in the ledger; the same readings always have the same name."
-_DISCRETISER = "What makes states of the readings, as `csdp fit` saves it."
-_SEED = typer.Option(min=0, help="The same seed draws the same again; what protects a release is never seeded.")
+_CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
+_LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
+_QUERY = "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."
+_NOISE = typer.Option(help="Noise level epsilon_c of one release, above 0; a smaller value adds more noise.")
+_ADVERSARY = (
+    "What the adversary knows besides the model: all other current values (informed), none (uninformed), or the worst "
+    "subset (any)."
+)
+_BUDGET = "Largest leakage of the present that is allowed at any moment, above 0."
+_EVENT_LIMIT = "Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
+_DATASET = "Name of the dataset in the ledger; use the same name for the same readings every time."
+_DISCRETISER = "Discretiser file written by `csdp fit`; it maps readings to states."
+_SEED = "Seed for reproducible sampling. The noise of published releases is never seeded."
 
-# ---- what is read --------------------------------------------------------------------------------------------------
+# ---- input files ---------------------------------------------------------------------------------------------------
 
 ChainFile = Annotated[str, typer.Argument(metavar="CHAIN.json", help=_CHAIN)]
-MaybeChainFile = Annotated[str | None, typer.Argument(metavar="CHAIN.json", help=_CHAIN)]
+OptionalChainFile = Annotated[str | None, typer.Argument(metavar="CHAIN.json", help=_CHAIN)]
 ChainOption = Annotated[str | None, typer.Option(metavar="CHAIN.json", help=_CHAIN)]
 DataFile = Annotated[
     str,
     typer.Argument(
         metavar="DATA.csv|.parquet",
-        help="Readings: a column `time` and one per sequence, or the columns time, sequence and value.",
+        help="Readings: a wide table (column `time` and one column per sequence) or a long one (columns time, "
+        "sequence, value).",
     ),
 ]
-LedgerPlace = Annotated[str, typer.Argument(metavar="FILE|URL", help=_LEDGER)]
+LedgerArgument = Annotated[str, typer.Argument(metavar="FILE|URL", help=_LEDGER)]
 LedgerOption = Annotated[str, typer.Option(metavar="FILE|URL", help=_LEDGER)]
 PlanFile = Annotated[
     str | None,
-    typer.Option(
-        metavar="PLAN.json", help="A plan, as `csdp plan` writes it, in the place of the options that describe one."
-    ),
+    typer.Option(metavar="PLAN.json", help="Plan file written by `csdp plan`; replaces the options that make a plan."),
 ]
 DiscretiserFile = Annotated[
     str | None,
@@ -49,63 +51,70 @@ DiscretiserFile = Annotated[
 ]
 FitDiscretiserFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help=_DISCRETISER, show_default="made as --states, --strategy and --edges say"),
+    typer.Option(metavar="FILE", help=_DISCRETISER, show_default="made from --states, --strategy and --edges"),
 ]
 Public = Annotated[
-    bool, typer.Option("--public", help="The readings are public: a model fitted to private ones is itself a leak.")
+    bool,
+    typer.Option(
+        "--public", help="Declare that the readings are public; a model fitted to private readings leaks them."
+    ),
 ]
 Step = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
         help="Time between two ticks, such as 300 (seconds for timestamps) or 5min.",
-        show_default="found in the file",
+        show_default="taken from the file",
     ),
 ]
 Engine = Annotated[
     Literal["memory", "duckdb", "spark"],
-    typer.Option(help="What reads the file: memory; duckdb, for more than fits; spark, for clusters."),
+    typer.Option(help="How to read the file: memory, duckdb (files larger than memory) or spark (clusters)."),
 ]
 
 # ---- a release -----------------------------------------------------------------------------------------------------
 
 Query = Annotated[str, typer.Option(metavar="QUERY", help=_QUERY)]
-MaybeQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="mean")]
-Age = Annotated[int | None, typer.Option(help="How many steps old the published data is, for all sequences.")]
-Ages = Annotated[str | None, typer.Option(metavar="A1,A2,...", help="One age per sequence, or one for all.")]
+OptionalQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="mean")]
+Age = Annotated[int | None, typer.Option(help="Age of the published data in steps, the same for all sequences.")]
+Ages = Annotated[
+    str | None, typer.Option(metavar="A1,A2,...", help="Ages in steps, one per sequence (or one for all).")
+]
 NoiseLevel = Annotated[float, _NOISE]
-MaybeNoiseLevel = Annotated[float | None, _NOISE]
-Knows = Annotated[Adversary, typer.Option(help=_ADVERSARY)]
-MaybeKnows = Annotated[Adversary | None, typer.Option(help=_ADVERSARY, show_default="informed")]
-MaxAge = Annotated[int, typer.Option(help="Oldest age that a plan may have.")]
+OptionalNoiseLevel = Annotated[float | None, _NOISE]
+AdversaryOption = Annotated[Adversary, typer.Option(help=_ADVERSARY)]
+OptionalAdversary = Annotated[Adversary | None, typer.Option(help=_ADVERSARY, show_default="informed")]
+MaxAge = Annotated[int, typer.Option(help="Largest age in steps that a plan may use.")]
 
-# ---- limits and where they are kept --------------------------------------------------------------------------------
+# ---- limits and datasets -------------------------------------------------------------------------------------------
 
-Budget = Annotated[float, _BUDGET]
-MaybeBudget = Annotated[float | None, _BUDGET]
-EventLimit = Annotated[float, _EVENT_LIMIT]
-MaybeEventLimit = Annotated[float | None, _EVENT_LIMIT]
+Budget = Annotated[float, typer.Option(help=_BUDGET)]
+OptionalBudget = Annotated[float | None, typer.Option(help=_BUDGET, show_default="no limit")]
+EventLimit = Annotated[float, typer.Option(help=_EVENT_LIMIT)]
+OptionalEventLimit = Annotated[float | None, typer.Option(help=_EVENT_LIMIT, show_default="no limit")]
 Dataset = Annotated[str, typer.Option(metavar="NAME", help=_DATASET)]
 FileDataset = Annotated[str | None, typer.Option(metavar="NAME", help=_DATASET, show_default="the file's name")]
 OneDataset = Annotated[
-    str | None, typer.Option(metavar="NAME", help="One dataset of the ledger.", show_default="all of them")
+    str | None, typer.Option(metavar="NAME", help="Use only this dataset of the ledger.", show_default="all of them")
 ]
 Head = Annotated[
     str | None,
     typer.Option(
-        metavar="HASH", help="A head hash of the dataset, noted earlier (certificates have it); needs --dataset."
+        metavar="HASH",
+        help="Head hash of the dataset that you noted earlier (certificates contain it); requires --dataset.",
     ),
 ]
 
-# ---- what is drawn and shown ---------------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------------------------
 
-Seed = Annotated[int, _SEED]
-MaybeSeed = Annotated[int | None, _SEED]
-Form = Annotated[
+Seed = Annotated[int, typer.Option(min=0, help=_SEED)]
+OptionalSeed = Annotated[int | None, typer.Option(min=0, help=_SEED, show_default="random")]
+FormatOption = Annotated[
     Format,
-    typer.Option("--format", help='Words and tables for people, or JSON, where infinity is the string "inf".'),
+    typer.Option("--format", help='Print text and tables (table), or JSON (json; infinity is the string "inf").'),
 ]
 Check = Annotated[
-    bool, typer.Option("--check", help="Check all that a start needs, show it, and stop; nothing is published.")
+    bool,
+    typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published."),
 ]
 FIGURE = "FIGURE.svg|.png|.pdf"

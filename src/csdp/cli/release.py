@@ -1,4 +1,4 @@
-"""`csdp release`: publish a query of a file of readings, through the ledger."""
+"""`csdp release`: publish a statistic of a file of readings, charged in a ledger."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from csdp.cli import inputs, options
-from csdp.cli.declaring import Described, declared_plan
-from csdp.cli.output import console, printable, progress_bar, show_json
+from csdp.cli.evidence import guarantees_table
+from csdp.cli.terminal import console, print_json, print_lines, print_notice, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
 from csdp.panel import Panel
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from csdp.plan import Plan
     from csdp.publisher import Publisher, Release, Skipped
     from csdp.report.certificate import Certificate
-    from csdp.report.series import Series
+    from csdp.report.files import Series
     from csdp.tables import Engine, EngineSource
 
-#: Outputs above which an engine writes a long table, one row per tick and output.
+#: Number of outputs above which an engine writes a long table, with one row per tick and output.
 WIDE = 1000
 
 
@@ -39,28 +39,38 @@ def release(
             "--output",
             "-o",
             metavar="OUT.csv|.parquet|.json",
-            help="Where to write the released series; the certificate goes to OUT.certificate.json.",
+            help="File to write the released series to; the certificate is written to OUT.certificate.json.",
         ),
     ],
     chain: options.ChainOption = None,
-    query: options.MaybeQuery = None,
+    query: options.OptionalQuery = None,
     age: options.Age = None,
     ages: options.Ages = None,
-    epsilon_c: options.MaybeNoiseLevel = None,
+    epsilon_c: options.OptionalNoiseLevel = None,
     plan: options.PlanFile = None,
-    budget: options.MaybeBudget = None,
-    event_limit: options.MaybeEventLimit = None,
+    budget: options.OptionalBudget = None,
+    event_limit: options.OptionalEventLimit = None,
     lifetime_limit: Annotated[
-        float | None, typer.Option(help="Limit for what all releases together tell of one reading.")
+        float | None,
+        typer.Option(
+            help="Largest leakage about one reading allowed for all releases together, above 0.",
+            show_default="no limit",
+        ),
     ] = None,
-    adversary: options.MaybeKnows = None,
+    adversary: options.OptionalAdversary = None,
     stale_limit: Annotated[
         int | None,
-        typer.Option(help="Steps by which a missing reading may be replaced by an older one.", show_default="0"),
+        typer.Option(
+            help="Replace a missing reading by one that is at most this many steps older; 0 never does.",
+            show_default="0",
+        ),
     ] = None,
     outside: Annotated[
         Literal["refuse", "clamp"],
-        typer.Option(help="Readings that are no value of the model: refuse the file, or take the nearest value."),
+        typer.Option(
+            help="For readings that are not values of the model: reject the file (refuse), or use the nearest value "
+            "(clamp)."
+        ),
     ] = "refuse",
     discretiser: options.DiscretiserFile = None,
     step: options.Step = None,
@@ -68,30 +78,32 @@ def release(
         bool,
         typer.Option(
             "--simulated-times",
-            help="Timestamps are not real: publish also what the wall clock has not reached. The certificate says so.",
+            help="Treat timestamps as simulated: publish also ticks that lie in the future. The certificate says so.",
         ),
     ] = False,
     on_refusal: Annotated[
         Literal["raise", "skip"],
-        typer.Option(help="Where a limit would be passed: stop (exit code 3), or leave out the tick and go on."),
+        typer.Option(
+            help="If a release would exceed a limit: stop with exit code 3 (raise), or leave out the tick (skip)."
+        ),
     ] = "raise",
     wait: Annotated[
         float,
         typer.Option(
-            min=0, metavar="SECONDS", help="How long to wait for ticks that another process is publishing just now."
+            min=0, metavar="SECONDS", help="Longest time to wait for ticks that another process is publishing."
         ),
     ] = 30.0,
     engine: options.Engine = "memory",
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master, such as local[2] or spark://host:7077.")
+        str | None, typer.Option(metavar="URL", help="Spark master, such as local[2] or spark://host:7077.")
     ] = None,
     memory_limit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="What DuckDB may hold in memory, such as 4GB; the rest is spilled."),
+        typer.Option(metavar="SIZE", help="Memory that DuckDB may use, such as 4GB; the rest is spilled to disk."),
     ] = None,
-    form: options.Form = "table",
+    form: options.FormatOption = "table",
 ) -> None:
-    """Publish a noisy, aged statistic of a file of readings, never above the limits of its dataset.
+    """Publish a noisy, aged statistic of a file of readings, within the limits of its dataset.
 
     \b
     Example:
@@ -99,10 +111,10 @@ def release(
       csdp release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --budget 0.5 \
 --dataset ward-7 --ledger ledger.db -o released.csv
 
-    A tick of a timestamp is published once the wall clock has passed its end. Every release is charged in the ledger
-    before data is touched. Running the same command again writes the same values and charges nothing. Exit codes: 0
-    done; 2 bad input, nothing released; 3 refused by a limit, and what was published before is written; 5 another
-    process holds some of the ticks, or was stopped with them.
+    With timestamps, a tick is published once the wall clock has passed its end. Every release is charged in the ledger
+    before it is computed. Running the same command again writes the same values and charges nothing. Exit codes: 0
+    done; 2 bad input, nothing released; 3 refused by a limit, what was published before is written; 5 another process
+    holds some of the ticks, or was stopped while it held them.
     """
     from csdp.ledger import Ledger
     from csdp.publisher import Publisher
@@ -111,9 +123,10 @@ def release(
 
     out = Path(output)
     certificate_path = out.with_name(out.name + ".certificate.json")
-    _check_output(out, beside=(data, chain, plan, ledger, discretiser))
-    chosen = declared_plan(plan, Described(chain, query, age, ages, epsilon_c, adversary, stale_limit))
-    with _reading(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
+    _check_output(out, inputs_read=(data, chain, plan, ledger, discretiser))
+    plan_options = inputs.PlanOptions(chain, query, age, ages, epsilon_c, adversary, stale_limit)
+    chosen = inputs.load_plan(plan, plan_options)
+    with _open_readings(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
@@ -136,56 +149,56 @@ def release(
                 wait=wait,
             ) as publisher,
         ):
-            released, refusal = _publish(publisher, book, source, readings, wide=wide)
-            count = _written(released, publisher, book, readings, out, wide=wide)
-            certificate = certify(publisher, book, skipped=released.skipped)
+            series, refusal = _publish(publisher, book, source, readings, wide=wide)
+            count = _write_series(series, publisher, book, readings, out, wide=wide)
+            certificate = certify(publisher, book, skipped=series.skipped)
             files.write_json(certificate_path, certificate.to_dict())
-        told = {"published": count, "charged_now": publisher.charged, "ticks": len(readings.ticks)}
-    absent: Counter[str] = Counter(skip.why for skip in released.skipped)
-    told |= {"held": absent["held"], "lost": absent["lost"]}
+        counts = {"published": count, "charged_now": publisher.charged, "ticks": len(readings.ticks)}
+    absent: Counter[str] = Counter(skip.why for skip in series.skipped)
+    counts |= {"held": absent["held"], "lost": absent["lost"]}
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
-        show_json({**files_written, **told, "certificate": certificate.to_dict()})
+        print_json({**files_written, **counts, "certificate": certificate.to_dict()})
     else:
-        _show(certificate, out, certificate_path, told)
+        _print_release(certificate, out, certificate_path, counts)
     if refusal is not None:
         raise refusal
     if absent["held"] or (absent["lost"] and not count):
-        raise _held(out, wait, count, absent)
+        raise _held_error(out, wait, count, absent)
 
 
-def _held(out: Path, wait: float, count: int, absent: Counter[str]) -> TicksHeldError:
-    """What became of ticks that other processes have charged, and what to do."""
+def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> TicksHeldError:
+    """The error for ticks that other processes charged and did not publish: what happened, and what to do."""
     held, lost = absent["held"], absent["lost"]
     words = []
     if held:
         words.append(
-            f"{held:,} ticks are held by another process that did not record them within {wait:g} s: it is still at "
-            "work, or was stopped; run the command again, or give a longer --wait"
+            f"{held:,} ticks are held by another process that did not record them within {wait:g} s: it is still "
+            "running, or was stopped; run the command again, or give a longer --wait"
         )
     if lost:
-        words.append(f"{lost:,} ticks are lost: a process was stopped after they were charged; nobody publishes them")
+        words.append(f"{lost:,} ticks are lost: a process was stopped after charging them; they are never published")
     rest = f"the {count:,} that are published are in {out}" if count else f"none is published, so {out} has no rows"
     return TicksHeldError("; ".join([*words, rest]), held=held, lost=lost)
 
 
 def _has_timestamps(readings: Panel | Engine) -> bool:
-    """Whether times are timestamps; numbers count whatever they count."""
+    """Whether times are timestamps, which the wall clock can check, and not plain numbers."""
     return readings.times.dtype.kind == "M"
 
 
-def _check_output(out: Path, *, beside: Sequence[str | None]) -> None:
-    """Refuse a kind of file that cannot be written, and the place of a file that is read."""
-    from csdp.report.series import check_kind
+def _check_output(out: Path, *, inputs_read: Sequence[str | None]) -> None:
+    """Refuse an output of unknown kind, or one that would overwrite an input."""
+    from csdp.report.files import check_kind
 
     check_kind(out)
-    for given in beside:
-        if given is not None and out.resolve() == Path(given).resolve():
-            raise InputError(f"output: this would overwrite {given}, which is read; give another name")
+    for path in inputs_read:
+        if path is not None and out.resolve() == Path(path).resolve():
+            raise InputError(f"output: this would overwrite {path}, which is read; give another name")
 
 
 @contextmanager
-def _reading(
+def _open_readings(
     data: str,
     plan: Plan,
     engine: Literal["memory", "duckdb", "spark"],
@@ -195,73 +208,76 @@ def _reading(
     memory_limit: str | None,
     discretiser: str | None,
 ) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
-    """The readings as an engine has them, and as a source for the publisher."""
+    """Open the readings: as a panel or a table of an engine, and as a source for the publisher."""
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
-        raise InputError("discretiser: for --engine memory, and in the place of --outside; leave one of them out")
+        raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
-        width = inputs.time_step(step)
+        width = inputs.parse_step(step)
         panel = inputs.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
         yield panel, panel
         return
     from csdp.tables import EngineSource, open_table
 
-    opened = open_table(
+    opening = open_table(
         data,
         names=plan.model.names,
         values=plan.model.values,
         engine=engine,
-        step=inputs.engine_step(step, engine),
+        step=inputs.parse_engine_step(step, engine),
         outside=outside,
         master=master,
         memory_limit=memory_limit,
     )
-    with opened as table:
+    with opening as table:
         yield table, EngineSource(table, plan)
 
 
 def _publish(
     publisher: Publisher, book: Ledger, source: Panel | EngineSource, readings: Panel | Engine, *, wide: bool
 ) -> tuple[Series, BudgetExceeded | None]:
-    """Publish the readings; where a limit ends it, what the ledger has published of them so far.
+    """Publish the readings; if a limit stops it, return what the ledger has published of them so far.
 
-    Wide outputs are not kept: they are in the ledger.
+    Wide outputs are not held in memory: they are read from the ledger later.
     """
-    from csdp.report.series import Series
+    from csdp.report.files import Series
 
     refusal: BudgetExceeded | None = None
     releases: tuple[Release, ...]
     skipped: tuple[Skipped, ...] = ()
-    with progress_bar() as tell:
-        progress = None if tell is None else lambda done, total: tell("releasing", done, total)
+    with progress_bar() as update:
+        progress = None if update is None else lambda done, total: update("releasing", done, total)
         each = (lambda _: None) if wide else None
         try:
-            batch = publisher.publish(source, progress=progress, each=each, on_wait=_Waiting())
+            batch = publisher.publish(source, progress=progress, each=each, on_wait=_WaitNotice())
             releases, skipped = batch.releases, batch.skipped
         except BudgetExceeded as error:
             refusal = error
-            releases = () if wide else tuple(sorted(_of_these(publisher, book, readings), key=lambda r: r.tick))
+            releases = (
+                () if wide else tuple(sorted(_published_releases(publisher, book, readings), key=lambda r: r.tick))
+            )
     return Series.of(publisher.plan, readings, releases, skipped), refusal
 
 
-class _Waiting:
-    """Says once that we wait for another process, where it takes longer than a moment."""
+class _WaitNotice:
+    """Prints once that the command waits for another process, if that takes longer than a second."""
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._told = False
+        self._printed = False
 
     def __call__(self, held: int, seconds: float) -> None:
-        """Told by the publisher before each pause."""
+        """The publisher calls this before each pause."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        if not self._told and now > self._since + 1.0:
-            self._told = True
-            words = f"waiting up to {seconds:.0f} s for {held:,} ticks that another process is publishing (--wait)"
-            typer.echo(f"csdp: {words}", err=True)
+        if not self._printed and now > self._since + 1.0:
+            self._printed = True
+            print_notice(
+                f"waiting up to {seconds:.0f} s for {held:,} ticks that another process is publishing (--wait)"
+            )
 
 
-def _of_these(publisher: Publisher, book: Ledger, readings: Panel | Engine) -> Iterator[Release]:
-    """What the ledger has published of these ticks, in order."""
+def _published_releases(publisher: Publisher, book: Ledger, readings: Panel | Engine) -> Iterator[Release]:
+    """The releases of these ticks in the ledger, in its order."""
     from csdp.publisher import Release
 
     ticks, name = set(readings.ticks.tolist()), publisher.plan.query.name
@@ -270,57 +286,41 @@ def _of_these(publisher: Publisher, book: Ledger, readings: Panel | Engine) -> I
             yield Release.of(published)
 
 
-def _written(
-    released: Series, publisher: Publisher, book: Ledger, readings: Panel | Engine, out: Path, *, wide: bool
+def _write_series(
+    series: Series, publisher: Publisher, book: Ledger, readings: Panel | Engine, out: Path, *, wide: bool
 ) -> int:
-    """Write the series: tick by tick in long form where it is wide. The number of ticks that it has."""
-    from csdp.report import series
+    """Write the series, a wide one tick by tick in long form; returns its number of ticks."""
+    from csdp.report.files import write_series
 
     if not wide or isinstance(readings, Panel):
-        series.write_series(released, out)
-        return len(released.releases)
+        write_series(series, out)
+        return len(series.releases)
     count = 0
 
-    def counted() -> Iterator[Release]:
+    def count_releases() -> Iterator[Release]:
         nonlocal count
-        for release in _of_these(publisher, book, readings):
+        for release in _published_releases(publisher, book, readings):
             count += 1
             yield release
 
-    readings.write(counted(), out, names=released.names)
+    readings.write(count_releases(), out, names=series.names)
     return count
 
 
-def _show(certificate: Certificate, out: Path, beside: Path, told: dict[str, int]) -> None:
-    """For people: what was written, the guarantees side by side, and what is not promised."""
-    screen = console()
-    screen.print(
-        f"wrote {out}: {told['published']:,} of {told['ticks']:,} ticks of {printable(certificate.dataset)} published, "
-        f"{told['charged_now']:,} of them charged now",
-        soft_wrap=True,
+def _print_release(certificate: Certificate, out: Path, certificate_path: Path, counts: dict[str, int]) -> None:
+    """Print what was written, the guarantees, and what is not promised."""
+    lines = [
+        f"wrote {out}: {counts['published']:,} of {counts['ticks']:,} ticks of {printable(certificate.dataset)} "
+        f"published, {counts['charged_now']:,} of them charged now"
+    ]
+    without_output = certificate.counts["without_output"].items()
+    print_lines([*lines, *(f"  {ticks:,} without output: {reason}" for reason, ticks in without_output)])
+    console().print(guarantees_table(certificate))
+    print_lines(
+        [
+            "Not promised:",
+            *(f"  - {words}" for words in certificate.not_promised),
+            f"To quote: {printable(certificate.sentence)}",
+            f"wrote {certificate_path}: certificate, ledger head {certificate.ledger['head_hash'][:16]}",
+        ]
     )
-    for reason, ticks in certificate.counts["without_output"].items():
-        screen.print(f"  {ticks:,} without output: {reason}", soft_wrap=True)
-    screen.print(promises_table(certificate))
-    screen.print("Not promised:")
-    for words in certificate.not_promised:
-        screen.print(f"  - {words}", soft_wrap=True)
-    screen.print(f"To quote: {printable(certificate.sentence)}", soft_wrap=True)
-    screen.print(f"wrote {beside}: certificate, ledger head {certificate.ledger['head_hash'][:16]}", soft_wrap=True)
-
-
-def promises_table(certificate: Certificate) -> object:
-    """The guarantees side by side."""
-    from rich.table import Table
-
-    from csdp.bounds.rounding import shown
-
-    table = Table(title="What is promised", title_justify="left")
-    table.add_column("guarantee", no_wrap=True)
-    table.add_column("epsilon", justify="right", no_wrap=True)
-    table.add_column("never above", justify="right", no_wrap=True)
-    table.add_column("protects")
-    for promise in certificate.promises:
-        ceiling = "grows" if promise.ceiling is None else shown(promise.ceiling)
-        table.add_row(promise.name, shown(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
-    return table

@@ -1,63 +1,36 @@
-"""`csdp stream` and `csdp init`: publish readings as they arrive."""
+"""`csdp init`, `csdp stream`, `csdp serve` and `csdp key`: publish readings as they arrive, here or over HTTP."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli.checking import checked
-from csdp.cli.options import Check, FileDataset, Form
-from csdp.cli.output import console, printable, show_json
+from csdp.cli.options import Check, FileDataset, FormatOption
+from csdp.cli.terminal import CommandGroup, Format, console, print_json, print_lines, print_notice, printable
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
+    from csdp.plan import Plan
+    from csdp.service.keys import Keys
     from csdp.stream import Alarm, Status
+    from csdp.stream.spec import StreamSpec
 
-Tell = Callable[["Status", str], None]
+KeysOption = Annotated[Path, typer.Option(metavar="FILE", help="File of API keys (mode 0600).")]
+_KEYS = Path("keys.json")
 
-
-def stream(
-    spec: Annotated[
-        str, typer.Option(metavar="STREAM.toml", help="The specification, as `csdp init` writes a first one.")
-    ],
-    check: Check = False,
-    form: Form = "table",
-) -> None:
-    """Publish readings as they arrive: each tick once, when its time is over, never above the limits of its dataset.
-
-    \b
-    Example:
-      csdp init readings.csv -o stream.toml
-      csdp stream --spec stream.toml
-
-    Stop with Ctrl-C or SIGTERM: ticks whose time is not over stay open. Start again with the same command: no tick is
-    published twice, and an output that may not have arrived is delivered again.
-    """
-    from csdp.stream.from_spec import opened
-    from csdp.stream.live import run, stopping
-    from csdp.stream.spec import read_spec
-
-    if check:
-        found = checked(spec)
-        if form == "json":
-            show_json(found.to_dict())
-        else:
-            console().print(str(found), soft_wrap=True)
-        return
-    if form != "table":
-        raise InputError("format: json goes with --check; without it, outputs go where the specification says")
-    with (
-        opened(read_spec(spec), on_drift=_drifted) as live,
-        stopping(live.runner.stop),
-        _status_line() as tell,
-    ):
-        status = run(live.runner, live.source, by_wall_clock=live.by_wall_clock, on_status=tell)
-    typer.echo(f"csdp: {printable(summary(status))}", err=True)
+key_app = typer.Typer(
+    cls=CommandGroup,
+    help="Make, list and remove the API keys of a service; a running service sees changes at once.\n\n\b\nExample:\n"
+    "  csdp key new --role writer --dataset ward-7\n  csdp key list",
+    short_help="Make, list and remove the API keys of a service.",
+    rich_markup_mode=None,
+)
 
 
 def init(
@@ -65,17 +38,17 @@ def init(
         str,
         typer.Argument(
             metavar="DATA.csv|.parquet",
-            help="Readings such as those that will arrive; names and step are taken from it.",
+            help="Sample of the readings that will arrive; the names of sequences and the step are taken from it.",
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="STREAM.toml", help="Where to write the specification.")
+        Path, typer.Option("--output", "-o", metavar="STREAM.toml", help="File to write the specification to.")
     ] = Path("stream.toml"),
     dataset: FileDataset = None,
     chain: Annotated[
-        str, typer.Option(metavar="CHAIN.json", help="The model, relative to the specification.")
+        str, typer.Option(metavar="CHAIN.json", help="Model file, relative to the folder of the specification.")
     ] = "chain.json",
-    force: Annotated[bool, typer.Option("--force", help="Replace a specification that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the specification if it exists.")] = False,
 ) -> None:
     """Write a first specification of a stream, with comments, from a file of readings.
 
@@ -87,17 +60,52 @@ def init(
     if output.exists() and not force:
         raise InputError(f"{output}: exists already; give another --output, or --force to replace it")
     output.write_text(first_spec(data, dataset=dataset, chain=chain), encoding="utf-8")
-    screen = console()
-    screen.print(f"wrote {output}; look through it, then: csdp stream --spec {output}", soft_wrap=True)
+    print_lines([f"wrote {output}; look through it, then: csdp stream --spec {output}"])
     if not (output.parent / chain).is_file():
-        screen.print(
-            f"{chain}: not there yet. Make one from public data with `csdp fit`, or with `csdp chain new`",
-            soft_wrap=True,
-        )
+        print_lines([f"{chain}: not there yet. Make one from public data with `csdp fit`, or with `csdp chain new`"])
 
 
-def summary(status: Status) -> str:
-    """One line of times and counts; nothing private."""
+def stream(
+    spec: Annotated[
+        str, typer.Option(metavar="STREAM.toml", help="Specification of the stream; `csdp init` writes a first one.")
+    ],
+    check: Check = False,
+    form: FormatOption = "table",
+) -> None:
+    """Publish readings as they arrive: each tick once, after its time is over, within the limits of its dataset.
+
+    \b
+    Example:
+      csdp init readings.csv -o stream.toml
+      csdp stream --spec stream.toml
+
+    Stop with Ctrl-C or SIGTERM; ticks whose time is not over stay open. Start again with the same command: no tick is
+    published twice, and an output that may not have arrived is delivered again.
+    """
+    from csdp.stream.from_spec import opened
+    from csdp.stream.live import run, stopping
+    from csdp.stream.spec import read_spec
+
+    if check:
+        result = check_spec(spec)
+        if form == "json":
+            print_json(result.to_dict())
+        else:
+            print_lines([result])
+        return
+    if form != "table":
+        raise InputError("format: json requires --check; without it, outputs go where the specification says")
+    with (
+        opened(read_spec(spec), on_drift=_print_drift) as live,
+        stopping(live.runner.stop),
+        _status_line() as update,
+    ):
+        status = run(live.runner, live.source, by_wall_clock=live.by_wall_clock, on_status=update)
+    print_notice(summarise(status))
+
+
+def summarise(status: Status) -> str:
+    """Summarise a status in one line of times and counts, without private values."""
     counts = ", ".join(f"{count:,} {fate}" for fate, count in sorted(status.fates.items()) if count)
     last = "" if status.last is None else f", last tick {status.last.tick}, epsilon_s {status.last.epsilon_s:.4g}"
     without = f", {status.skipped:,} ticks without output" if status.skipped else ""
@@ -110,27 +118,257 @@ def summary(status: Status) -> str:
     )
 
 
-def _drifted(_: Alarm) -> None:
-    """An alarm comes from private readings: it is for the operator's terminal, never for an output."""
-    typer.echo(
-        "csdp: drift: the readings no longer follow the chain, on which the certified leakage rests. "
-        "This is private: do not act on it in public",
-        err=True,
+def _print_drift(_: Alarm) -> None:
+    """Print an alarm on the operator's terminal only: it is derived from private readings."""
+    print_notice(
+        "drift: the readings no longer follow the chain, which the certified leakage assumes. "
+        "This is private: do not act on it in public"
     )
 
 
 @contextmanager
-def _status_line() -> Iterator[Tell | None]:
-    """A line on stderr that is drawn anew, where that is a terminal."""
+def _status_line() -> Iterator[Callable[[Status, str], None] | None]:
+    """A callback that redraws a status line on stderr if that is a terminal; None otherwise."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=console(stderr=True), transient=True, refresh_per_second=5) as drawn:
+    with Live(console=console(stderr=True), transient=True, refresh_per_second=5) as line:
 
-        def tell(status: Status, state: str) -> None:
-            drawn.update(Text(printable(f"{summary(status)}{'; ' + state if state else ''}"), no_wrap=True))
+        def update(status: Status, state: str) -> None:
+            line.update(Text(printable(f"{summarise(status)}{'; ' + state if state else ''}"), no_wrap=True))
 
-        yield tell
+        yield update
+
+
+# ---- --check -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpecCheck:
+    """A specification whose files were read and whose plan was made; it contains none of the secrets it names."""
+
+    path: str
+    spec: StreamSpec
+    plan: Plan
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        limits = ", ".join(f"{name} {value:g}" for name, value in self.spec.limits.items() if value is not None)
+        clock = self.spec.clock
+        return printable(
+            f"{self.path}: dataset {self.spec.dataset}, {len(self.names):,} sequences, {self.plan!r}, limits "
+            f"{limits or 'none'}, step {clock.step}, lateness {clock.lateness:g}, times {clock.times}, from "
+            f"{self.spec.source.kind} to {self.spec.sink.kind}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        return {
+            "spec": self.path,
+            "dataset": self.spec.dataset,
+            "sequences": list(self.names),
+            "plan": self.plan.digest,
+            "query": self.plan.query.name,
+            "ages": list(self.plan.ages),
+            "epsilon_c": self.plan.epsilon_c,
+            "adversary": self.plan.adversary,
+            "leakage": self.plan.certified.epsilon,
+            "limits": self.spec.limits,
+            "step": self.spec.clock.step,
+            "lateness": self.spec.clock.lateness,
+            "times": self.spec.clock.times,
+            "source": self.spec.source.kind,
+            "sink": self.spec.sink.kind,
+        }
+
+
+def check_spec(path: str) -> SpecCheck:
+    """Read a specification and all files that it names, as a start would, without opening a ledger."""
+    from csdp.stream.from_spec import planned, sequences
+    from csdp.stream.spec import read_spec
+
+    spec = read_spec(path)
+    plan = planned(spec)
+    names, _ = sequences(spec, plan)
+    return SpecCheck(path, spec, plan, names)
+
+
+# ---- csdp serve ----------------------------------------------------------------------------------------------------
+
+
+def serve(
+    spec: Annotated[
+        list[str],
+        typer.Option(metavar="STREAM.toml", help="Specification of a dataset; repeat the option for several datasets."),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 8765,
+    keys: KeysOption = _KEYS,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Number of processes; more than 1 requires a PostgreSQL ledger.")
+    ] = 1,
+    rate: Annotated[float, typer.Option(min=0.1, help="Average requests per second allowed for one key.")] = 200.0,
+    max_body: Annotated[int, typer.Option(min=1024, help="Largest size of a request's body, in bytes.")] = 16 * 2**20,
+    question_seconds: Annotated[
+        float, typer.Option(min=1.0, help="Longest time for one question of a reader (what-if, frontier), in seconds.")
+    ] = 60.0,
+    open_metrics: Annotated[
+        bool, typer.Option("--open-metrics", help="Serve /metrics to this machine without a key.")
+    ] = False,
+    check: Check = False,
+    form: FormatOption = "table",
+) -> None:
+    """Serve datasets over HTTP: readings in, published numbers out, and a dashboard.
+
+    \b
+    Example:
+      csdp serve --spec stream.toml --check
+
+    Without --check it listens until Ctrl-C or SIGTERM. The first start makes an admin key and prints it once; `csdp key
+    new` makes keys for writers and readers.
+    """
+    try:
+        from csdp.service.server import serve as run_server
+        from csdp.service.settings import Settings
+    except ModuleNotFoundError as error:
+        raise InputError(f"the service needs {error.name}: install csdp[service]") from None
+    settings = Settings(
+        specs=tuple(str(Path(path).absolute()) for path in spec),
+        keys=str(keys.absolute()),
+        rate=rate,
+        burst=max(2 * rate, 20.0),
+        max_body=max_body,
+        max_line=min(max_body, Settings.max_line),
+        max_waiting=max(4 * max_body, Settings.max_waiting),
+        question_seconds=question_seconds,
+        open_metrics=open_metrics,
+    )
+    store = _open_keys(keys)
+    if check:
+        _print_check(settings.specs, store, form)
+        return
+    if form != "table":
+        raise InputError("format: json requires --check; a running service answers in JSON anyway")
+
+    def on_ready(bound_port: int) -> None:
+        address = f"[{host}]" if ":" in host else host
+        typer.echo(f"csdp: listening on http://{address}:{bound_port}/ (Ctrl-C stops)", err=True)
+        _ensure_admin_key(store)
+
+    run_server(settings, host=host, port=port, workers=workers, ready=on_ready)
+
+
+def _print_check(specs: Sequence[str], store: Keys, form: Format) -> None:
+    checks = [check_spec(path) for path in specs]
+    keys = store.all()
+    if form == "json":
+        datasets = [check.to_dict() for check in checks]
+        print_json({"datasets": datasets, "keys_file": str(store.path), "keys": len(keys)})
+        return
+    print_lines([*checks, printable(f"{store.path}: {len(keys)} {'key' if len(keys) == 1 else 'keys'}")])
+
+
+def _ensure_admin_key(store: Keys) -> None:
+    """Make an admin key if there is none, and print it once."""
+    from csdp.service.keys import ALL, new_key
+
+    if any(key.role == "admin" and key.everywhere for key in store.all()):
+        return
+    key, text = new_key("admin", [ALL], label="first")
+    store.add(key)
+    print_notice(f"a first admin key, shown this once (its hash is in {store.path}):")
+    typer.echo(text)
+
+
+# ---- csdp key ------------------------------------------------------------------------------------------------------
+
+
+@key_app.command("new")
+def new(
+    role: Annotated[
+        Literal["writer", "reader", "admin"],
+        typer.Option(
+            help="What the key allows: send readings (writer), see what is published (reader), or also manage keys "
+            "(admin)."
+        ),
+    ],
+    dataset: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME", help="Dataset that the key is valid for; repeat the option for several, '*' for all."
+        ),
+    ],
+    label: Annotated[str, typer.Option(help="A note on who uses the key.")] = "",
+    keys: KeysOption = _KEYS,
+    form: FormatOption = "table",
+) -> None:
+    """Make a key and print it once; only its hash is stored.
+
+    \b
+    Example: csdp key new --role reader --dataset ward-7 --label corridor
+    """
+    from csdp.service.keys import new_key
+
+    key, text = new_key(role, dataset, label=label)
+    _open_keys(keys).add(key)
+    if form == "json":
+        print_json({**key.shown(), "key": text})
+        return
+    print_notice(f"key {key.id}, shown this once:")
+    typer.echo(text)
+
+
+@key_app.command("list")
+def list_keys(keys: KeysOption = _KEYS, form: FormatOption = "table") -> None:
+    """List the keys, without their secrets.
+
+    \b
+    Example: csdp key list --keys keys.json
+    """
+    from rich.table import Table
+
+    records = [key.shown() for key in _open_keys(keys).all()]
+    if form == "json":
+        print_json(records)
+        return
+    table = Table(title=f"Keys in {keys}", title_justify="left")
+    for column in ("id", "role", "datasets", "label", "created"):
+        table.add_column(column)
+    for record in records:
+        names = record["datasets"]
+        assert isinstance(names, list)
+        cells = (record["id"], record["role"], ", ".join(names), record["label"], record["created"])
+        table.add_row(*(printable(str(cell)) for cell in cells))
+    console().print(table)
+
+
+@key_app.command("remove")
+def remove(
+    key: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, or its label if no other key has it.")],
+    keys: KeysOption = _KEYS,
+    form: FormatOption = "table",
+) -> None:
+    """Remove a key; it stops working at once, also on open connections.
+
+    \b
+    Example: csdp key remove corridor
+    """
+    store = _open_keys(keys)
+    ids = [each.id for each in store.all() if key in (each.id, each.label)]
+    if len(ids) != 1:
+        what = f"{len(ids)} keys" if ids else "no key"
+        raise InputError(f"{keys}: {what} {key!r}; give one of the ids that `csdp key list` shows")
+    store.remove(ids[0])
+    if form == "json":
+        print_json({"removed": ids[0]})
+    else:
+        print_notice(f"key {ids[0]} removed")
+
+
+def _open_keys(path: Path) -> Keys:
+    from csdp.service.keys import Keys
+
+    return Keys(path.absolute())

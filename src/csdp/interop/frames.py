@@ -9,13 +9,13 @@ from csdp.errors import InputError
 from csdp.interop.needed import needed
 from csdp.plan import Plan
 from csdp.publisher import Release
-from csdp.report.series import Series, Timed, arrow_table
+from csdp.report.files import Series, TickGrid, arrow_table
 
 Kind = Literal["pandas", "polars", "arrow"]
 
 
 def releases_frame(
-    releases: Iterable[Release], kind: Kind = "pandas", *, plan: Plan | None = None, readings: Timed | None = None
+    releases: Iterable[Release], kind: Kind = "pandas", *, plan: Plan | None = None, readings: TickGrid | None = None
 ) -> Any:
     """Releases, such as a `Batch`, as a table: one row for each tick, in order.
 
@@ -39,7 +39,7 @@ def releases_frame(
     return package.from_arrow(table) if package is not None else table
 
 
-def _series(releases: tuple[Release, ...], plan: Plan | None, readings: Timed | None) -> Series:
+def _series(releases: tuple[Release, ...], plan: Plan | None, readings: TickGrid | None) -> Series:
     widths = {len(release.values) for release in releases} or {1}
     if len(widths) > 1:
         raise InputError("releases: some have more outputs than others; give those of one query at a time")

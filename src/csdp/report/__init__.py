@@ -1,1 +1,1 @@
-"""What people look at: sweeps as records, figures drawn from records, and a page in one file."""
+"""What people read: certificates, figures drawn from records, HTML pages, and the files of a release."""

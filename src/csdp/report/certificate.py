@@ -1,4 +1,4 @@
-"""What a release promises, to whom, and what it does not: in numbers, in words, and as a record to keep."""
+"""Certificates: what the releases of a dataset guarantee and what they do not, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped
 from csdp.publisher.times import AGE_WORDS, recorded_times
-from csdp.report.words import KNOWS
+from csdp.report.guarantee import ADVERSARY_KNOWLEDGE
 
 SCHEMA = "csdp/certificate/1"
 
 
 @dataclass(frozen=True)
 class Promise:
-    """One guarantee: its name, the number now, the number that is never passed (None: it grows), and its meaning."""
+    """One guarantee: its name, epsilon now, the largest epsilon ever (None: it grows), and its meaning."""
 
     name: str
     epsilon: float
@@ -32,7 +32,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The guarantees of a dataset after a release, and what they rest on."""
+    """The guarantees of a dataset after a release, and their assumptions."""
 
     dataset: str
     plan: dict[str, Any]
@@ -45,7 +45,7 @@ class Certificate:
     ledger: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, the same for the same ledger: nothing in it depends on when or where it was made."""
+        """The content as plain data, which depends on the ledger only, not on time or place."""
         content = asdict(self)
         by_name = {promise.pop("name"): promise for promise in content.pop("promises")}
         return {"schema": SCHEMA, **content, "guarantees": by_name}
@@ -55,8 +55,8 @@ class Certificate:
 
 
 def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
-    """The certificate of a publisher's dataset as its ledger stands now."""
-    found = publisher.summary()
+    """Make the certificate of a publisher's dataset as its ledger stands now."""
+    spent = publisher.summary()
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
     changed = entry.changes > 0
@@ -64,29 +64,29 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
     promises = (
         Promise(
             "present",
-            found["present"],
+            spent["present"],
             _ceiling(publisher, changed=changed),
             "the present state of each sequence, from everything published so far",
-            f"against an adversary {KNOWS[plan.adversary]}, if the sequences follow the model",
+            f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model",
         ),
         Promise(
             "event",
-            found["event_level"],
+            spent["event_level"],
             None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon),
             "one reading of one sequence, from every release that reads it and every private fit of a chain",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         ),
         Promise(
             "group",
-            found["group_level"],
+            spent["group_level"],
             None,
-            "all readings of all tied sequences together, from everything published so far",
-            "plain differential privacy of the sequences that the model ties together, whatever ties them; grows with "
-            "every release",
+            "all readings of all dependent sequences together, from everything published so far",
+            "plain differential privacy of the sequences that depend on each other in the model, however strongly; "
+            "grows with every release",
         ),
         Promise(
             "lifetime",
-            found["lifetime"],
+            spent["lifetime"],
             None if changed else accountant.lifetime(stale=plan.stale_limit),
             "one reading, from all releases before and after it",
             "against an adversary who knows the model and every other reading of that tick, if the model holds",
@@ -116,14 +116,14 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
             "lost": entry.lost,
             "refused": entry.refused,
             "newest_tick": entry.newest_tick,
-            "without_output": dict(sorted(Counter(_kind(skip) for skip in skipped).items())),
+            "without_output": dict(sorted(Counter(_reason_kind(skip) for skip in skipped).items())),
         },
         ledger={"head_seq": entry.head_seq, "head_hash": entry.head_hash},
     )
 
 
 def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
-    """What the leakage of the present never passes, at any moment; None where nothing is proven without a limit."""
+    """The largest leakage of the present at any moment; None if none is proven."""
     budget = publisher.limits["budget"]
     if budget is not None:
         return budget
@@ -131,22 +131,22 @@ def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
         return None  # releases under an earlier plan may have read newer data than this plan does
     accountant = publisher.accountant
     if publisher.plan.stale_limit:
-        # Late readings cost more than planned ones, but nothing that was read is newer than the smallest age.
+        # Late readings leak more than planned ones, but no reading is newer than the smallest age.
         return max(unit.cap(unit.ages[0])[0] for unit in accountant.units)
     return accountant.ceiling()
 
 
 def _assumptions(publisher: Publisher, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
-    """What the numbers rest on: the law of the past, the state that the accountant keeps, what must be public."""
+    """What the numbers assume about the past, the state of the accountant, and what is public."""
     past = [words for words in publisher.plan.certified.assumptions if "law" in words]
     state = () if now is None else now.assumptions
-    alone = "everything that was published of these readings is in this ledger, under this dataset"
+    complete = "everything that was published of these readings is in this ledger, under this dataset"
     ages = (AGE_WORDS[kind] for kind in times)
-    return tuple(dict.fromkeys((*past, *state, *publisher.plan.assumptions, alone, *ages)))
+    return tuple(dict.fromkeys((*past, *state, *publisher.plan.assumptions, complete, *ages)))
 
 
-def _kind(skip: Skipped) -> str:
-    """Why a tick has no output, in a few words that many ticks share."""
+def _reason_kind(skip: Skipped) -> str:
+    """The kind of reason why a tick has no output, for counting."""
     kinds = {
         "snapshots read so far": "not enough old readings yet",
         "has not been read yet": "a sequence was never read",
@@ -161,39 +161,39 @@ def _kind(skip: Skipped) -> str:
 
 
 def not_promised(epsilon_c: float, times: Sequence[str] = ()) -> tuple[str, ...]:
-    """What no number above promises, said to whoever relies on them; `times`: what the times of the releases were."""
+    """What the numbers do not promise; `times`: the kinds of times that releases had (wall clock, data)."""
     return (
-        f"Old readings are not protected like the present: each is exposed with noise epsilon_c = {epsilon_c:g} by "
-        "every release that reads it.",
-        "Someone who appears in the data for a long time is not protected as a whole; the group number says how little "
-        "is left, and it grows with every release.",
-        "The present and the lifetime number hold under the model. Sequences that are tied more strongly, or move more "
-        "slowly, than the model says can leak more. The event number holds all the same; the group number does as long "
-        "as sequences that the model does not tie are independent.",
-        "Which readings are missing, when something is published and that it is published at all are not hidden.",
+        f"Old readings are not protected like the present: every release that reads one exposes it with noise "
+        f"epsilon_c = {epsilon_c:g}.",
+        "A person who is in the data for a long time is not protected as a whole: the group epsilon bounds this, and "
+        "grows with every release.",
+        "The present and the lifetime epsilon hold under the model. Sequences that depend on each other more strongly, "
+        "or change more slowly, than the model says can leak more. The event epsilon holds regardless of the model; "
+        "the group epsilon holds if sequences that are independent in the model really are.",
+        "Which readings are missing, when something is published, and that it is published are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",
         *(AGE_WORDS[kind] for kind in times if kind != "wall"),
     )
 
 
 def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newest: int | None) -> str:
-    """One sentence to quote, that promises what was proven and nothing more."""
+    """One sentence to quote, which states what is proven and nothing more."""
     if newest is None:
         return f"Nothing has been published of {dataset} yet."
     by_name = {promise.name: promise for promise in promises}
     now, event = by_name["present"].epsilon, by_name["event"].epsilon
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
-        f"one sequence by a factor of at most {factor(now)} (epsilon {shown(now)}), for an adversary "
-        f"{KNOWS[adversary]}, if the sequences follow the model; a single past reading has plain differential privacy "
-        f"with epsilon {shown(event)}."
+        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {shown(now)}), for an adversary "
+        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model; a single past reading has plain "
+        f"differential privacy with epsilon {shown(event)}."
     )
 
 
-def factor(epsilon: float) -> str:
-    """e to the power epsilon, rounded up.
+def odds_factor(epsilon: float) -> str:
+    """Format e to the power epsilon, rounded up.
 
-    >>> factor(0.2), factor(math.inf)
+    >>> odds_factor(0.2), odds_factor(math.inf)
     ('1.222', 'infinity')
     """
     return "infinity" if epsilon > 700 else shown(math.exp(epsilon), 4)

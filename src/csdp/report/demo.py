@@ -1,45 +1,181 @@
-"""The demonstration: real readings, from a public past to a private release with certificate, ledger and report."""
+"""The demonstration: fit a chain to the public past of real readings, plan, publish the rest, and report."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
+from csdp import datasets
 from csdp.aging import Progress
 from csdp.bounds.leakage import leakage
-from csdp.chain import CoupledChain, Family, JointChain, Model
+from csdp.chain import CoupledChain, Family, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
-from csdp.errors import CsdpWarning, LedgerConflictError
+from csdp.datasets import Dataset
+from csdp.errors import CsdpWarning, InputError, LedgerConflictError
 from csdp.estimate import mse
 from csdp.fitting.fit import fit
 from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.ledger import Ledger
-from csdp.panel import Panel
+from csdp.panel import Discretiser, Panel, Readings
 from csdp.plan import Plan
 from csdp.planning import FoundPlan, Frontier, find_plan, frontier
 from csdp.publisher import Batch, Publisher
-from csdp.report import history, sweeps
+from csdp.queries import Count, Mean, Query
+from csdp.report import records
 from csdp.report.certificate import Certificate, certify
-from csdp.report.demo_settings import Prepared, prepare
-from csdp.report.estimates import PublicEstimate, public_estimate
-from csdp.report.files import write_json
-from csdp.report.series import Series, write_series
+from csdp.report.files import Series, write_json, write_series
+from csdp.report.records import PublicEstimate, public_estimate
 
-#: Chains beside the point estimate that the data leaves possible; each costs as much as the point estimate.
+#: Number of plausible chains besides the point estimate; each takes as long to plan for as the point estimate.
 ENSEMBLE = 4
-#: Ages and noise levels of the trade-off, and ages of the comparison of bounds.
+#: Ages and noise levels of the frontier, and ages of the comparison of bounds.
 FRONTIER_AGES, FRONTIER_LEVELS, AGES = (1, 2, 4), (0.1, 0.4, 1.0, 2.0), (1, 2, 3, 4, 6, 8)
 
 
+# ---- data sets ------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Errors:
-    """Mean squared errors against the true answers. PRIVATE: they are computed from them."""
+class DemoCase:
+    """A data set and the settings of its demonstration."""
+
+    data: str
+    title: str
+    what: str  #: name of the published number, for the axis
+    every: int  #: a tick is every so many readings
+    joined: bool  #: whether a gap without any reading counts as one step
+    edges: tuple[tuple[float], ...] | None  #: one edge per sequence; None: its median in the public past
+    groups: tuple[tuple[str, ...], ...]  #: sequences that may depend on each other
+    query: Query
+    ages: tuple[int, ...]
+    budget: float
+    rest_from: str  #: time at which publishing begins
+    publish: int  #: number of ticks to publish
+    tick: str  #: what a tick is, in words
+    states: str  #: what the states are, in words
+
+
+CASES = {
+    "parking": DemoCase(
+        data="parking",
+        title="How busy ten car parks are, without revealing how full each one is now",
+        what="share of car parks busier than usual",
+        every=2,
+        joined=True,
+        edges=None,
+        groups=(
+            ("BHMBCCMKT01", "BHMBCCPST01"),
+            ("BHMBCCSNH01", "BHMBCCTHL01"),
+            ("BHMEURBRD01", "BHMEURBRD02"),
+            ("BHMMBMMBX01", "BHMNCPLDH01"),
+            ("BHMNCPHST01", "BHMNCPNST01"),
+        ),
+        query=Mean(),
+        ages=(1, 2),
+        budget=1.0,
+        rest_from="2016-11-20",
+        publish=63,
+        tick="an hour between 08:00 and 16:00; the step from 16:00 to 08:00 the next day counts as one too",
+        states="below or above the median of the public past, for each car park its own",
+    ),
+    "glucose": DemoCase(
+        data="glucose",
+        title="Glucose monitoring of one person: what two sequences can hide",
+        what="signals above their limit",
+        every=12,
+        joined=False,
+        edges=((25.0,), (180.0,)),
+        groups=(("isig", "glucose"),),
+        query=Count(1),
+        ages=(2, 4),
+        budget=1.0,
+        rest_from="2010-06-16",
+        publish=96,
+        tick="an hour",
+        states="below or above a clinical limit (180 mg/dl), declared beforehand",
+    ),
+    "stocks": DemoCase(
+        data="stocks",
+        title="How many of ten stocks rose, one day late",
+        what="share of stocks that rose",
+        every=1,
+        joined=True,
+        edges=((0.0,),) * 10,
+        groups=(("AAPL", "MSFT"), ("IBM", "INTC"), ("AMZN", "WMT"), ("JNJ", "KO"), ("JPM", "XOM")),
+        query=Mean(),
+        ages=(1, 2),
+        budget=1.0,
+        rest_from="2017-01-01",
+        publish=80,
+        tick="a trading day",
+        states="fell or rose that day",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class DemoData:
+    """A public past, and later readings that are published as if they were private."""
+
+    case: DemoCase
+    data: Dataset
+    discretiser: Discretiser
+    past: Panel
+    rest: Panel
+
+    @property
+    def pairs(self) -> npt.NDArray[np.intp]:
+        """Pairs (target, source) that may depend on each other, known without looking at the data."""
+        place = {name: i for i, name in enumerate(self.past.names)}
+        groups = [[place[name] for name in group] for group in self.case.groups]
+        return np.array([(i, k) for group in groups for i in group for k in group if i != k], dtype=np.intp)
+
+
+def prepare(name: str) -> DemoData:
+    """Read a data set and prepare it for the demonstration.
+
+    >>> prepare("parking").rest
+    Panel(10 sequences, 63 ticks, step 1)
+    """
+    if name not in CASES:
+        raise InputError(f"data: {name!r} given; the demonstration has {', '.join(CASES)}")
+    case, data = CASES[name], datasets.load(name)
+    readings = data.readings
+    rows = np.flatnonzero(
+        readings.ticks % case.every == 0
+    )  # by the clock, so that a missing reading does not shift later ones
+    thinned = Readings(readings.names, np.arange(rows.size), readings.times[rows], readings.readings[rows])
+    if case.joined:
+        thinned = thinned.without_gaps()
+    past, rest = thinned.split(data.past_ends)[0], thinned.split(case.rest_from)[1]
+    discretiser = _make_discretiser(case, data, past)
+    return DemoData(
+        case, data, discretiser, discretiser.apply(past), _first_ticks(discretiser.apply(rest), case.publish)
+    )
+
+
+def _make_discretiser(case: DemoCase, data: Dataset, past: Readings) -> Discretiser:
+    if case.edges is not None:
+        return Discretiser.declared(past.names, edges=case.edges, bounds=data.bounds, values=[0.0, 1.0])
+    return Discretiser.fit(past, states=2, strategy="quantile", public=True, values=[0.0, 1.0])
+
+
+def _first_ticks(panel: Panel, ticks: int) -> Panel:
+    return Panel(panel.names, panel.ticks[:ticks], panel.times[:ticks], panel.states[:ticks], panel.step, panel.values)
+
+
+# ---- the demonstration ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DemoErrors:
+    """Mean squared errors of estimates of the true answers. PRIVATE: they are computed from the true answers."""
 
     published: float
     estimate: float
@@ -48,22 +184,22 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Published:
-    """What was released, what it promises, and what the public past makes of it."""
+class DemoReleases:
+    """What was published, its certificate, and its estimates from the public past."""
 
     batch: Batch
     certificate: Certificate
-    leakage: list[history.LeakageRecord]
-    records: list[history.ReleaseRecord]
+    leakage: list[records.LeakageRecord]
+    records: list[records.ReleaseRecord]
     usual: list[tuple[int, float]]
-    errors: Errors
+    errors: DemoErrors
 
 
 @dataclass(frozen=True)
-class Study:
-    """Everything that a demonstration found: records, before anything is drawn."""
+class DemoStudy:
+    """All results of a demonstration as records, before anything is drawn."""
 
-    prepared: Prepared
+    prepared: DemoData
     chain: CoupledChain
     quality: FitQuality
     joint_leakage: float
@@ -71,8 +207,8 @@ class Study:
     best: FoundPlan
     point_best: FoundPlan
     estimate: PublicEstimate
-    published: Published
-    by_age: list[sweeps.AgeRecord]
+    published: DemoReleases
+    by_age: list[records.AgeRecord]
     frontier: Frontier
     model_mse: float
 
@@ -83,15 +219,15 @@ class Study:
 
     @property
     def ceiling(self) -> float:
-        """What the releases tell of the present at most, for ever, under every chain of the family."""
+        """Largest leakage of the present for a release at every tick without end, under every chain of the family."""
         return self.best.leakage.epsilon
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demonstration found, and the files it wrote."""
+    """The results of a demonstration, and the files it wrote."""
 
-    study: Study
+    study: DemoStudy
     files: tuple[Path, ...]
 
     @property
@@ -103,41 +239,49 @@ class Demo:
 def run_demo(
     folder: str | PathLike[str], *, version: str, data: str = "parking", progress: Progress | None = None
 ) -> Demo:
-    """Fit on the public past, plan, publish, and write figures, series, certificate, ledger and two pages.
+    """Fit to the public past, plan, publish, and write figures, series, certificate, ledger and two pages.
 
-    Running it again in the same folder publishes the same values: they are in the ledger.
+    Running it again in the same folder publishes the same values, which are in the ledger.
+
+    Args:
+        folder: Folder to write to; created if it does not exist.
+        version: Version of csdp for the footer.
+        data: Name of the data set, one of CASES.
+        progress: Called with what is done, how much, and the total.
     """
-    from csdp.report.demo_page import write_story
+    from csdp.report.demo_page import write_demo_pages
 
     prepared = prepare(data)
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    found = study(prepared, out, progress)
-    save_model(found.chain, out / "chain.json")
+    study = run_study(prepared, out, progress)
+    save_model(study.chain, out / "chain.json")
     prepared.discretiser.save(out / "discretiser.json")
     written = ["chain.json", "discretiser.json", "released.csv", "released.csv.certificate.json", "ledger.db"]
-    drawn = write_story(found, out, version=version)
-    return Demo(found, tuple(out / name for name in (*written, *drawn)))
+    drawn = write_demo_pages(study, out, version=version)
+    return Demo(study, tuple(out / name for name in (*written, *drawn)))
 
 
-def study(prepared: Prepared, out: Path, progress: Progress | None = None) -> Study:
+def run_study(prepared: DemoData, out: Path, progress: Progress | None = None) -> DemoStudy:
     """Fit, check, plan and publish; ledger, certificate and series are written to the folder."""
-    tell: Callable[[str, int, int], None] = progress or _quiet
+    progress = progress or _no_progress
     case, past = prepared.case, prepared.past
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CsdpWarning)  # what a fit warns of is in its record, and in the report
-        chain = fit(past, neighbours=prepared.pairs, public=True, ensemble=ENSEMBLE, progress=tell)
+        warnings.simplefilter(
+            "ignore", CsdpWarning
+        )  # the record of the fit has its warnings, and the report shows them
+        chain = fit(past, neighbours=prepared.pairs, public=True, ensemble=ENSEMBLE, progress=progress)
         assert isinstance(chain, CoupledChain)
-        quality = fit_quality(chain.without_family(), past, public=True, progress=tell)
+        quality = fit_quality(chain.without_family(), past, public=True, progress=progress)
     point, family = chain.without_family(), certified_model(chain)
-    point_best = _best_age(prepared, point, tell)
+    point_best = _find_point_plan(prepared, point, progress)
     age = point_best.plan.ages[0]
-    best = _for_ever(prepared, family, age, tell)
+    best = _find_continual_plan(prepared, family, age, progress)
     plan = best.plan
     estimate = public_estimate(plan, past)
-    published = _publish(prepared, plan, estimate, out, tell)
+    published = _publish(prepared, plan, estimate, out, progress)
     joint, coupled = _joint_leakage(prepared, point, plan)
-    return Study(
+    return DemoStudy(
         prepared,
         chain,
         quality,
@@ -147,74 +291,79 @@ def study(prepared: Prepared, out: Path, progress: Progress | None = None) -> St
         point_best,
         estimate,
         published,
-        sweeps.leakage_by_age(point, case.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=tell),
+        records.leakage_by_age(point, case.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress),
         frontier(point, case.query, ages=FRONTIER_AGES, levels=FRONTIER_LEVELS, releases="continual"),
         mse(point, case.query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear").mse,
     )
 
 
-def _quiet(what: str, done: int, total: int) -> None:
-    """For those who do not wait."""
+def _no_progress(what: str, done: int, total: int) -> None:
+    """Ignore progress."""
 
 
-def _best_age(prepared: Prepared, point: Model, tell: Progress) -> FoundPlan:
-    """The plan of the point estimate at the age at which the public past is estimated best."""
-    tried = [_for_ever(prepared, point, age, tell) for age in prepared.case.ages]
-    return min(tried, key=lambda best: public_estimate(best.plan, prepared.past).mse)
+def _find_point_plan(prepared: DemoData, point: Model, progress: Progress) -> FoundPlan:
+    """The plan for the point estimate whose age gives the least error on the public past."""
+    plans = [_find_continual_plan(prepared, point, age, progress) for age in prepared.case.ages]
+    return min(plans, key=lambda found: public_estimate(found.plan, prepared.past).mse)
 
 
-def _for_ever(prepared: Prepared, chain: Model | Family, age: int, tell: Progress) -> FoundPlan:
-    """The most that the budget allows for a release at every tick, at one age."""
+def _find_continual_plan(prepared: DemoData, chain: Model | Family, age: int, progress: Progress) -> FoundPlan:
+    """Plan the highest noise level epsilon_c that the budget allows for a release at every tick, at one age."""
     case = prepared.case
     return find_plan(
-        chain, case.query, budget=case.budget, min_age=age, max_age=age, releases="continual", progress=tell
+        chain, case.query, budget=case.budget, min_age=age, max_age=age, releases="continual", progress=progress
     )
 
 
-def _joint_leakage(prepared: Prepared, point: CoupledChain, plan: Plan) -> tuple[float, float]:
-    """One release, by group: under joint chains, which can move together within a step, and under the coupled chain."""
+def _joint_leakage(prepared: DemoData, point: CoupledChain, plan: Plan) -> tuple[float, float]:
+    """Largest leakage of one release over the groups: under joint chains, and under the coupled chain.
+
+    The sequences of a joint chain can change together within one step, those of a coupled chain cannot.
+    """
     worst_joint = worst_coupled = 0.0
     place = {name: i for i, name in enumerate(prepared.past.names)}
     for group in prepared.case.groups:
         members = [place[name] for name in group]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CsdpWarning)
-            joint = fit(_part(prepared.past, members), method="joint", public=True, ensemble=0, progress=_quiet)
-        for model in (joint, point.subchain(members)):
-            told = leakage(model, plan.query, ages=plan.ages[0], epsilon_c=plan.epsilon_c).epsilon
-            if isinstance(model, JointChain):
-                worst_joint = max(worst_joint, told)
-            else:
-                worst_coupled = max(worst_coupled, told)
+            joint = fit(
+                _subpanel(prepared.past, members), method="joint", public=True, ensemble=0, progress=_no_progress
+            )
+        for_joint, for_coupled = (
+            leakage(model, plan.query, ages=plan.ages[0], epsilon_c=plan.epsilon_c).epsilon
+            for model in (joint, point.subchain(members))
+        )
+        worst_joint, worst_coupled = max(worst_joint, for_joint), max(worst_coupled, for_coupled)
     return worst_joint, worst_coupled
 
 
-def _part(panel: Panel, members: list[int]) -> Panel:
+def _subpanel(panel: Panel, members: list[int]) -> Panel:
     values = None if panel.values is None else panel.values[members]
     names = tuple(panel.names[i] for i in members)
     return Panel(names, panel.ticks, panel.times, panel.states[:, members], panel.step, values)
 
 
-def _publish(prepared: Prepared, plan: Plan, estimate: PublicEstimate, out: Path, tell: Progress) -> Published:
-    """Release the rest through the gate; ledger, certificate and series are written."""
+def _publish(prepared: DemoData, plan: Plan, estimate: PublicEstimate, out: Path, progress: Progress) -> DemoReleases:
+    """Publish the readings after the public past; ledger, certificate and series are written."""
     panel = prepared.rest
     with (
         Ledger.open(out / "ledger.db") as ledger,
-        _publisher(plan, ledger, prepared.case.data, prepared.case.budget) as publisher,
+        _open_publisher(plan, ledger, prepared.case.data, prepared.case.budget) as publisher,
     ):
-        batch = publisher.publish(panel, progress=lambda done, total: tell("releasing", done, total))
+        batch = publisher.publish(panel, progress=lambda done, total: progress("releasing", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
-        told = history.leakage_records(publisher, ledger, until=int(panel.ticks[-1]))
+        leakages = records.leakage_records(publisher, ledger, until=int(panel.ticks[-1]))
     write_series(Series.of(plan, panel, batch.releases, batch.skipped), out / "released.csv")
     write_json(out / "released.csv.certificate.json", certificate.to_dict())
     times = dict(zip(panel.ticks.tolist(), panel.times, strict=True))
-    records = estimated(batch, estimate, times)
+    estimates = _estimate_present(batch, estimate, times)
     usual = [(tick, estimate.at(time).usual) for tick, time in times.items()]
-    return Published(batch, certificate, told, records, usual, _errors(plan, prepared, records, usual))
+    errors = _measure_errors(plan, prepared, estimates, usual)
+    return DemoReleases(batch, certificate, leakages, estimates, usual, errors)
 
 
-def _publisher(plan: Plan, ledger: Ledger, name: str, budget: float) -> Publisher:
-    """The demo's dataset; under a name of its own where it was published before under another plan."""
+def _open_publisher(plan: Plan, ledger: Ledger, name: str, budget: float) -> Publisher:
+    """Open the dataset; under another name if it was published before by another plan."""
     try:
         return Publisher(plan, dataset=name, ledger=ledger, budget=budget, on_refusal="skip")
     except LedgerConflictError:
@@ -222,30 +371,31 @@ def _publisher(plan: Plan, ledger: Ledger, name: str, budget: float) -> Publishe
         return Publisher(plan, dataset=other, ledger=ledger, budget=budget, on_refusal="skip")
 
 
-def estimated(batch: Batch, estimate: PublicEstimate, times: dict[int, object]) -> list[history.ReleaseRecord]:
-    """Releases with the estimate that the public past makes of each."""
-    found = []
+def _estimate_present(batch: Batch, estimate: PublicEstimate, times: dict[int, object]) -> list[records.ReleaseRecord]:
+    """Estimate the present answer from each release and the public past."""
+    estimates = []
     for release in batch:
-        when, value = times[release.tick], release.values[0]
-        found.append(history.ReleaseRecord(release.tick, value, estimate.of(value, when), estimate.at(when).error))
-    return found
+        time, value = times[release.tick], release.values[0]
+        error = estimate.at(time).error
+        estimates.append(records.ReleaseRecord(release.tick, value, estimate.of(value, time), error))
+    return estimates
 
 
-def _errors(
-    plan: Plan, prepared: Prepared, records: list[history.ReleaseRecord], usual: list[tuple[int, float]]
-) -> Errors:
-    answers = history.first_answers(plan, prepared.rest)
+def _measure_errors(
+    plan: Plan, prepared: DemoData, estimates: list[records.ReleaseRecord], usual: list[tuple[int, float]]
+) -> DemoErrors:
+    answers = records.first_answers(plan, prepared.rest)
     truth = dict(zip(prepared.rest.ticks.tolist(), answers.tolist(), strict=True))
     expected = dict(usual)
-    constant = float(np.nanmean(history.first_answers(plan, prepared.past)))
-    kept = [r for r in records if np.isfinite(truth[r.tick])]
-    parts = [
+    constant = float(np.nanmean(records.first_answers(plan, prepared.past)))
+    differences = [
         (
             r.value - truth[r.tick],
             (r.estimate or 0.0) - truth[r.tick],
             expected[r.tick] - truth[r.tick],
             constant - truth[r.tick],
         )
-        for r in kept
+        for r in estimates
+        if np.isfinite(truth[r.tick])
     ]
-    return Errors(*np.square(np.array(parts)).mean(axis=0).tolist())
+    return DemoErrors(*np.square(np.array(differences)).mean(axis=0).tolist())

@@ -1,28 +1,32 @@
-"""Figures from records. matplotlib loads when a figure is drawn; no window system and no global state is used."""
+"""Figures drawn from records.
+
+matplotlib is imported when a figure is drawn; no window system and no global state is used.
+"""
 
 from __future__ import annotations
 
 import io
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from csdp.errors import InputError
-from csdp.report.sweeps import AgeRecord
+from csdp.report.records import AgeRecord, LeakageRecord, ReleaseRecord, TruthRecord, dependences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from csdp.chain import Model
     from csdp.planning import FoundPlan, Frontier
-    from csdp.report.history import LeakageRecord, ReleaseRecord, TruthRecord
 
 INK, GRID, QUIET = "#1b2733", "#d9dee3", "#6b7680"
-# Okabe and Ito's colours: told apart by people with any kind of colour vision.
+# Okabe and Ito's colours, which people with any kind of colour vision can distinguish.
 BLUE, SKY, GREEN, PURPLE, ORANGE, RED = "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#d55e00"
-#: Colours of a figure, and the name of the page's variable that takes their place in an inline figure.
+#: Colours of a figure, and the CSS variable of the page that replaces each in an inline figure.
 THEME = {
     INK: "--ink",
     GRID: "--grid",
@@ -34,31 +38,33 @@ THEME = {
     ORANGE: "--orange",
     RED: "--red",
 }
+#: Largest number of sequences, and of arrows, in a graph of the coupling.
+DRAWN_SEQUENCES, DRAWN_ARROWS = 40, 120
 
 
 @dataclass(frozen=True)
-class _Look:
+class _LineStyle:
     colour: str
     marker: str
     width: float = 1.6
 
 
-_LOOKS = {
-    "exact": _Look(INK, "o", 2.8),
-    "profile": _Look(BLUE, "s"),
-    "two-point": _Look(SKY, "^"),
-    "loose": _Look(GREEN, "D"),
-    "contraction": _Look(PURPLE, "v"),
-    "freshness": _Look(ORANGE, "P"),
-    "lineage": _Look(QUIET, "x"),
-    "group": _Look(QUIET, "+"),
-    "printed-loose": _Look(RED, "s"),
-    "printed-tight": _Look(RED, "o"),
+_STYLES = {
+    "exact": _LineStyle(INK, "o", 2.8),
+    "profile": _LineStyle(BLUE, "s"),
+    "two-point": _LineStyle(SKY, "^"),
+    "loose": _LineStyle(GREEN, "D"),
+    "contraction": _LineStyle(PURPLE, "v"),
+    "freshness": _LineStyle(ORANGE, "P"),
+    "lineage": _LineStyle(QUIET, "x"),
+    "group": _LineStyle(QUIET, "+"),
+    "printed-loose": _LineStyle(RED, "s"),
+    "printed-tight": _LineStyle(RED, "o"),
 }
 
 
 def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
-    """Leakage against age, one line per bound, on a logarithmic scale; unsound formulas are dashed and say so."""
+    """Draw leakage against age, one line per bound, on a logarithmic scale; unsound formulas are dashed and named."""
     finite = [record for record in records if 0 < record.epsilon < float("inf")]
     if not finite:
         raise InputError("figure: no finite leakage to draw; try other ages")
@@ -67,27 +73,27 @@ def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
     ends = []
     for bound in dict.fromkeys(record.bound for record in finite):
         line = sorted((r for r in finite if r.bound == bound), key=lambda r: r.age)
-        look = _LOOKS.get(bound, _Look(QUIET, "."))
+        style = _STYLES.get(bound, _LineStyle(QUIET, "."))
         sound = all(record.sound for record in line)
         axes.plot(
             [r.age for r in line],
             [r.epsilon for r in line],
-            color=look.colour,
-            linewidth=look.width,
+            color=style.colour,
+            linewidth=style.width,
             linestyle="-" if sound else (0, (4, 2)),
-            marker=look.marker,
+            marker=style.marker,
             markersize=5,
-            markerfacecolor=look.colour if sound else "none",
+            markerfacecolor=style.colour if sound else "none",
             zorder=3 if bound == "exact" else 2,
         )
         label = bound if sound else f"{bound}: printed (unsound)"
-        ends.append((line[-1].age, line[-1].epsilon, label, look.colour, bound == "exact"))
+        ends.append((line[-1].age, line[-1].epsilon, label, style.colour, bound == "exact"))
     axes.set_yscale("log")
     ages = sorted({record.age for record in finite})
     axes.set_xticks(ages if len(ages) <= 20 else ages[:: len(ages) // 10])
     axes.set_xlabel("Age of the published data (steps)")
     axes.set_ylabel("Leakage of the present, epsilon (log scale)")
-    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(axes)
     label_ends(axes, ends)
     return figure
 
@@ -100,10 +106,14 @@ def release_figure(
     usual: Sequence[tuple[int, float]] = (),
     days: Sequence[tuple[int, str]] = (),
 ) -> Figure:
-    """Published values, and the estimate of the present answer with a band of two standard errors.
+    """Draw published values, and the estimate of the present answer with a band of two standard errors.
 
-    With `truth` it is a private figure, and says so. `usual`: what would be said without any release; `days`: names of
-    ticks on the axis.
+    Args:
+        records: What was published.
+        what: Name of the published number, for the axis.
+        truth: True answers; they make the figure private, and it says so.
+        usual: (tick, value) of what would be expected without any release.
+        days: (tick, name) of the ticks to label on the axis.
     """
     if not records:
         raise InputError("figure: nothing was published, so there is nothing to draw")
@@ -116,30 +126,30 @@ def release_figure(
         ends.append((truth[-1].tick, truth[-1].value, "true value\n(private)", ORANGE, False))
     if usual:
         axes.plot(*zip(*usual, strict=True), color=QUIET, linewidth=1.0, linestyle=(0, (3, 2)), zorder=2)
-        ends.append((*usual[-1], "no data:\nas usual", QUIET, False))
+        ends.append((*usual[-1], "no data:\nmean", QUIET, False))
     axes.plot(ticks, [r.value for r in records], ".", color=QUIET, markersize=5, zorder=3)
     ends.append((ticks[-1], records[-1].value, "published", QUIET, False))
-    guesses = [
+    estimates = [
         (r.tick, r.estimate, 2 * r.standard_error)
         for r in records
         if r.estimate is not None and r.standard_error is not None
     ]
-    if guesses:
-        at, middle, width = zip(*guesses, strict=True)
+    if estimates:
+        at, middle, width = zip(*estimates, strict=True)
         low = [m - w for m, w in zip(middle, width, strict=True)]
         high = [m + w for m, w in zip(middle, width, strict=True)]
         axes.fill_between(at, low, high, color=BLUE, alpha=0.15, linewidth=0, zorder=1)
         axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4)
         ends.append((at[-1], middle[-1], "estimate,\n± 2 errors", BLUE, True))
-    _name_ticks(axes, days)
+    _label_ticks(axes, days)
     axes.set_ylabel(what[:1].upper() + what[1:])
-    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(axes)
     label_ends(axes, ends, gap=0.11)
     return figure
 
 
-def _name_ticks(axes: Any, days: Sequence[tuple[int, str]]) -> None:
-    """Numbers of ticks, or the names given."""
+def _label_ticks(axes: Any, days: Sequence[tuple[int, str]]) -> None:
+    """Label the axis of ticks with the names of days, or with numbers if there are none."""
     axes.set_xlabel("" if days else "Tick")
     if days:
         at, names = zip(*days, strict=True)
@@ -149,7 +159,7 @@ def _name_ticks(axes: Any, days: Sequence[tuple[int, str]]) -> None:
 def leakage_history_figure(
     records: Sequence[LeakageRecord], *, budget: float | None = None, days: Sequence[tuple[int, str]] = ()
 ) -> Figure:
-    """Leakage of the present tick by tick, marks where something was published, under the line of its budget."""
+    """Draw the leakage of the present by tick, with marks at the releases and a line at the budget."""
     finite = [record for record in records if record.epsilon < float("inf")]
     if not finite:
         raise InputError("figure: no finite leakage to draw")
@@ -164,17 +174,19 @@ def leakage_history_figure(
         axes.plot([first, last], [budget, budget], color=RED, linewidth=1.6, linestyle=(0, (6, 2)), zorder=2)
         ends.append((last, budget, f"budget {budget:g}", RED, False))
     axes.set_ylim(bottom=0, top=1.12 * max([budget or 0.0, *(r.epsilon for r in finite)]))
-    _name_ticks(axes, days)
+    _label_ticks(axes, days)
     axes.set_ylabel("Leakage of the present, epsilon")
-    axes.grid(True, axis="y", color=GRID, linewidth=0.7)
+    style_axes(axes)
     label_ends(axes, ends, gap=0.14)
     return figure
 
 
 def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] | None = None) -> Figure:
-    """Leakage against error, one line per age, with the error of publishing nothing and the chosen plan.
+    """Draw error against leakage, one line per age, with the error of publishing nothing and the chosen plan.
 
-    `chosen`: a plan that was searched for, or its leakage and error.
+    Args:
+        line: The points to draw.
+        chosen: The plan that a search found, or its leakage and error.
     """
     figure = blank_figure(8.4, 5.0)
     axes = figure.add_subplot()
@@ -201,13 +213,70 @@ def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] |
     axes.set_xscale("log")
     axes.set_xlabel("Leakage of the present, epsilon (left is more private)")
     axes.set_ylabel("Mean squared error (down is more accurate)")
-    axes.grid(True, color=GRID, linewidth=0.7)
+    style_axes(axes, grid="both")
     label_ends(axes, ends)
     return figure
 
 
+def coupling_graph_figure(model: Model) -> Figure:
+    """Draw the sequences on a circle; an arrow from k to j is thicker the more j's next state depends on k.
+
+    The filled part of a node is how much a sequence depends on itself.
+    """
+    if model.sequences > DRAWN_SEQUENCES:
+        raise InputError(f"figure: {model.sequences:,} sequences; a graph shows at most {DRAWN_SEQUENCES}")
+    edges = dependences(model)
+    own = {each.target: each.strength for each in edges if each.target == each.source}
+    others = sorted((each for each in edges if each.target != each.source), key=lambda each: -each.strength)
+    figure = blank_figure(8.4, 6.4)
+    axes = figure.add_subplot()
+    order = [i for component in model.components() for i in component]
+    angle = {i: math.pi / 2 - 2 * math.pi * n / len(order) for n, i in enumerate(order)}
+    places = {i: (math.cos(a), math.sin(a)) for i, a in angle.items()}
+    strongest = max((each.strength for each in others), default=0.0)
+    for each in others[:DRAWN_ARROWS]:
+        if each.strength < 0.005:
+            continue
+        axes.annotate(
+            "",
+            xy=places[each.target],
+            xytext=places[each.source],
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": BLUE,
+                "alpha": 0.35 + 0.6 * each.strength / strongest,
+                "linewidth": 0.6 + 4.0 * each.strength / max(strongest, 1e-9),
+                "shrinkA": 15,
+                "shrinkB": 15,
+                "connectionstyle": "arc3,rad=0.13",
+            },
+        )
+    for i, (x, y) in places.items():
+        axes.plot([x], [y], "o", markersize=24, color=GRID, markeredgecolor=QUIET, zorder=3)
+        axes.plot([x], [y], "o", markersize=max(0.5, 24 * math.sqrt(own.get(i, 0.0))), color=BLUE, alpha=0.55, zorder=4)
+        side = "left" if x > 0.15 else "right" if x < -0.15 else "center"
+        axes.annotate(
+            model.names[i],
+            xy=(x, y),
+            xytext=(18 * x, 18 * y if side != "center" else 22 * y),
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            fontsize=9,
+            color=INK,
+        )
+    axes.set_xlim(-1.75, 1.75)
+    axes.set_ylim(-1.25, 1.25)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    return figure
+
+
+# ---- drawing --------------------------------------------------------------------------------------------------------
+
+
 def blank_figure(width: float, height: float) -> Figure:
-    """A figure that no window and no global style touches."""
+    """Make an empty figure that no window and no global style affects."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -218,8 +287,8 @@ def blank_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
-    """Names beside the ends of the lines, moved apart where they would overlap."""
+def style_axes(axes: Any, *, grid: Literal["x", "y", "both"] = "y") -> None:
+    """Draw only the left and bottom axis, in the colours of the page, and a grid."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("bottom", "left"):
@@ -227,11 +296,22 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *
     axes.tick_params(colors=INK, which="both")
     for text in (axes.xaxis.label, axes.yaxis.label):
         text.set_color(INK)
+    axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
+
+
+def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
+    """Label lines at their right ends, moving labels apart that would overlap.
+
+    Args:
+        axes: Axes whose limits are final.
+        ends: (x, y, label, colour, bold) of each line.
+        gap: Least distance between two labels, as a fraction of the height.
+    """
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     to_axes = axes.transScale + axes.transLimits
     heights = [float(to_axes.transform((x, y))[1]) for x, y, *_ in ends]
-    for (x, y, label, colour, strong), height in zip(ends, _apart(heights, gap=gap), strict=True):
+    for (x, y, label, colour, strong), height in zip(ends, _spread_heights(heights, gap=gap), strict=True):
         axes.annotate(
             label,
             xy=(x, y),
@@ -246,10 +326,10 @@ def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *
         )
 
 
-def _apart(heights: Sequence[float], *, gap: float) -> list[float]:
-    """Heights at least `gap` apart, in the same order, moved as little as a sweep up and a sweep down can.
+def _spread_heights(heights: Sequence[float], *, gap: float) -> list[float]:
+    """Move heights to be at least `gap` apart, in the same order, by a sweep up and a sweep down.
 
-    >>> [round(h, 2) for h in _apart([0.0, 0.01, 0.5], gap=0.1)]
+    >>> [round(h, 2) for h in _spread_heights([0.0, 0.01, 0.5], gap=0.1)]
     [0.0, 0.1, 0.5]
     """
     order = sorted(range(len(heights)), key=lambda i: heights[i])
@@ -264,16 +344,16 @@ def _apart(heights: Sequence[float], *, gap: float) -> list[float]:
 
 
 def save_figure(figure: Figure, path: str | PathLike[str]) -> None:
-    """Write a figure; the name's ending (.svg, .png, .pdf) gives the format. The same figure gives the same bytes."""
+    """Write a figure in the format of the name's ending (.svg, .png, .pdf). The same figure gives the same bytes."""
     from matplotlib import rc_context
 
-    made = {"Date": None} if str(path).endswith((".svg", ".svgz")) else None
+    metadata = {"Date": None} if str(path).endswith((".svg", ".svgz")) else None
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "csdp"}):
-        figure.savefig(path, dpi=150, facecolor="white", metadata=made)
+        figure.savefig(path, dpi=150, facecolor="white", metadata=metadata)
 
 
 def inline_svg(figure: Figure, *, name: str, description: str) -> str:
-    """A figure as an `<svg>` element for a page: its colours follow the page's, its ids are its own."""
+    """Make an `<svg>` element for a page: its colours follow the page, its ids are prefixed with `name`."""
     from html import escape
 
     from matplotlib import rc_context

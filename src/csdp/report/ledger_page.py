@@ -1,4 +1,4 @@
-"""A report of what a ledger holds: one page to share, and one with the true values where readings are given."""
+"""The report of a dataset from its ledger: a page to share, and with readings also one with the true values."""
 
 from __future__ import annotations
 
@@ -17,25 +17,40 @@ from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.planning import frontier
 from csdp.publisher import Publisher, Release
-from csdp.report import figures, history, sweeps
+from csdp.report import figures, records
 from csdp.report.certificate import Certificate, certify
-from csdp.report.demo_page import PRIVATE, aging, coupling_section, day_names, ledger_facts, save_all, spent
 from csdp.report.files import write_json
-from csdp.report.graph import DRAWN_SEQUENCES, coupling_graph_figure
-from csdp.report.page import Section, facts, figure_block, leakage_block, page, paragraph, promises_block
+from csdp.report.page import (
+    PRIVATE,
+    PageSection,
+    age_section,
+    coupling_block,
+    day_names,
+    definition_list,
+    figure_block,
+    frontier_section,
+    guarantees_section,
+    leakage_block,
+    leakage_history_section,
+    ledger_facts,
+    page,
+    paragraph,
+    save_figures,
+    save_pages,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Joint states of a component up to which sweeps over ages and noise levels are quick enough for a report.
+#: Largest number of joint states of a component for which sweeps over ages and noise levels are fast enough.
 SWEEP_STATES = 1024
 AGES, LEVELS = (1, 2, 3, 4, 6, 8), (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
-#: Ticks that a figure shows; the newest.
+#: Number of the newest ticks that a figure shows.
 DRAWN = 400
 
 
 @dataclass(frozen=True)
-class Recorded:
+class LedgerReport:
     """The certificate of a dataset as its ledger stands, and the files that were written."""
 
     certificate: Certificate
@@ -50,14 +65,20 @@ def report_ledger(
     version: str,
     panel: Panel | None = None,
     progress: Progress | None = None,
-) -> Recorded:
-    """Write the report of a dataset from its ledger: share.html, and with readings index.html, which is private.
+) -> LedgerReport:
+    """Write the report of a dataset from its ledger. Nothing is published or charged.
 
-    Nothing is published or charged. The plan and the limits are those that the ledger holds.
+    Args:
+        where: The ledger, a SQLite file or a URL.
+        folder: Folder to write share.html, the figures and the certificate to.
+        dataset: Name of the dataset; plan and limits are those in the ledger.
+        version: Version of csdp for the footer.
+        panel: Readings; with them a private page index.html is written too.
+        progress: Called with what is done, how much, and the total.
     """
     with Ledger.open(where, create=False) as ledger:
         recorded = ledger.dataset(dataset).terms
-        plan = _plan(recorded.plan_json)
+        plan = _parse_plan(recorded.plan_json)
         limits = {name: recorded.limits.get(name) for name in ("budget", "event_limit", "lifetime_limit")}
         with Publisher(
             plan,
@@ -70,56 +91,55 @@ def report_ledger(
             time_origin=recorded.limits.get("time_origin", 0),
         ) as publisher:
             certificate = certify(publisher, ledger)
-            told = history.leakage_records(publisher, ledger)[-DRAWN:]
-            found = [Release.of(p) for p in ledger.published(dataset) if p.query == plan.query.name]
-    releases = sorted(found, key=lambda release: release.tick)[-DRAWN:]
+            leakages = records.leakage_records(publisher, ledger)[-DRAWN:]
+            published = [Release.of(p) for p in ledger.published(dataset) if p.query == plan.query.name]
+    releases = sorted(published, key=lambda release: release.tick)[-DRAWN:]
     if not releases:
         raise InputError(f"dataset {dataset!r}: nothing has been published yet, so there is nothing to report")
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "certificate.json", certificate.to_dict())
-    drawings = _drawings(plan, releases, told, limits["budget"], panel, progress)
-    names = save_all({name: figure for name, figure in drawings.items() if name != "private"}, out)
-    names += _pages(plan, certificate, drawings, out, budget=limits["budget"], version=version)
-    return Recorded(certificate, tuple(out / name for name in ("certificate.json", *names)))
+    drawings = _draw_figures(plan, releases, leakages, limits["budget"], panel, progress)
+    names = save_figures({name: figure for name, figure in drawings.items() if name != "private"}, out)
+    names += _write_pages(plan, certificate, drawings, out, budget=limits["budget"], version=version)
+    return LedgerReport(certificate, tuple(out / name for name in ("certificate.json", *names)))
 
 
-def _plan(text: str) -> Plan:
+def _parse_plan(text: str) -> Plan:
     try:
         return Plan.from_json(text)
     except InputError as error:
-        raise InputError(f"{error}; a custom query is a Python function, which a ledger cannot hold") from None
+        raise InputError(f"{error}; a custom query is a Python function, which a ledger cannot store") from None
 
 
-def _drawings(
+def _draw_figures(
     plan: Plan,
     releases: list[Release],
-    told: list[history.LeakageRecord],
+    leakages: list[records.LeakageRecord],
     budget: float | None,
     panel: Panel | None,
     progress: Progress | None,
 ) -> dict[str, Figure]:
     model = plan.model
-    records = history.release_records(releases)
+    released = records.release_records(releases)
     what = plan.query.output_names(model.names, model.value_table)[0]
     drawings = {
-        "release": figures.release_figure(records, what=what),
-        "history": figures.leakage_history_figure(told, budget=budget),
+        "release": figures.release_figure(released, what=what),
+        "history": figures.leakage_history_figure(leakages, budget=budget),
     }
     if panel is not None:
-        first, last = records[0].tick, records[-1].tick
-        truth = [record for record in history.truth_records(plan, panel) if first <= record.tick <= last]
+        first, last = released[0].tick, released[-1].tick
+        truth = [record for record in records.truth_records(plan, panel) if first <= record.tick <= last]
         if not truth:
             raise InputError("data: none of its ticks was published; give the readings of this dataset")
         stamps = panel.times.astype(str).tolist() if panel.times.dtype.kind == "M" else []
-        shown_days = (
-            [(t, day) for t, day in day_names(panel.ticks.tolist(), stamps) if first <= t <= last] if stamps else []
-        )
-        drawings["private"] = figures.release_figure(records, what=what, truth=truth, days=shown_days)
-    if model.sequences <= DRAWN_SEQUENCES:
-        drawings["coupling"] = coupling_graph_figure(model)
-    if max(model.states ** len(part) for part in model.components()) <= SWEEP_STATES and len(set(plan.ages)) == 1:
-        by_age = sweeps.leakage_by_age(model, plan.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress)
+        days = [(t, day) for t, day in day_names(panel.ticks.tolist(), stamps) if first <= t <= last] if stamps else []
+        drawings["private"] = figures.release_figure(released, what=what, truth=truth, days=days)
+    if model.sequences <= figures.DRAWN_SEQUENCES:
+        drawings["coupling"] = figures.coupling_graph_figure(model)
+    largest = max(model.states ** len(component) for component in model.components())
+    if largest <= SWEEP_STATES and len(set(plan.ages)) == 1:
+        by_age = records.leakage_by_age(model, plan.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress)
         drawings["leakage"] = figures.leakage_by_age_figure(by_age)
         line = frontier(model, plan.query, ages=(1, 2, 4), levels=LEVELS, adversary=plan.adversary)
         error = mse(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, estimate="linear").mse
@@ -127,7 +147,7 @@ def _drawings(
     return drawings
 
 
-def _pages(
+def _write_pages(
     plan: Plan,
     certificate: Certificate,
     drawings: dict[str, Figure],
@@ -137,42 +157,35 @@ def _pages(
     version: str,
 ) -> list[str]:
     common = [
-        spent(drawings["history"], budget),
-        Section("What is promised, and what is not", promises_block(certificate)),
-        Section("The model", coupling_section(plan.model, drawings.get("coupling"))),
+        leakage_history_section(drawings["history"], budget),
+        guarantees_section(certificate),
+        PageSection("The model", coupling_block(plan.model, drawings.get("coupling"))),
     ]
     if "frontier" in drawings:
-        svg = figures.inline_svg(
-            drawings["frontier"], name="frontier", description="Leakage against error by age, with the no-data line"
-        )
-        words = "One release: leakage of the present against the error of the linear estimate. Star: this plan."
-        common.append(Section("What more or less privacy would buy", figure_block(svg, words)))
-        common.append(aging(drawings["leakage"]))
-    common += [_bounds(plan), _record(plan, certificate)]
+        caption = "One release: leakage of the present against the error of the linear estimate. Star: this plan."
+        common += [frontier_section(drawings["frontier"], caption), age_section(drawings["leakage"])]
+    common += [_bounds_section(plan), _record_section(plan, certificate)]
     lead = certificate.sentence
     footer = f"csdp {version}, plan digest {plan.digest[:16]}"
     title = f"What was published of {certificate.dataset}"
-    pages = {
-        "share.html": page(title, lead=lead, sections=[_released(drawings["release"], "open"), *common], footer=footer)
-    }
+    sections = [_release_section(drawings["release"], "open"), *common]
+    pages = {"share.html": page(title, lead=lead, sections=sections, footer=footer)}
     if "private" in drawings:
-        sections = [_released(drawings["private"], "private"), *common]
+        sections = [_release_section(drawings["private"], "private"), *common]
         pages["index.html"] = page(title, lead=lead, sections=sections, footer=footer, notice=PRIVATE)
-    for name, text in pages.items():
-        (out / name).write_text(text, encoding="utf-8")
-    return list(pages)
+    return save_pages(pages, out)
 
 
-def _released(figure: Figure, name: str) -> Section:
+def _release_section(figure: Figure, name: str) -> PageSection:
     svg = figures.inline_svg(figure, name=name, description="Published values and the estimate of the present answer")
     words = (
-        f"Dots: what was published (the newest {DRAWN:,} ticks at most). Line and band: the best linear estimate of "
-        "the present answer from each dot under the model, and two standard errors on either side."
+        f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the best linear estimate of "
+        "the present answer from each dot under the model, with two standard errors on either side."
     )
-    return Section("What was published", figure_block(svg, words))
+    return PageSection("What was published", figure_block(svg, words))
 
 
-def _bounds(plan: Plan) -> Section:
+def _bounds_section(plan: Plan) -> PageSection:
     title = "One release, by every bound"
     try:
         table = leakage_table(
@@ -184,16 +197,16 @@ def _bounds(plan: Plan) -> Section:
             at_any_tick=True,
         )
     except CsdpError as error:
-        return Section(title, paragraph(str(error)))
-    return Section(title, leakage_block(table))
+        return PageSection(title, paragraph(str(error)))
+    return PageSection(title, leakage_block(table))
 
 
-def _record(plan: Plan, certificate: Certificate) -> Section:
+def _record_section(plan: Plan, certificate: Certificate) -> PageSection:
     ages = str(plan.ages[0]) if len(set(plan.ages)) == 1 else f"{min(plan.ages)} to {max(plan.ages)}"
     pairs = [
         ("Release", f"{plan.query.name}, age {ages}, epsilon_c {plan.epsilon_c:.6g}"),
-        ("One release tells", f"{shown(plan.certified.epsilon)} ({plan.certified.bound})"),
+        ("One release leaks", f"{shown(plan.certified.epsilon)} ({plan.certified.bound})"),
         *ledger_facts(certificate),
         ("Plan digest", plan.digest),
     ]
-    return Section("The record", facts(pairs))
+    return PageSection("The record", definition_list(pairs))

@@ -1,27 +1,45 @@
-"""A report as one HTML file: no network, readable on paper, light and dark."""
+"""Pages of a report: sections that reports share, in one HTML file without scripts or network, for screen and paper."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 from csdp.bounds.rounding import shown
 from csdp.bounds.table import LeakageTable
+from csdp.report import figures
 from csdp.report.certificate import Certificate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from csdp.chain import Model
+
+#: The notice at the top of a page that draws true values.
+PRIVATE = (
+    "Contains private data: the true values are drawn on this page. Do not pass it on; share.html is the same without "
+    "them."
+)
+
+
+# ---- HTML ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of a page: a heading and HTML that is already escaped."""
+class PageSection:
+    """A heading and its HTML, which is already escaped."""
 
     title: str
     body: str
 
 
 def paragraph(text: str) -> str:
-    """A paragraph of plain text.
+    """Make a paragraph of plain text.
 
     >>> paragraph("a < b")
     '<p>a &lt; b</p>'
@@ -30,20 +48,20 @@ def paragraph(text: str) -> str:
 
 
 def figure_block(svg: str, caption: str) -> str:
-    """An inline figure with its caption."""
+    """Make an inline figure with its caption."""
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values, as a list of definitions."""
+def definition_list(pairs: Iterable[tuple[str, str]]) -> str:
+    """Make a list of names and values."""
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs)
     return f"<dl>{rows}</dl>"
 
 
-def numbers_block(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A small table: a name, a number and a note in each row.
+def number_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Make a small table with a name, a number and a note in each row.
 
-    >>> numbers_block(("a", "b", "c"), [("x", "1", "<y>")])[-74:]
+    >>> number_table(("a", "b", "c"), [("x", "1", "<y>")])[-74:]
     '<td class="n" data-label="b">1</td><td>&lt;y&gt;</td></tr></tbody></table>'
     """
     name, number, note = (escape(text) for text in head)
@@ -58,11 +76,11 @@ def numbers_block(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def leakage_block(table: LeakageTable) -> str:
-    """The bounds side by side; formulas that are not proven are marked UNSOUND."""
+    """Make the table of bounds; unproven formulas are marked UNSOUND."""
     rows = []
     for row in table.rows:
         mark = "proven" if row.sound else "<strong>UNSOUND</strong>"
-        words = row.assumptions[-1] if row.bound != "exact" else "one release; the truth under the model"
+        words = row.assumptions[-1] if row.bound != "exact" else "one release; exact under the model"
         kind = "best" if row.bound == "exact" else "sound" if row.sound else "unsound"
         rows.append(
             f'<tr class="{kind}"><th scope="row">{escape(row.bound)}</th><td class="n">{shown(row.epsilon)}</td>'
@@ -80,13 +98,13 @@ def leakage_block(table: LeakageTable) -> str:
     )
 
 
-def promises_block(certificate: Certificate) -> str:
-    """The guarantees side by side, what is not promised, and the sentence to quote."""
+def guarantees_block(certificate: Certificate) -> str:
+    """Make the table of guarantees, the list of what is not promised, and the sentence to quote."""
     rows = "".join(
         f'<tr class="{"best" if promise.name == "present" else "sound"}"><th scope="row">{escape(promise.name)}</th>'
         f'<td class="n" data-label="epsilon now">{shown(promise.epsilon)}</td>'
         f'<td class="n" data-label="never above">{"grows" if promise.ceiling is None else shown(promise.ceiling)}</td>'
-        f"<td>{escape(_sentence(promise.protects))}; {escape(promise.holds)}.</td></tr>"
+        f"<td>{escape(promise.protects[:1].upper() + promise.protects[1:])}; {escape(promise.holds)}.</td></tr>"
         for promise in certificate.promises
     )
     head = "<tr><th>guarantee</th><th class='n'>epsilon now</th><th class='n'>never above</th><th>protects</th></tr>"
@@ -98,13 +116,17 @@ def promises_block(certificate: Certificate) -> str:
     )
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def page(title: str, *, lead: str, sections: Sequence[PageSection], footer: str, notice: str = "") -> str:
+    """Make a whole page.
 
-
-def page(title: str, *, lead: str, sections: Sequence[Section], footer: str, notice: str = "") -> str:
-    """The whole page; everything given as text is escaped. A notice stands first, on the face of the page."""
-    body = "\n".join(f"<section><h2>{escape(part.title)}</h2>\n{part.body}</section>" for part in sections)
+    Args:
+        title: Heading of the page; this and the other texts are escaped.
+        lead: First paragraph.
+        sections: Sections in order; their HTML is taken as it is.
+        footer: Last line.
+        notice: A warning above the heading.
+    """
+    body = "\n".join(f"<section><h2>{escape(each.title)}</h2>\n{each.body}</section>" for each in sections)
     return _PAGE.substitute(
         title=escape(title),
         notice=f'<p class="notice" role="note">{escape(notice)}</p>\n' if notice else "",
@@ -114,6 +136,98 @@ def page(title: str, *, lead: str, sections: Sequence[Section], footer: str, not
         style=_STYLE.strip(),
     )
 
+
+# ---- sections that reports share -----------------------------------------------------------------------------------
+
+
+def save_figures(drawings: Mapping[str, Figure], out: Path) -> list[str]:
+    """Write every figure as SVG and as PNG; returns the names of the files."""
+    names = [f"{name}.{kind}" for name in drawings for kind in ("svg", "png")]
+    for name in names:
+        figures.save_figure(drawings[name.partition(".")[0]], out / name)
+    return names
+
+
+def save_pages(pages: Mapping[str, str], out: Path) -> list[str]:
+    """Write every page; returns the names of the files."""
+    for name, text in pages.items():
+        (out / name).write_text(text, encoding="utf-8")
+    return list(pages)
+
+
+def day_names(ticks: Sequence[int], times: Sequence[str]) -> list[tuple[int, str]]:
+    """The first tick of every day with a short name of the day; at most eight of them.
+
+    >>> day_names([5, 6, 7], ["2016-11-20T15:00:00", "2016-11-20T16:00:00", "2016-11-21T08:00:00"])
+    [(5, '20 Nov'), (7, '21 Nov')]
+    """
+    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    if not times or len(times[0]) < 10 or times[0][4] != "-":
+        return []
+    names, day = [], ""
+    for tick, time in zip(ticks, times, strict=True):
+        if time[:10] != day:
+            day = time[:10]
+            names.append((tick, f"{int(day[8:10])} {months[int(day[5:7]) - 1]}"))
+    return names[:: max(1, math.ceil(len(names) / 8))]
+
+
+def guarantees_section(certificate: Certificate) -> PageSection:
+    """The guarantees of a certificate."""
+    return PageSection("What is promised, and what is not", guarantees_block(certificate))
+
+
+def leakage_history_section(figure: Figure, budget: float | None) -> PageSection:
+    """The leakage by tick."""
+    svg = figures.inline_svg(figure, name="history", description="Leakage of the present by tick, under the budget")
+    limit = "" if budget is None else f" A release that would exceed {budget:g} is refused before it is computed."
+    caption = (
+        f"The leakage of everything published so far about the present, by tick.{limit} While nothing is published the "
+        "leakage falls."
+    )
+    return PageSection("The leakage stays under its budget", figure_block(svg, caption))
+
+
+def age_section(figure: Figure) -> PageSection:
+    """Leakage against age by every bound."""
+    svg = figures.inline_svg(figure, name="age", description="Leakage of one release against age, one line per bound")
+    caption = (
+        "One release at other ages, by every bound that applies. The thick line is exact. Dashed lines are formulas as "
+        "printed in the literature (unsound): they can be below the true leakage, and never certify."
+    )
+    return PageSection("Older data leaks less about the present", figure_block(svg, caption))
+
+
+def frontier_section(figure: Figure, caption: str) -> PageSection:
+    """Leakage against error."""
+    svg = figures.inline_svg(figure, name="frontier", description="Leakage against error by age, with the no-data line")
+    return PageSection("What more or less privacy would buy", figure_block(svg, caption))
+
+
+def coupling_block(model: Model, figure: Figure | None) -> str:
+    """The drawing of the coupling, or a line that it would be too large to read."""
+    if figure is None:
+        return paragraph(f"{model.sequences:,} sequences: too many to draw (at most {figures.DRAWN_SEQUENCES}).")
+    svg = figures.inline_svg(figure, name="coupling", description="Which sequence depends on which in the model")
+    return figure_block(
+        svg,
+        "An arrow: how much the next state of one sequence depends on the present of another; the filled part of a "
+        "node: how much it depends on itself. Sequences without a path between them are independent in the model.",
+    )
+
+
+def ledger_facts(certificate: Certificate) -> list[tuple[str, str]]:
+    """Counts and head hash of a dataset in its ledger, as names and values."""
+    counts = certificate.counts
+    without = "; ".join(f"{ticks:,}: {reason}" for reason, ticks in counts["without_output"].items())
+    return [
+        ("Published", f"{counts['published']:,} ticks; {counts['refused']:,} refused, {counts['lost']:,} lost"),
+        *([("Without output", without)] if without else []),
+        ("Ledger", f"dataset {certificate.dataset}, head {certificate.ledger['head_hash']}"),
+    ]
+
+
+# ---- style and template --------------------------------------------------------------------------------------------
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --card: #f4f6f8; --ink: #1b2733; --quiet: #5c6670; --grid: #d9dee3;

@@ -1,4 +1,4 @@
-"""A sensible start: from a file of readings to a proposed discretiser, chain, query, limits and plan, with reasons."""
+"""A first proposal for a file of readings: discretiser, chain, query, limits and plan, with a reason for each."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from csdp.plan import Plan
 from csdp.planning import FoundPlan, find_plan
 from csdp.queries import Mean
 
-#: Joint states of a component up to which many releases are followed closely, and soon.
+#: Largest number of joint states of a component for which the leakage of many releases is tight and fast.
 COMPONENT_STATES = 16
-#: Distinct numbers up to which every number is a state of its own.
+#: Largest number of distinct readings for which each becomes a state.
 FEW_NUMBERS = 4
 AGES = range(1, 5)
 ENSEMBLE = 4
 PRIVACY = (
-    "Everything proposed here was taken from the readings and tells about them: states, chain and plan. Use readings "
-    "that are public, or an older part of them that may be; otherwise keep the proposal to yourself, and fit again "
-    "with csdp fit --epsilon."
+    "The proposed states, chain and plan are derived from the readings and reveal something about them. Use readings "
+    "that are public, or an older public part of them; otherwise do not pass the proposal on, and fit again with "
+    "csdp fit --epsilon."
 )
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A proposal, and why: one line for each choice."""
+    """A proposal, and the reason for each choice."""
 
     discretiser: Discretiser
     chain: CoupledChain
@@ -50,7 +50,7 @@ class Suggestion:
     reasons: tuple[tuple[str, str, str], ...]  #: what, the choice, why
 
     def commands(self, data: str, folder: str = "DIR") -> tuple[str, ...]:
-        """What to run next, with the files of a folder."""
+        """The commands to run next, with the files of a folder."""
         return (
             f"csdp release {data} --discretiser {folder}/discretiser.json --plan {folder}/plan.json --budget "
             f"{self.budget:g} --dataset NAME --ledger ledger.db --on-refusal skip -o released.csv",
@@ -69,14 +69,15 @@ class Suggestion:
 
 
 def suggest(data: Any, *, budget: float = 1.0, public: bool = False, progress: Progress | None = None) -> Suggestion:
-    """A first proposal for readings (a file, a frame, an array, or `Readings`).
+    """Propose states, chain, query, limits and plan for readings (a file, a frame, an array, or `Readings`).
 
-    It looks at the readings, so it tells about them: PrivacyLeakWarning unless they are declared public.
+    The proposal is derived from the readings and reveals something about them: it warns with PrivacyLeakWarning
+    unless they are declared public.
 
     >>> from csdp import CoupledChain
     >>> states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(600, seed=1)
-    >>> found = suggest(states.astype(float), public=True)
-    >>> found.chain.sequences, found.ceiling <= 1.0, [what for what, _, _ in found.reasons][:3]
+    >>> proposal = suggest(states.astype(float), public=True)
+    >>> proposal.chain.sequences, proposal.ceiling <= 1.0, [what for what, _, _ in proposal.reasons][:3]
     (2, True, ['states', 'chain', 'fit'])
     """
     if not public:
@@ -86,41 +87,41 @@ def suggest(data: Any, *, budget: float = 1.0, public: bool = False, progress: P
     readings = data if isinstance(data, Readings) else read_readings(data)
     reasons: list[tuple[str, str, str]] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CsdpWarning)  # said above, once
-        discretiser = _states(readings, reasons)
+        warnings.simplefilter("ignore", CsdpWarning)  # warned above, once
+        discretiser = _propose_discretiser(readings, reasons)
         panel = discretiser.apply(readings)
-        chain, quality = _chain(panel, reasons, progress)
-    plan, ceiling, error = _plan(chain, budget, reasons, progress)
+        chain, quality = _propose_chain(panel, reasons, progress)
+    plan, ceiling, error = _propose_plan(chain, budget, reasons, progress)
     return Suggestion(discretiser, chain, quality, plan, budget, ceiling, error, tuple(reasons))
 
 
-def _states(readings: Readings, reasons: list[tuple[str, str, str]]) -> Discretiser:
+def _propose_discretiser(readings: Readings, reasons: list[tuple[str, str, str]]) -> Discretiser:
     if len(readings) < 50:
         raise InputError(f"data: {len(readings)} ticks; at least 50 are needed to propose anything")
     cells = readings.readings[np.isfinite(readings.readings)]
     distinct = np.unique(cells[: 10**6]).size
     if 2 <= distinct <= FEW_NUMBERS:
-        found = Discretiser.fit(readings, strategy="categories", public=True)
-        reasons.append(("states", f"{found.state_count}, one for each number", f"the readings hold {distinct} numbers"))
-        return found
+        discretiser = Discretiser.fit(readings, strategy="categories", public=True)
+        choice = f"{discretiser.state_count}, one for each number"
+        reasons.append(("states", choice, f"the readings have {distinct} distinct numbers"))
+        return discretiser
     m = 3 if len(readings.names) <= 2 else 2
-    found = Discretiser.fit(readings, states=m, strategy="quantile", public=True)
-    why = "equally many readings in each: rare states leak most; few states, because joint states multiply"
+    why = "equally many readings in each, because rare states leak most; few states, because joint states multiply"
     reasons.append(("states", f"{m} for each sequence, by quantiles", why))
-    return found
+    return Discretiser.fit(readings, states=m, strategy="quantile", public=True)
 
 
-def _chain(
+def _propose_chain(
     panel: Panel, reasons: list[tuple[str, str, str]], progress: Progress | None
 ) -> tuple[CoupledChain, FitQuality | None]:
     s, m = len(panel.names), panel.state_count
-    together = max(1, int(np.log(COMPONENT_STATES) / np.log(m) + 1e-9))
-    neighbours: Any = "all" if s <= together else _partners(panel)
-    told = "everyone may follow everyone" if s <= together else "pairs that tell most of each other's next state"
+    largest = max(1, int(np.log(COMPONENT_STATES) / np.log(m) + 1e-9))
+    neighbours: Any = "all" if s <= largest else _strongest_pairs(panel)
+    coupling = "all sequences" if s <= largest else "pairs with the strongest dependence"
     chain = fit(panel, neighbours=neighbours, public=True, ensemble=ENSEMBLE, progress=progress or False)
     assert isinstance(chain, CoupledChain)
-    why = f"components of at most {COMPONENT_STATES} joint states: many releases are then followed closely"
-    reasons.append(("chain", f"coupled, by em; {told}; a family of {ENSEMBLE + 1}", why))
+    why = f"components of at most {COMPONENT_STATES} joint states keep the leakage of many releases tight"
+    reasons.append(("chain", f"couples {coupling}, by em; a family of {ENSEMBLE + 1}", why))
     try:
         quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
     except InputError:
@@ -130,13 +131,13 @@ def _chain(
     return chain, quality
 
 
-def _partners(panel: Panel) -> Any:
-    """Disjoint pairs, the strongest lag-1 dependence first."""
+def _strongest_pairs(panel: Panel) -> Any:
+    """Choose disjoint pairs, the strongest lag-1 dependence first."""
     states = np.where(panel.states < 0, np.nan, panel.states.astype(np.float64))
     left, right = states[:-1], states[1:]
-    both = np.nan_to_num((left - np.nanmean(left, axis=0)).T @ np.nan_to_num(right - np.nanmean(right, axis=0)))
-    scale = np.maximum(np.nanstd(states, axis=0), 1e-9)
-    strength = np.abs(both) / np.outer(scale, scale)
+    lagged = np.nan_to_num((left - np.nanmean(left, axis=0)).T @ np.nan_to_num(right - np.nanmean(right, axis=0)))
+    deviations = np.maximum(np.nanstd(states, axis=0), 1e-9)
+    strength = np.abs(lagged) / np.outer(deviations, deviations)
     strength = strength + strength.T
     free = set(range(strength.shape[0]))
     pairs = []
@@ -148,30 +149,32 @@ def _partners(panel: Panel) -> Any:
     return pairs or 0
 
 
-def _plan(
+def _propose_plan(
     chain: CoupledChain, budget: float, reasons: list[tuple[str, str, str]], progress: Progress | None
 ) -> tuple[Plan, float, Error]:
     query, point = Mean(), chain.without_family()
-    reasons.append(("query", "mean", "one number that every sequence moves little: the least noise for a given budget"))
-    # The age by the point estimate alone: a level costs many times more over a family.
-    age = _for_ever(point, budget, AGES, progress).plan.ages[0]
-    best = _for_ever(certified_model(chain), budget, range(age, age + 1), progress)
+    reasons.append(("query", "mean", "each sequence changes it little, so it needs the least noise for a given budget"))
+    # The age is chosen for the point estimate alone: planning for a family takes many times longer.
+    age = _find_continual_plan(point, budget, AGES, progress).plan.ages[0]
+    best = _find_continual_plan(certified_model(chain), budget, range(age, age + 1), progress)
     plan, most = best.plan, best.leakage.epsilon
     error = mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear")
     reasons.append(
         (
             "budget",
             f"{budget:g} for the present",
-            f"a ceiling at every moment: odds change by at most a factor e^{budget:g}",
+            f"the odds of any present state change by at most a factor e^{budget:g}, at every moment",
         )
     )
     gain = 1 - error.mse / error.no_data
     useful = (
-        f"the least error of ages {AGES[0]} to {AGES[-1]}; it takes away {gain:.0%} of the error of no data"
+        f"the least error of ages {AGES[0]} to {AGES[-1]}; it removes {gain:.0%} of the error of publishing nothing"
         if gain >= 0.01
-        else "no age does better than publishing nothing but the long-run mean: more sequences, or a larger budget"
+        else "no age beats publishing nothing but the long-run mean; use more sequences, or a larger budget"
     )
-    reasons.append(("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: at most {shown(most)} for ever", useful))
+    reasons.append(
+        ("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: leaks at most {shown(most)} without end", useful)
+    )
     reasons.append(
         (
             "event limit",
@@ -182,7 +185,7 @@ def _plan(
     return plan, most, error
 
 
-def _for_ever(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> FoundPlan:
+def _find_continual_plan(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> FoundPlan:
     return find_plan(
         chain,
         Mean(),

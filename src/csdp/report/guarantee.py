@@ -1,4 +1,4 @@
-"""What a leakage promises, and what it does not, in plain words: the same on the command line and on a page."""
+"""What a leakage guarantees and what it does not, in words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from csdp.errors import InputError
 
-#: What an adversary of each kind knows, beside what is published.
-KNOWS = {
+#: What an adversary of each kind knows besides what is published.
+ADVERSARY_KNOWLEDGE = {
     "informed": "who knows the model and every other present value",
     "uninformed": "who knows the model but no present value",
     "any": "who knows the model and any part of the other present values",
@@ -16,7 +16,7 @@ KNOWS = {
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Two sentences that belong beside every leakage."""
+    """What a leakage protects and what it does not: two sentences to show with every leakage."""
 
     protects: str
     exposes: str
@@ -26,18 +26,19 @@ class Guarantee:
 
 
 def guarantee(*, adversary: str, epsilon_c: float) -> Guarantee:
-    """The promise of one release, for an adversary and a noise level.
+    """Describe the guarantee of one release against an adversary, at a noise level.
 
     >>> guarantee(adversary="uninformed", epsilon_c=0.5).exposes
     'old records, which are exposed with noise epsilon_c = 0.5.'
     """
-    if adversary not in KNOWS:
-        raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(KNOWS)}")
+    if adversary not in ADVERSARY_KNOWLEDGE:
+        raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARY_KNOWLEDGE)}")
     return Guarantee(
-        protects=f"the present value of each sequence, against an adversary {KNOWS[adversary]}, if the model holds.",
+        protects="the present value of each sequence, against an adversary "
+        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds.",
         exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g}.",
     )
 
 
-#: Stands in the place of a guarantee where only formulas that are not proven were computed.
-UNSOUND_WARNING = "UNSOUND: this number can be below the true leakage. It protects nothing and certifies nothing."
+#: Replaces the guarantee if only unproven formulas were computed.
+UNSOUND_WARNING = "UNSOUND: this number can be below the true leakage. It guarantees nothing and certifies nothing."

@@ -1,4 +1,4 @@
-"""The command line as a whole: one way of doing things, on a terminal, in a pipe and in a script."""
+"""Conventions that all commands follow: options, help, errors, and output on a terminal, in a pipe and in a script."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ import pytest
 import typer.main
 
 from csdp.cli import app
-from csdp.cli.doctor import examined
-from csdp.cli.group import PANELS
+from csdp.cli.terminal import PANELS
 from csdp.ledger import Ledger
-from csdp.noise import two_sided_geometric
 
 
 def commands(command, path=()):
@@ -86,13 +84,13 @@ def options(command):
 
 class TestHelp:
     def test_commands_are_grouped_by_the_pipeline(self, run):
-        shown = run("--help").stdout
-        places = [shown.index(f"{panel}:") for panel in PANELS]
+        output = run("--help").stdout
+        places = [output.index(f"{panel}:") for panel in PANELS]
         assert places == sorted(places)
         for path, command in ALL.items():
             if len(path) == 1:
                 assert command.rich_help_panel in PANELS, f"{path}: give it a rich_help_panel in csdp/cli/app.py"
-                panel = shown[shown.index(f"{command.rich_help_panel}:") :].split("\n\n")[0]
+                panel = output[output.index(f"{command.rich_help_panel}:") :].split("\n\n")[0]
                 assert re.search(rf"^  {path[0]} ", panel, flags=re.MULTILINE)
 
     @pytest.mark.parametrize("group", [(), *(path for path in ALL if path not in LEAVES)], ids=" ".join)
@@ -101,8 +99,8 @@ class TestHelp:
 
     @pytest.mark.parametrize("path", ALL, ids=" ".join)
     def test_every_command_has_an_example_of_its_own(self, run, path):
-        shown = run(*path, "--help").stdout
-        assert f"csdp {' '.join(path)}" in shown.partition("Example")[2]
+        output = run(*path, "--help").stdout
+        assert f"csdp {' '.join(path)}" in output.partition("Example")[2]
 
     def test_a_mistyped_command_is_met_with_a_suggestion(self, fails):
         assert "Did you mean 'leakage'" in fails("leakge")
@@ -112,8 +110,8 @@ class TestConventions:
     @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
     def test_results_come_as_json_too(self, path):
         names = {name for parameter in options(LEAVES[path]) for name in parameter.opts}
-        told = f"{' '.join(path)}: give it --format, or say in NO_FORMAT why it prints no result"
-        assert "--format" in names or path in NO_FORMAT, told
+        hint = f"{' '.join(path)}: give it --format, or say in NO_FORMAT why it prints no result"
+        assert "--format" in names or path in NO_FORMAT, hint
 
     def test_one_spelling(self):
         for path, command in LEAVES.items():
@@ -139,9 +137,9 @@ class TestConventions:
             for parameter in options(command):
                 kind = MEANINGS.get(parameter.opts[0])
                 if kind is not None:
-                    found = taken[parameter.name]
-                    names = {part.__name__ for part in (get_args(found) or (found,))} - {"NoneType"}
-                    assert names == {kind}, f"{' '.join(path)}: {parameter.opts[0]} takes {found}"
+                    hint = taken[parameter.name]
+                    names = {part.__name__ for part in (get_args(hint) or (hint,))} - {"NoneType"}
+                    assert names == {kind}, f"{' '.join(path)}: {parameter.opts[0]} takes {hint}"
 
     def test_help_texts_are_the_same_everywhere(self):
         texts = defaultdict(set)
@@ -155,12 +153,12 @@ class TestJson:
     def test_release(self, run, paper, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", "readings.csv")
-        given = ["--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", "ledger.db"]
-        shown = run("release", "readings.csv", *given, "-o", "out.csv", "--format", "json").stdout
-        told = json.loads(shown)
-        assert (told["published"], told["charged_now"], told["ticks"]) == (18, 18, 20)
-        assert told["certificate"] == json.loads((tmp_path / told["certificate_file"]).read_text())
-        again = json.loads(run("release", "readings.csv", *given, "-o", "out.csv", "--format", "json").stdout)
+        arguments = ["--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", "ledger.db"]
+        output = run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout
+        content = json.loads(output)
+        assert (content["published"], content["charged_now"], content["ticks"]) == (18, 18, 20)
+        assert content["certificate"] == json.loads((tmp_path / content["certificate_file"]).read_text())
+        again = json.loads(run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout)
         assert (again["published"], again["charged_now"]) == (18, 0)
         assert json.loads(run("ledger", "migrate", "ledger.db", "--format", "json").stdout) == {"done": []}
 
@@ -228,13 +226,13 @@ class TestErrors:
             raise OSError(code, os.strerror(code), "chain.json")
 
         monkeypatch.setattr("csdp.cli.inputs.load_model", broken)
-        told = fails("chain", "show", paper)
-        assert told.startswith(f"csdp: chain.json: {os.strerror(code)}; ")
-        assert hint in told
+        message = fails("chain", "show", paper)
+        assert message.startswith(f"csdp: chain.json: {os.strerror(code)}; ")
+        assert hint in message
 
     def test_a_wrong_value_says_what_is_allowed(self, fails, paper):
-        told = fails("leakage", paper, "--age", "1", "--epsilon-c", "1", "--adversary", "bad")
-        assert "'bad' is not one of 'informed', 'uninformed', 'any'; try 'csdp leakage --help'" in told
+        message = fails("leakage", paper, "--age", "1", "--epsilon-c", "1", "--adversary", "bad")
+        assert "'bad' is not one of 'informed', 'uninformed', 'any'; try 'csdp leakage --help'" in message
 
     @pytest.mark.parametrize(
         ("args", "told"),
@@ -253,8 +251,8 @@ class TestErrors:
     def test_no_name_is_shown_that_nobody_gave(self, fails, tmp_path):
         """Parts and locks beside a file are our own affair."""
         keys = tmp_path / "none" / "keys.json"
-        told = fails("key", "new", "--role", "reader", "--dataset", "d", "--keys", keys)
-        assert told == f"csdp: {keys}: its folder does not exist; make it first, or give another file"
+        message = fails("key", "new", "--role", "reader", "--dataset", "d", "--keys", keys)
+        assert message == f"csdp: {keys}: its folder does not exist; make it first, or give another file"
         assert "a folder given" in fails("key", "new", "--role", "reader", "--dataset", "d", "--keys", tmp_path)
         with Ledger.open(tmp_path / "ledger.db"):
             pass
@@ -266,8 +264,8 @@ class TestErrors:
     def test_what_is_read_is_not_overwritten(self, fails, paper, tmp_path):
         before = paper.read_bytes()
         place = ["--dataset", "d", "--ledger", str(tmp_path / "ledger.db"), "-o", str(paper)]
-        told = fails("release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place)
-        assert f"this would overwrite {paper}, which is read" in told
+        message = fails("release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place)
+        assert f"this would overwrite {paper}, which is read" in message
         assert paper.read_bytes() == before
 
     def test_a_figure_is_checked_before_the_work(self, fails, paper, tmp_path):
@@ -307,106 +305,3 @@ class TestCompletion:
             env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         )
         assert done.stdout.splitlines() == ["leakage ledger", "--epsilon-c"]
-
-
-@pytest.fixture(scope="module")
-def shown():
-    """What `csdp doctor` prints here, as a table and as JSON."""
-    return [process("doctor", "--format", form) for form in ("table", "json")]
-
-
-class TestDoctor:
-    def test_a_good_installation(self, shown):
-        assert shown[0].returncode == 0, shown[0].stdout
-        assert "Everything required works." in shown[0].stdout
-        assert "SQLite" in shown[0].stdout
-
-    def test_json(self, shown):
-        told = json.loads(shown[1].stdout)
-        assert told["ok"]
-        names = {check["name"]: check for check in told["checks"]}
-        assert {"Python", "numpy", "cipher", "noise", "ledger", "psycopg", "fastapi", "opendp"} <= set(names)
-        assert names["noise"]["required"]
-        assert not names["psycopg"]["required"]
-
-    def test_no_path_of_this_machine_is_shown(self, shown):
-        for done in shown:
-            assert not re.search(r"(^|[\s\"'(])/\w+", done.stdout + done.stderr)
-
-    def test_noise_that_is_three_percent_too_small_is_found(self, run, monkeypatch):
-        monkeypatch.setattr(
-            "csdp.noise.two_sided_geometric", lambda scale, *rest: two_sided_geometric(0.97 * scale, *rest)
-        )
-        told = json.loads(run("doctor", "--format", "json", code=2).stdout)
-        assert not told["ok"]
-        bad = [check for check in told["checks"] if check["state"] != "ok" and check["required"]]
-        assert [check["name"] for check in bad] == ["noise"]
-        assert "do not publish" in bad[0]["hint"]
-
-    def test_a_cipher_that_is_another_one(self, monkeypatch):
-        from csdp.noise.randomness import Words
-
-        monkeypatch.setattr(Words, "fill", lambda self, buffer: buffer.fill(7))
-        assert next(check for check in examined() if check.name == "cipher").state == "wrong"
-
-    def test_a_required_package_that_is_too_old_or_missing(self, run, monkeypatch):
-        from importlib import metadata
-
-        real = metadata.version
-
-        def version(name):
-            if name == "highspy":
-                raise metadata.PackageNotFoundError(name)
-            return "1.26.4" if name == "numpy" else real(name)
-
-        monkeypatch.setattr(metadata, "version", version)
-        shown = run("doctor", code=2).stdout
-        assert "1.26.4; 2.1 or later is needed" in shown
-        assert "2 required parts do not work." in shown
-
-    def test_an_optional_part_that_is_missing_is_no_failure(self, run, monkeypatch):
-        from importlib import metadata
-
-        real = metadata.version
-
-        def version(name):
-            if name in {"paho-mqtt", "fastapi"}:
-                raise metadata.PackageNotFoundError(name)
-            return real(name)
-
-        monkeypatch.setattr(metadata, "version", version)
-        told = json.loads(run("doctor", "--format", "json").stdout)
-        absent = {check["name"]: check["hint"] for check in told["checks"] if check["state"] == "missing"}
-        assert absent["paho-mqtt"] == "streams from and to an MQTT broker: pip install 'csdp[mqtt]'"
-        assert "csdp[service]" in absent["fastapi"]
-
-    def test_a_part_that_is_installed_and_does_not_load(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "psycopg", None)
-        assert next(check for check in examined() if check.name == "psycopg").state == "wrong"
-
-    def test_not_installed_at_all(self, monkeypatch):
-        from importlib import metadata
-
-        def gone(name):
-            raise metadata.PackageNotFoundError(name)
-
-        monkeypatch.setattr(metadata, "metadata", gone)
-        found = {check.name: check for check in examined()}
-        assert found["csdp"].state == "wrong"
-        assert not found["csdp"].required
-        assert found["Python"].state == "ok"
-
-    def test_a_folder_to_write_in(self, run, fails, tmp_path):
-        run("doctor", "--folder", tmp_path)
-        assert list(tmp_path.iterdir()) == []
-        assert "no such folder; give one that exists" in fails("doctor", "--folder", tmp_path / "none")
-
-    def test_a_disk_that_does_not_write(self, run, tmp_path, monkeypatch):
-        def full(*args, **options):
-            raise OSError(errno.ENOSPC, "No space left on device", "/a/path/of/this/machine")
-
-        monkeypatch.setattr("tempfile.TemporaryDirectory", full)
-        shown = run("doctor", "--folder", tmp_path, code=2).stdout
-        assert "No space left on device" in shown
-        assert "/a/path" not in shown
-        assert "--folder" in shown

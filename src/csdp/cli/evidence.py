@@ -1,0 +1,346 @@
+"""`csdp audit`, `csdp report` and `csdp demo`: evidence about what was published.
+
+An audit attacks a mechanism and proves a lower bound of its leakage, or replays a ledger and recomputes its leakages.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from csdp.cli import inputs, options
+from csdp.cli.terminal import (
+    VIOLATED,
+    Format,
+    console,
+    print_json,
+    print_lines,
+    print_notice,
+    print_written,
+    printable,
+    progress_bar,
+    written_files,
+)
+from csdp.errors import InputError
+
+if TYPE_CHECKING:
+    from csdp.auditing.audit import Audit
+    from csdp.auditing.replay import Replay
+    from csdp.plan import Plan
+    from csdp.report.certificate import Certificate
+
+
+def audit(
+    chain: options.OptionalChainFile = None,
+    query: options.OptionalQuery = None,
+    age: options.Age = None,
+    ages: options.Ages = None,
+    epsilon_c: options.OptionalNoiseLevel = None,
+    plan: options.PlanFile = None,
+    claim: Annotated[
+        float | None,
+        typer.Option(
+            help="Leakage epsilon that the mechanism is claimed to have.",
+            show_default="the certified leakage of the plan",
+        ),
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="Python callable of (readings, generator) to audit; modules in the current folder can be named.",
+            show_default="our own noise",
+        ),
+    ] = None,
+    reads: Annotated[
+        Literal["aged", "history"],
+        typer.Option(
+            help="What --mechanism receives: the aged snapshots (aged), or all snapshots up to the present (history)."
+        ),
+    ] = "aged",
+    releases: Annotated[
+        int, typer.Option(help="Number of successive releases whose outputs the attacker sees together.")
+    ] = 1,
+    adversary: options.OptionalAdversary = None,
+    samples: Annotated[
+        int, typer.Option(help="Number of samples drawn for each of the two present states.")
+    ] = 1_000_000,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the lower bound, in (0, 1).")] = 0.999,
+    seed: options.OptionalSeed = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar=options.FIGURE, help="Draw the lower bound and the claim to this file.")
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Replay this ledger instead, a SQLite file or a postgresql:// URL; it is only read.",
+        ),
+    ] = None,
+    dataset: options.OneDataset = None,
+    head: options.Head = None,
+    form: options.FormatOption = "table",
+) -> None:
+    """Attack a mechanism as a black box and prove a lower bound of its leakage; or replay a ledger.
+
+    \b
+    Example:
+      csdp audit chain.json --query mean --age 2 --epsilon-c 1 --samples 100000
+      csdp audit chain.json --query mean --age 2 --epsilon-c 1 --claim 0.5 --samples 200000 --figure audit.svg
+      csdp audit --ledger ledger.db
+
+    With --ledger every recorded leakage is computed again and the hash chain is verified; a chain or --plan must equal
+    the recorded one. Exit codes: 0 no violation found; 2 usage or bad input; 4 a violation. Finding no violation does
+    not prove that there is none.
+    """
+    if ledger is not None:
+        attack_options = {
+            "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c, "--claim": claim,
+            "--mechanism": mechanism, "--adversary": adversary, "--figure": figure, "--seed": seed,
+        }  # fmt: skip
+        inputs.refuse_together(attack_options, "--ledger")
+        _replay(ledger, dataset=dataset, head=head, chain=chain, plan=plan, form=form)
+        return
+    if dataset is not None or head is not None:
+        raise InputError("dataset, head: only with --ledger; give it, or leave out --dataset and --head")
+    if chain is None and plan is None:
+        raise InputError(
+            "chain: not given; give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger to replay one"
+        )
+    inputs.check_figure(figure)
+    declared = inputs.load_plan(plan, inputs.PlanOptions(chain, query, age, ages, epsilon_c, adversary))
+    with progress_bar() as progress:
+        result = _attack(
+            declared,
+            mechanism,
+            reads=reads,
+            claim=claim,
+            releases=releases,
+            samples=samples,
+            confidence=confidence,
+            seed=seed,
+            progress=progress,
+        )
+    if figure is not None:
+        from csdp.report.comparison_figures import audit_figure
+        from csdp.report.figures import save_figure
+
+        save_figure(audit_figure({mechanism or "our noise": result}), figure)
+    if form == "json":
+        print_json(result.to_dict())
+    else:
+        _print_audit(result)
+        print_written([figure] if figure is not None else [])
+    if result.violated:
+        raise typer.Exit(VIOLATED)
+
+
+def _attack(
+    declared: Plan, mechanism: str | None, *, reads: Literal["aged", "history"], **attack_options: Any
+) -> Audit:
+    """Attack our own noise as declared, or a mechanism of the user under the declared model and ages."""
+    from csdp.auditing.audit import audit as run_audit
+
+    if mechanism is None:
+        if reads != "aged":
+            raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism only")
+        return run_audit(declared, **attack_options)
+    return run_audit(
+        _load_callable(mechanism),
+        declared.chain,
+        declared.query,
+        ages=declared.ages,
+        epsilon_c=declared.epsilon_c,
+        adversary=declared.adversary,
+        reads=reads,
+        **attack_options,
+    )
+
+
+def _load_callable(name: str) -> Any:
+    """Import what MODULE:NAME names; modules of the working folder can be imported, as with `python -m`."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InputError(f"mechanism: {name!r} given; MODULE:NAME expected, such as mine:noisy_mean")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        imported = importlib.import_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise InputError(f"mechanism: {module!r} cannot be imported ({error})") from None
+    finally:
+        sys.path.pop(0)
+    if not callable(getattr(imported, attribute, None)):
+        raise InputError(f"mechanism: {module!r} has no callable {attribute!r}")
+    return getattr(imported, attribute)
+
+
+def _print_audit(result: Audit) -> None:
+    print_lines([printable(result.verdict)])
+    if result.claim is not None:
+        print_lines([f"Claim: {printable(result.claim_words)}"])
+    first, second = (f"{hits:,}" for hits in result.hits)
+    print_lines(
+        [
+            f"Secret pair: {printable(str(result.pair))}; {result.adversary} adversary",
+            f"Event: {printable(result.event)}; {first} against {second} of {result.reported:,} samples "
+            f"(chosen on {result.chosen:,} other samples)",
+            "A lower bound proves leaks, not their absence: see the attack model in the documentation.",
+        ]
+    )
+
+
+def _replay(
+    where: str, *, dataset: str | None, head: str | None, chain: str | None, plan: str | None, form: Format
+) -> None:
+    from csdp.auditing.replay import replay
+    from csdp.ledger import Ledger
+
+    plans = [] if plan is None else [inputs.read_plan(plan)]
+    chains = [] if chain is None else [inputs.read_chain(chain)]
+    with Ledger.open(where, create=False, read_only=True) as book, progress_bar() as progress:
+        result = replay(book, dataset=dataset, plans=plans, chains=chains, head=head, progress=progress)
+    _print_replay(result, form)
+    if not result.ok:
+        raise typer.Exit(VIOLATED)
+
+
+def _print_replay(result: Replay, form: Format) -> None:
+    if form == "json":
+        print_json(result.to_dict())
+    else:
+        typer.echo(result.verdict)
+        for name, charges in result.charges.items():
+            typer.echo(f"{printable(name)}: {len(charges):,} charges")
+        for note in result.notes:
+            typer.echo(f"note: {printable(note)}")
+    for finding in result.findings:
+        print_notice(str(finding))
+
+
+# ---- csdp report ---------------------------------------------------------------------------------------------------
+
+
+def report(
+    ledger: options.LedgerArgument,
+    dataset: options.Dataset,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder to write figures and pages to; created if it does not exist."
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA.csv|.parquet", help="Readings; adds a private page that shows the true values, index.html."
+        ),
+    ] = None,
+    discretiser: options.DiscretiserFile = None,
+    step: options.Step = None,
+    form: options.FormatOption = "table",
+) -> None:
+    """Write a report of a dataset from its ledger. Nothing is published or charged.
+
+    \b
+    Example:
+      csdp report ledger.db --dataset ward-7 --data readings.csv -o report-out
+
+    share.html contains only what was published. index.html, written with --data, also shows the true values; a notice
+    at its top says so.
+    """
+    import csdp
+    from csdp.ledger import Ledger
+    from csdp.panel import Panel
+    from csdp.plan import Plan
+    from csdp.report.ledger_page import report_ledger
+
+    panel: Panel | None = None
+    if data is not None:
+        with Ledger.open(ledger, create=False) as book:
+            model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
+        panel = inputs.read_states(data, model, discretiser=discretiser, step=inputs.parse_step(step))
+    with progress_bar() as progress:
+        result = report_ledger(
+            ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, progress=progress
+        )
+    if form == "json":
+        print_json({"files": written_files(result.files), "certificate": result.certificate.to_dict()})
+        return
+    print_lines([f"To quote: {printable(result.certificate.sentence)}"])
+    print_written(result.files)
+
+
+# ---- csdp demo -----------------------------------------------------------------------------------------------------
+
+
+def demo(
+    data: Annotated[
+        Literal["parking", "glucose", "stocks"],
+        typer.Option(help="Data set: parking and glucose come with csdp, stocks with the package river."),
+    ] = "parking",
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            "--out",
+            metavar="DIR",
+            help="Folder to write figures and pages to; created if it does not exist.",
+        ),
+    ] = "demo-out",
+    form: options.FormatOption = "table",
+) -> None:
+    """Fit a chain to a public past, plan for a budget, publish the rest through a ledger, and write a report.
+
+    \b
+    Example:
+      csdp demo -o demo-out
+
+    index.html shows the true values next to what was published, and a notice at its top says so; share.html contains
+    only what was published.
+    """
+    import csdp
+    from csdp.bounds.rounding import shown
+    from csdp.report.demo import run_demo
+
+    with progress_bar() as progress:
+        result = run_demo(output, version=csdp.__version__, data=data, progress=progress)
+    study = result.study
+    if form == "json":
+        summary = {"data": study.prepared.data.title, "fit": study.quality.to_dict(), "ceiling": study.ceiling}
+        files = {"files": written_files(result.files), "certificate": result.certificate.to_dict()}
+        print_json({**summary, **files})
+        return
+    print_lines(
+        [
+            study.prepared.data.title,
+            f"Fit: {study.quality.verdict}",
+            f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; a release "
+            f"at every tick without end leaks at most {shown(study.ceiling)} about the present, under each of "
+            f"{len(study.chain.family or (0,))} chains",
+        ]
+    )
+    console().print(guarantees_table(result.certificate))
+    print_lines([f"To quote: {result.certificate.sentence}"])
+    print_written(result.files)
+
+
+def guarantees_table(certificate: Certificate) -> object:
+    """The guarantees of a certificate, one per row."""
+    from rich.table import Table
+
+    from csdp.bounds.rounding import shown
+
+    table = Table(title="What is promised", title_justify="left")
+    table.add_column("guarantee", no_wrap=True)
+    table.add_column("epsilon", justify="right", no_wrap=True)
+    table.add_column("never above", justify="right", no_wrap=True)
+    table.add_column("protects")
+    for promise in certificate.promises:
+        ceiling = "grows" if promise.ceiling is None else shown(promise.ceiling)
+        table.add_row(promise.name, shown(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
+    return table

@@ -1,0 +1,211 @@
+"""What commands print: help in sections, tables, JSON, progress, and one line for every expected error."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, TicksHeldError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Format = Literal["table", "json"]
+
+#: Exit code: wrong usage or bad input.
+BAD_INPUT = 2
+#: Exit code: a release would exceed a limit of its dataset.
+REFUSED = 3
+#: Exit code: an audit or a replay found a violation.
+VIOLATED = 4
+#: Exit code: another process holds ticks, or was stopped while it held them.
+HELD = 5
+_INTERRUPTED = 130
+
+#: Longest first sentence of a command's help, in characters; typer cuts longer ones.
+_SENTENCE = 200
+#: What to do about errors of the operating system.
+_HINTS = {
+    errno.ENOENT: "check the name and the folder",
+    errno.EACCES: "check the permissions, or choose another place",
+    errno.EPERM: "check the permissions, or choose another place",
+    errno.EROFS: "the disk is read-only; choose another place",
+    errno.EISDIR: "this is a folder; give a file",
+    errno.ENOTDIR: "a parent of this path is a file, not a folder; choose another path",
+    errno.EEXIST: "a file of that name exists; choose another name",
+    errno.ENOSPC: "free some space, or write elsewhere, and run the command again",
+    errno.EADDRINUSE: "another process uses that address; choose another port",
+    errno.ECONNREFUSED: "nothing listens there; check host and port",
+}
+
+#: The panels of `csdp --help`, in the order of the pipeline; each command names its own as `rich_help_panel`.
+DATA, LEAKAGE, PUBLISHING, EVIDENCE, SETUP = PANELS = (
+    "Data and models",
+    "Leakage and plans",
+    "Publishing",
+    "Evidence",
+    "Setting up",
+)
+
+
+# ---- groups of commands --------------------------------------------------------------------------------------------
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands whose expected errors are one line on stderr and an exit code, never a traceback."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of the help text, one section per panel, as plain text that can be piped."""
+        rows: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
+        visible = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+        width = max(map(len, visible))
+        for name in visible:
+            command = self.commands[name]
+            panel = str(getattr(command, "rich_help_panel", None) or "Commands")
+            rows.setdefault(panel, []).append((name.ljust(width), command.get_short_help_str(_SENTENCE)))
+        for panel, lines in rows.items():
+            if lines:
+                with formatter.section(panel):
+                    formatter.write_dl(lines)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            code = super().main(args, "csdp", complete_var, False, windows_expand_args, **extra)
+        except typer.TyperException as error:
+            _fail(_usage_message(error), BAD_INPUT)
+        except BudgetExceeded as error:
+            _fail(str(error), REFUSED)
+        except TicksHeldError as error:
+            _fail(str(error), HELD)
+        except CsdpError as error:
+            _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), BAD_INPUT)
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename is not None else ""
+            hint = f"; {_HINTS[error.errno]}" if error.errno in _HINTS else ""
+            _fail(f"{where}{error.strerror or error}{hint}", BAD_INPUT)
+        except MemoryError:
+            _fail("not enough memory; use a smaller model or fewer steps, or for a leakage --bound lineage", BAD_INPUT)
+        except typer.Abort:
+            _fail("interrupted", _INTERRUPTED)
+        if standalone_mode:
+            sys.exit(code or 0)
+        return code
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    message = error.format_message().rstrip(".").replace("Value error, ", "")
+    # Type checks name the rule but not the text that broke it; that is in the details of their cause.
+    details: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
+    if details and "input" in details[0]:
+        rule = message.partition(", unable to parse")[0]
+        message = rule.replace("Input should be", f"{str(details[0]['input'])!r} given; it should be")
+    context = getattr(error, "ctx", None)
+    hint = f"; try '{context.command_path} --help'" if context is not None else ""
+    return message[:1].lower() + message[1:] + hint
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print_notice(message)
+    sys.exit(code)
+
+
+# ---- output --------------------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """Text as one line without control characters, whatever a file or a name contains.
+
+    >>> printable("two\\nlines" + chr(27) + "[31m")
+    'two lines?[31m'
+    """
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def print_notice(message: str) -> None:
+    """Print one line on stderr that starts with `csdp:`."""
+    typer.echo(f"csdp: {printable(message)}", err=True)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that prints text as it is: brackets in names and JSON are not markup."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def print_lines(lines: Iterable[object]) -> None:
+    """Print lines on stdout without wrapping them."""
+    screen = console()
+    for line in lines:
+        screen.print(str(line), soft_wrap=True)
+
+
+def print_written(paths: Iterable[Path]) -> None:
+    """Print which files were written, and which of them contain private data."""
+    print_lines(f"wrote {path}{' (contains private data)' if _is_private(path) else ''}" for path in paths)
+
+
+def written_files(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """The written files as plain data, for JSON.
+
+    >>> written_files([Path("out/share.html")])
+    [{'path': 'out/share.html', 'private': False}]
+    """
+    return [{"path": str(path), "private": _is_private(path)} for path in paths]
+
+
+def _is_private(path: Path) -> bool:
+    return path.name == "index.html"  # reports draw true values on this page only
+
+
+def print_json(content: Any) -> None:
+    """Print strict JSON: infinite numbers are the string "inf", NaN is never written."""
+    from csdp.report.files import json_text
+
+    typer.echo(json_text(content))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A callback (what, done, total) that draws on stderr if that is a terminal; None otherwise."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield update
+
+
+@contextmanager
+def print_warnings() -> Iterator[None]:
+    """Print the warnings of csdp as lines on stderr, each once and without source code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CsdpWarning)
+        yield
+    for text in dict.fromkeys(str(item.message) for item in caught if issubclass(item.category, CsdpWarning)):
+        print_notice(f"warning: {text}")
