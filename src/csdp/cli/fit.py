@@ -303,7 +303,7 @@ def _counted(
     from csdp.fitting.counting import everyone
     from csdp.fitting.methods import coupled
     from csdp.fitting.sample import Sample
-    from csdp.tables.layout import look
+    from csdp.tables.layout import find_table
     from csdp.tables.open import pair_counts
 
     if method not in {"ching", "moments"}:
@@ -315,7 +315,7 @@ def _counted(
     for name, value in given.items():
         if value is not None:
             raise InputError(f"engine {engine}: {name} needs the readings in memory; leave it out, or --engine memory")
-    names = tuple(name for name in look(data, ()).header if name.lower() != "time")
+    names = tuple(name for name in find_table(data, ()).header if name.lower() != "time")
     if set(names) == {"sequence", "value"}:
         raise InputError(f"engine {engine}: a wide table expected, one column for each sequence")
     width = inputs.engine_step(step, engine)
