@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran, low_bits
-from csdp.auditing.mechanisms import plan_mechanism
+from csdp.auditing.audit import plan_mechanism
 from csdp.errors import InputError
 from csdp.noise import Randomness, lattice_step, two_sided_geometric
 from csdp.noise.indexed import indexed_noise
