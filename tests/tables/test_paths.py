@@ -184,6 +184,6 @@ def test_a_scratch_folder_that_would_be_a_pattern_is_refused(tmp_path):
 
     (tmp_path / "tmp[1]").mkdir()
     path = write(tmp_path / "t.csv", given(1)[0])
-    with pytest.raises(InputError, match="would take as a pattern"):
+    with pytest.raises(InputError, match="takes as a pattern"):
         DuckDBEngine(path, names=NAMES, values=ALIKE, folder=tmp_path / "tmp[1]")
     assert not list((tmp_path / "tmp[1]").iterdir())
