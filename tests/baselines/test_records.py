@@ -12,7 +12,7 @@ import csdp
 import oracle
 from csdp import baselines
 from csdp.baselines.dependent import correlations, influences
-from csdp.baselines.fresh import Fresh
+from csdp.baselines.laplace import LaplaceBaseline
 from csdp.errors import InputError
 
 from baselines.chains import PAPER, THREE  # isort: skip
@@ -98,7 +98,7 @@ def test_strong_influences_are_refused():
 
 def test_a_baseline_without_a_formula_cannot_be_made():
     with pytest.raises(TypeError, match="nominal"):
-        Fresh()
+        LaplaceBaseline()
 
 
 def random_chain(seed):
@@ -173,7 +173,7 @@ def test_age_dependent_dp_is_what_its_formula_says():
         (lambda: baselines.ExactDependentDP(age=3).calibrate(PAPER, csdp.Mean(), epsilon=9.0), "without any noise"),
         (
             lambda: baselines.DependentDP().calibrate(PAPER, csdp.Custom(lambda v: float(v.max())), epsilon=1.0),
-            "has no part per record",
+            "has no dependence coefficients",
         ),
     ],
 )
