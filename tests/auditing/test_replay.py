@@ -140,7 +140,7 @@ def test_a_charge_above_a_limit_is_found(where):
 
 def test_noise_from_a_seed_is_found(where):
     found = written(where, lying(plan()), output={"unsafe": True}, ticks=1)
-    assert [finding.what for finding in found.findings] == ["published with noise from a seed, which protects nobody"]
+    assert [finding.what for finding in found.findings] == ["published with noise from a seed, which gives no protection"]
 
 
 def test_a_payload_without_its_figures_is_found(where):
@@ -218,5 +218,5 @@ def test_seeded_releases_are_marked_in_a_replay(where):
             publisher = Publisher(plan(), dataset=NAME, ledger=ledger, unsafe_seed=1)
         publisher.publish(gaps(4))
         assert {finding.what for finding in replay(ledger).findings} == {
-            "published with noise from a seed, which protects nobody"
+            "published with noise from a seed, which gives no protection"
         }

@@ -322,7 +322,7 @@ class _DatasetReplay:
 
     def _check_output(self, entry: Entry, output: dict[str, Any]) -> None:
         if output.get("unsafe"):
-            self._report(entry, "published with noise from a seed, which protects nobody")
+            self._report(entry, "published with noise from a seed, which gives no protection")
         present = self._charged.get(entry.data()["reserve"])
         if present is not None and "epsilon_s" in output:
             self._compare(entry, "the leakage told with the output", output["epsilon_s"], present)
