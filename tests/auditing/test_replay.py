@@ -140,7 +140,8 @@ def test_a_charge_above_a_limit_is_found(where):
 
 def test_noise_from_a_seed_is_found(where):
     found = written(where, lying(plan()), output={"unsafe": True}, ticks=1)
-    assert [finding.what for finding in found.findings] == ["published with noise from a seed, which gives no protection"]
+    message = "published with noise from a seed, which gives no protection"
+    assert [finding.what for finding in found.findings] == [message]
 
 
 def test_a_payload_without_its_figures_is_found(where):

@@ -75,7 +75,7 @@ def get(name: str) -> Baseline:
     """Return the baseline of a name with default settings; for others, make one: `csdp.baselines.Fourier(window=6)`.
 
     >>> get("laplace").guarantee
-    'epsilon-DP of one record; inference through correlations is not covered'
+    'epsilon-DP of one record; no inferential guarantee'
     """
     for kind in _KINDS:
         if kind.name == name:

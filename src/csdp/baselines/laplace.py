@@ -223,7 +223,7 @@ class LaplaceDP(LaplaceBaseline):
     name: ClassVar[str] = "laplace"
     label: ClassVar[str] = "DP of one record"
     title: ClassVar[str] = "Laplace (Dwork et al. 2006)"
-    guarantee: ClassVar[str] = "epsilon-DP of one record; inference through correlations is not covered"
+    guarantee: ClassVar[str] = "epsilon-DP of one record; no inferential guarantee"
     inferential: ClassVar[bool] = False
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
