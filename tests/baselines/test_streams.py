@@ -36,9 +36,9 @@ def test_fourier_leakage_by_enumeration(chain, count):
         )
     densities = [logsumexp(rows[x], axis=0) for x in (0, 1)]
     grid = float(np.abs(densities[0] - densities[1]).max())
-    found = mechanism.leakage().value
-    assert grid <= found * (1 + 5e-3)  # coefficients are rounded to a thousandth of the noise
-    assert found == pytest.approx(grid, rel=2e-2)
+    leakage = mechanism.leakage().value
+    assert grid <= leakage * (1 + 5e-3)  # coefficients are rounded to a thousandth of the noise
+    assert leakage == pytest.approx(grid, rel=2e-2)
 
 
 def test_fourier_errors_against_simulation():
