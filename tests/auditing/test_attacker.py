@@ -111,7 +111,7 @@ def test_a_schedule_of_noise_levels_is_followed():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"outputs": []}, "one row of 1 numbers"),
         ({"outputs": [[1.0, 2.0]]}, "one row of 1 numbers"),
@@ -123,8 +123,8 @@ def test_a_schedule_of_noise_levels_is_followed():
         ({"truth": [[0], [1]]}, r"shape \(1, 1\)"),
     ],
 )
-def test_bad_input_is_told(conditional, message):
-    settings = {"outputs": [0.5]} | conditional
+def test_bad_input_is_told(options, message):
+    settings = {"outputs": [0.5]} | options
     outputs = settings.pop("outputs")
     with pytest.raises(InputError, match=message):
         attack(Plan(ONE, Mean(), 1, 1.0), outputs, **settings)

@@ -21,7 +21,7 @@ from csdp.report.audit import attack_figure, audit_figure
 from csdp.report.figures import save_figure
 
 from auditing.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
-from auditing.test_replay import lying, plan, written  # isort: skip
+from auditing.test_replay import understating_admission, plan  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_a_ledger_is_replayed(where):
 
 
 def test_a_lying_ledger_is_found_out(where):
-    written(where, lying(plan(), factor=0.5))
+    replay_written(where, understating_admission(plan(), factor=0.5))
     result = run("--ledger", where, code=4)
     assert "15 findings" in result.stdout
     assert "csdp: dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.098" in result.stderr
