@@ -21,7 +21,7 @@ from csdp.report.audit import attack_figure, audit_figure
 from csdp.report.figures import save_figure
 
 from auditing.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
-from auditing.test_replay import understating_admission, plan  # isort: skip
+from auditing.test_replay import plan, replay_written, understating_admission  # isort: skip
 
 
 @pytest.fixture(autouse=True)
