@@ -4,7 +4,7 @@
     python -m bench --scale 0.01           everything at about a hundredth of the size, in some minutes
     python -m bench noise fran             some sections
 
-Ratios at a reduced size say that everything runs, not how fast it is: targets hold at full size, and are not shown.
+A reduced size only shows that everything runs: targets hold at full size and are omitted otherwise.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pathlib import Path
 from bench.figure import draw
 from bench.record import Record, table
 
-SECTIONS = ("leakage", "certificates", "noise", "means", "fran", "ledger", "fit", "tables", "service")
+SECTIONS = ("imports", "leakage", "certificates", "noise", "means", "fran", "ledger", "fit", "tables", "service")
 
 
-def measured(sections: list[str], scale: float, out: Path) -> dict[str, list[Record]]:
-    """Run sections one after the other; each leaves its JSON as soon as it is done."""
+def run_sections(sections: list[str], scale: float, out: Path) -> dict[str, list[Record]]:
+    """Run sections one after the other; each writes its JSON as soon as it is done."""
     out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, list[Record]] = {}
+    results: dict[str, list[Record]] = {}
     for section in sections:
         print(f"== {section}", flush=True)
         start = time.perf_counter()
         records: list[Record] = import_module(f"bench.{section}").run(scale)
         if scale < 1:
             records = [{**record, "target": None} if "target" in record else record for record in records]
-        found[section] = records
+        results[section] = records
         (out / f"{section}.json").write_text(json.dumps(records, indent=1))
         print(f"-- {time.perf_counter() - start:.0f} s", flush=True)
-    return found
+    return results
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,20 +48,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; default all")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the full size, default 1")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="for JSON and figure")
-    given = parser.parse_args(arguments)
-    unknown = set(given.sections) - set(SECTIONS)
+    options = parser.parse_args(arguments)
+    unknown = set(options.sections) - set(SECTIONS)
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))} given; sections: {', '.join(SECTIONS)}")
-    if not 0 < given.scale <= 1:
-        parser.error(f"--scale {given.scale} given; above 0, at most 1")
-    found = measured(given.sections or list(SECTIONS), given.scale, given.out)
+    if not 0 < options.scale <= 1:
+        parser.error(f"--scale {options.scale} given; above 0, at most 1")
+    results = run_sections(options.sections or list(SECTIONS), options.scale, options.out)
     machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
-    whole = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "scale": given.scale, **machine, "found": found}
-    (given.out / "all.json").write_text(json.dumps(whole, indent=1))
+    whole = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "scale": options.scale,
+        **machine,
+        "sections": results,
+    }
+    (options.out / "all.json").write_text(json.dumps(whole, indent=1))
     print("\nour time over theirs, measured in one run; below 1 is faster\n")
-    print(table(found))
-    if draw(found, given.out / "growth.png"):
-        print(f"\nhow cost grows: {given.out / 'growth.png'}")
+    print(table(results))
+    if draw(results, options.out / "growth.png"):
+        print(f"\nhow cost grows: {options.out / 'growth.png'}")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ import math
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import csdp
 from bench.leakage import make_chain
-from bench.record import Record, compared, point, sized
+from bench.record import Record, point, ratio_record, scaled_size
 from csdp.bounds.closed_forms import contraction_coefficient
 from csdp.bounds.lineage import lineage
 from csdp.bounds.slice.bound import slice_bound
@@ -28,7 +29,7 @@ TARGETS = {("lineage", 1_000_000): 30.0, ("slice, row-sum", 100_000): 100.0}
 
 
 def giant(sequences: int) -> csdp.CoupledChain:
-    """Everybody follows itself and 8 others far away."""
+    """Return a chain in which every sequence follows itself and 8 others far away."""
     from scipy.sparse import csr_array
 
     steps = np.concatenate([[0], np.random.default_rng(0).choice(sequences - 1, NEIGHBOURS, replace=False) + 1])
@@ -39,7 +40,7 @@ def giant(sequences: int) -> csdp.CoupledChain:
 
 
 def best_of(times: int, work: Callable[[], Any]) -> tuple[float, Any]:
-    """Least seconds of some runs, and the last answer."""
+    """Return the least seconds of some runs, and the last result."""
     least, answer = math.inf, None
     for _ in range(times):
         start = time.perf_counter()
@@ -49,7 +50,7 @@ def best_of(times: int, work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def giants(sequences: int) -> list[Record]:
-    """The giants: seconds, and the ratio to ten sparse products."""
+    """Measure bounds of large chains as ratios to ten sparse products."""
     chain = giant(sequences)
     coupling, vector = chain.coupling_matrix(), np.random.default_rng(1).random(sequences)
 
@@ -75,14 +76,37 @@ def giants(sequences: int) -> list[Record]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         case = f"{name}, {sequences:,} sequences, age {AGE}"
         target = TARGETS.get((name, sequences))
-        record = compared(case, "ten sparse products of that size", seconds, measure, target=target)
+        record = ratio_record(case, "ten sparse products of that size", seconds, measure, target=target)
         records.append({**record, "peak_MiB": round(peak), "epsilon": epsilon})
         records.append(point(name, "sequences", sequences, seconds))
     return records
 
 
+def curves(sequences: int) -> Record:
+    """Measure the bounds of all ages up to 12 against that of age 12 alone, which contains them."""
+    chain = giant(sequences)
+    one, _ = best_of(3, lambda: slice_bound(chain, 12))
+    curve, _ = best_of(3, lambda: csdp.age_curve(chain, max_age=12))
+    case = f"age curve to 12, {sequences:,} sequences"
+    return ratio_record(case, "slice bound at age 12", curve, one, target=4.0)
+
+
+def like_components(count: int) -> Record:
+    """Measure the exact leakage of many equal pairs of sequences against that of one pair: it is computed once."""
+    from scipy.sparse import eye_array, kron
+
+    pair = np.full((2, 2), 0.5)
+    many = csdp.CoupledChain(kron(eye_array(count), pair, format="csr"), FLIP)
+    one = csdp.CoupledChain(pair, FLIP)
+    ours, theirs = (
+        best_of(3, partial(csdp.leakage, chain, csdp.Sum(), ages=1, epsilon_c=1.0, bound="exact"))[0]
+        for chain in (many, one)
+    )
+    return ratio_record(f"{count:,} equal components", "one of them", ours, theirs, target=count / 10)
+
+
 def gaps(rings: tuple[int, ...]) -> list[Record]:
-    """How far the bounds are above enumeration on rings (informed adversary, any number of releases)."""
+    """Return how far the bounds are above enumeration on rings (informed adversary, any number of releases)."""
     records = []
     for sequences in (s for s in rings if s <= 10):
         chain = make_chain("ring", sequences, 0.3)
@@ -93,7 +117,7 @@ def gaps(rings: tuple[int, ...]) -> list[Record]:
     for sequences in (s for s in rings if s > 10):
         chain = make_chain("ring", sequences, 0.3)
         for age in (2, 4, 6):
-            # So many pairs are not enumerated; the exact leakage with hardly any noise lies below the range.
+            # Too many pairs to enumerate; the exact leakage with hardly any noise is a lower bound of the range.
             truth = csdp.leakage(chain, csdp.Mean(), ages=age, epsilon_c=50.0, bound="exact").epsilon
             records.append(_gap(chain, age, truth, "exact leakage of the mean, epsilon_c 50"))
     return records
@@ -111,7 +135,8 @@ def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> Reco
 
 
 def run(scale: float = 1.0) -> list[Record]:
-    """The giants, and how far the bounds are above the truth on rings."""
-    sizes = [sized(full, scale, full // 200) for full in (10_000, 100_000, 1_000_000)]
-    found = [record for size in sizes for record in giants(size)]
-    return found + gaps((6, 8, 10, 12, 14, 16) if scale == 1 else (6,))
+    """Measure giants, curves and equal components, and how far the bounds are above the truth on rings."""
+    sizes = [scaled_size(full, scale, full // 200) for full in (10_000, 100_000, 1_000_000)]
+    results = [record for size in sizes for record in giants(size)]
+    results += [curves(scaled_size(20_000, scale, 200)), like_components(scaled_size(1000, scale, 20))]
+    return results + gaps((6, 8, 10, 12, 14, 16) if scale == 1 else (6,))

@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.record import Record
 
 
-def draw(found: dict[str, list[Record]], path: Path) -> bool:
+def draw(results: dict[str, list[Record]], path: Path) -> bool:
     """Write the figure; False where there is nothing to draw."""
     import matplotlib
 
@@ -15,7 +15,7 @@ def draw(found: dict[str, list[Record]], path: Path) -> bool:
     from matplotlib import pyplot as plt
 
     panels: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
-    for section, records in found.items():
+    for section, records in results.items():
         for record in records:
             if "series" in record:
                 lines = panels.setdefault((section, record["by"]), {})

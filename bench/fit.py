@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.record import Record, compared, median_seconds, point, sized
+from bench.record import Record, median_seconds, point, ratio_record, scaled_size
 from csdp import CoupledChain, fit
 from csdp.fitting.pairs import complete_graph, pair_counts
 from csdp.fitting.sample import read_sample
@@ -61,7 +61,7 @@ def against_r(sequences: int, states: int, ticks: int) -> list[Record]:
         if theirs is None:
             records.append({"case": case, "against": _PEER, "not_available": "R with markovchain is not installed"})
         else:
-            records.append(compared(case, _PEER, ours, theirs))
+            records.append(ratio_record(case, _PEER, ours, theirs))
     return records
 
 
@@ -88,11 +88,11 @@ def timed(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> Record
 
 def run(scale: float = 1.0) -> list[Record]:
     """R on growing sizes that it can finish, then growth with s and with T, then two large ones."""
-    sizes = [(3, 2, 1000), (6, 3, 2000), (10, 4, 5000)] if scale == 1 else [(3, 2, sized(1000, scale, 200))]
+    sizes = [(3, 2, 1000), (6, 3, 2000), (10, 4, 5000)] if scale == 1 else [(3, 2, scaled_size(1000, scale, 200))]
     records = [record for size in sizes for record in against_r(*size)]
-    ticks = [sized(full, scale, full // 100) for full in (2000, 8000, 32_000)]
-    by_s = [timed(sized(s, scale**0.5, 4 + s // 50), 4, ticks[0]) for s in (50, 200, 800)]
-    by_t = [timed(sized(50, scale**0.5, 5), 4, t) for t in ticks]
+    ticks = [scaled_size(full, scale, full // 100) for full in (2000, 8000, 32_000)]
+    by_s = [timed(scaled_size(s, scale**0.5, 4 + s // 50), 4, ticks[0]) for s in (50, 200, 800)]
+    by_t = [timed(scaled_size(50, scale**0.5, 5), 4, t) for t in ticks]
     for name, grown, key in (("sequences", by_s, "counts_s"), ("sequences", by_s, "em_s"), ("ticks", by_t, "em_s")):
         label = {"counts_s": "pair counts", "em_s": "joint EM"}[key]
         records += [point(f"{label}, by {name}", "sequences or ticks", r[name], r[key]) for r in grown]

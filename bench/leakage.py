@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from bench.record import Record, compared, median_seconds, point, sized
+from bench.record import Record, median_seconds, point, ratio_record, scaled_size
 from csdp import CoupledChain, Mean, leakage
 from csdp.bounds.lineage import lineage
 
@@ -71,7 +71,7 @@ def run_case(name: str, scale: float) -> Record:
     """Measure one case in this process; at a reduced scale the product is smaller too."""
     kind, s, p, target = CASES[name]
     if kind == "lineage":
-        s = sized(s, scale, 1000)
+        s = scaled_size(s, scale, 1000)
         name = f"lineage, {s:,} x 8 neighbours, age 50"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
@@ -85,11 +85,11 @@ def run_case(name: str, scale: float) -> Record:
             value = leakage(chain, Mean(), ages=5, epsilon_c=1.0, bound="exact").epsilon
         seconds.append(time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    size = sized(4096, scale, 512)
+    size = scaled_size(4096, scale, 512)
     matrix = np.random.default_rng(0).random((size, size))
     unit = median_seconds(lambda: matrix @ matrix, 3)
     return {
-        **compared(name, f"one product of two {size} x {size} matrices", seconds[1], unit, target=target),
+        **ratio_record(name, f"one product of two {size} x {size} matrices", seconds[1], unit, target=target),
         "epsilon": value,
         "cold_seconds": seconds[0],
         "peak_MiB": peak / 1024,

@@ -23,7 +23,7 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import postgres
-from bench.record import Record, compared
+from bench.record import Record, ratio_record
 from csdp.ledger import Admission, Ledger, Request, Reserved
 
 SECONDS = 1.5
@@ -70,7 +70,7 @@ def _compare(name: str, where: str, bare: Callable[[], float], seconds: float) -
     base = median(rates["bare"])
     return [
         {
-            **compared(
+            **ratio_record(
                 f"reserve and commit, {name}, {size:,} at a time",
                 "one bare durable insert",
                 1 / median(rates[kind]),
@@ -95,7 +95,7 @@ def _rate(once: Callable[[], int], seconds: float) -> float:
 
 
 def _bare_sqlite(path: str, seconds: float) -> Callable[[], float]:
-    def measured() -> float:
+    def inserts_per_second() -> float:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -109,11 +109,11 @@ def _bare_sqlite(path: str, seconds: float) -> Callable[[], float]:
 
             return _rate(once, seconds)
 
-    return measured
+    return inserts_per_second
 
 
 def _bare_postgresql(url: str, seconds: float) -> Callable[[], float]:
-    def measured() -> float:
+    def inserts_per_second() -> float:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS bare (id BIGSERIAL PRIMARY KEY, payload TEXT)")
 
@@ -123,4 +123,4 @@ def _bare_postgresql(url: str, seconds: float) -> Callable[[], float]:
 
             return _rate(once, seconds)
 
-    return measured
+    return inserts_per_second

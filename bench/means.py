@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from bench.fran import tick_seconds
-from bench.peers import asked
-from bench.record import Record, compared, median_seconds, sized
+from bench.peers import peer_speed
+from bench.record import Record, median_seconds, ratio_record, scaled_size
 
 SEQUENCES = 100_000
 
@@ -49,16 +49,16 @@ speed(lambda: mean(data, epsilon=1.0, bounds=(0.0, 1.0)), 1)
 
 def run(scale: float = 1.0) -> list[Record]:
     """One release of a mean of 100,000 readings against the peers, and against memory bandwidth."""
-    size, rounds = sized(SEQUENCES, scale, 1000), sized(200, scale, 20)
+    size, rounds = scaled_size(SEQUENCES, scale, 1000), scaled_size(200, scale, 20)
     case = f"mean of {size:,} readings, aged, with noise"
     ours, _ = tick_seconds(size, rounds=rounds)
     snapshot = np.zeros(size - size % 8, dtype=np.int8).view(np.uint64)  # the widest loads that numpy has
-    records = [compared(case, "reading the array once (int8, memory bandwidth)", ours,
+    records = [ratio_record(case, "reading the array once (int8, memory bandwidth)", ours,
                         median_seconds(snapshot.sum, rounds))]  # fmt: skip
     for name, (home, script) in PEER_SCRIPTS.items():
-        speed, why = asked(home, script.replace("SIZE", str(size)))
+        speed, why = peer_speed(home, script.replace("SIZE", str(size)))
         if speed is None:
             records.append({"case": case, "against": name, "not_available": why})
         else:
-            records.append(compared(case, name, tick_seconds(size, rounds=rounds)[0], 1 / speed))
+            records.append(ratio_record(case, name, tick_seconds(size, rounds=rounds)[0], 1 / speed))
     return records

@@ -14,8 +14,8 @@ from statistics import median
 
 import numpy as np
 
-from bench.peers import asked
-from bench.record import Record, compared, median_seconds, sized
+from bench.peers import peer_speed
+from bench.record import Record, median_seconds, ratio_record, scaled_size
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.noise.bitslice import COMPILED_FROM
 
@@ -65,7 +65,7 @@ speed(lambda: [draw.randomise(0.0) for _ in range(50_000)], 50_000)
 
 def run(scale: float = 1.0) -> list[Record]:
     """Measure ours, numpy's and the peers; each row has draws per second, or why there are none."""
-    count, rounds = sized(COUNT, scale, 2 * COMPILED_FROM), sized(ROUNDS, scale, 3)
+    count, rounds = scaled_size(COUNT, scale, 2 * COMPILED_FROM), scaled_size(ROUNDS, scale, 3)
     secure, unsafe = Randomness.secure(), np.random.default_rng()
 
     def ours() -> float:
@@ -82,7 +82,7 @@ def run(scale: float = 1.0) -> list[Record]:
     records[-1]["case"] = "csdp, two threads"
     for name, (home, script) in PEER_SCRIPTS.items():
         before = [ours() for _ in range(rounds)]
-        speed, why = asked(home, script)
+        speed, why = peer_speed(home, script)
         around = median(before + [ours() for _ in range(rounds)]) / count
         records.append({"case": _OURS, "against": name, "not_available": why} if speed is None else
                        _row(name, around, 1 / speed))  # fmt: skip
@@ -96,7 +96,7 @@ _OURS = "noise, exact and secure, one draw"
 
 
 def _row(name: str, ours: float, theirs: float) -> Record:
-    return {**compared(_OURS, name, ours, theirs), "draws_per_second": 1 / ours, "theirs_per_second": 1 / theirs}
+    return {**ratio_record(_OURS, name, ours, theirs), "draws_per_second": 1 / ours, "theirs_per_second": 1 / theirs}
 
 
 def _two_threads(source: Randomness, count: int, rounds: int) -> float:

@@ -1,4 +1,4 @@
-"""Other libraries, each in an environment of its own: they pin versions of what we need, or of each other's.
+"""Other libraries, each in its own environment, because they pin versions of csdp's or each other's dependencies.
 
 The interpreter named by CSDP_BENCH_PYTHON_OPENDP (PYDP, DIFFPRIVLIB) if set, else a virtual environment made once under
 bench/.peers. CSDP_BENCH_NO_PEERS=1 leaves them out.
@@ -31,10 +31,10 @@ def speed(draw, count, rounds=7):
 """
 
 
-def asked(home: str, script: str) -> tuple[float | None, str]:
-    """Run a peer's script, which calls `speed(work, count)`; counts per second, or why it could not run."""
+def peer_speed(home: str, script: str) -> tuple[float | None, str]:
+    """Run a peer's script, which calls `speed(work, count)`; return counts per second, or why it could not run."""
     if os.environ.get("CSDP_BENCH_NO_PEERS"):
-        return None, "left out by CSDP_BENCH_NO_PEERS"
+        return None, "omitted by CSDP_BENCH_NO_PEERS"
     try:
         python = os.environ.get(f"CSDP_BENCH_PYTHON_{home.upper()}") or _environment(home)
         done = subprocess.run([python, "-c", _TIMING + script], check=True, capture_output=True, text=True, timeout=300)

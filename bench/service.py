@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from bench.record import Record, compared
+from bench.record import Record, ratio_record
 from csdp import CoupledChain
 from csdp.chain.files import save_model
 from csdp.service.keys import Keys, new_key
@@ -61,9 +61,9 @@ def service(count: int, *, per_tick: int) -> Iterator[tuple[int, dict[str, str],
         try:
             assert process.stderr is not None
             address = process.stderr.readline()
-            found = re.search(r":(\d+)/", address)
-            assert found is not None, address
-            port = int(found[1])
+            match = re.search(r":(\d+)/", address)
+            assert match is not None, address
+            port = int(match[1])
             yield port, texts, psutil.Process(process.pid)
         finally:
             process.terminate()
@@ -78,7 +78,7 @@ def bodies(count: int, start: int, total: int) -> list[bytes]:
 
 
 def write(port: int, key: str, messages: list[bytes], *, seconds: float, together: int = 1) -> Written:
-    """Hand in messages one after another for a while: how many, how long it took, and the time of each request."""
+    """Send messages one after another for a while; return their number, the total time, and that of each request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     kind = "application/json" if together == 1 else "application/x-ndjson"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": kind}
@@ -97,8 +97,8 @@ def write(port: int, key: str, messages: list[bytes], *, seconds: float, togethe
     return sent, time.perf_counter() - begun, took
 
 
-def measured(what: str, count: int, written: Written, more: Record) -> Record:
-    """One line of the table."""
+def load_record(what: str, count: int, written: Written, more: Record) -> Record:
+    """Return one line of the table."""
     sent, seconds, took = written
     cut = statistics.quantiles(took, n=100) if len(took) > 1 else took * 99
     line = {
@@ -150,25 +150,25 @@ def loads(count: int, seconds: float) -> Iterator[Record]:
                 written = write(port, texts["writer"], messages[done:], together=together, seconds=seconds)
                 done += written[0]
                 rss = round(process.memory_info().rss / 2**20)
-                yield measured(what, count, written, {"snapshots_a_tick": per_tick, "rss_mb": rss})
+                yield load_record(what, count, written, {"snapshots_a_tick": per_tick, "rss_mb": rss})
 
 
 def beside_listeners(seconds: float) -> Iterator[Record]:
-    """A writer alone, and beside listeners; interleaved, so that a busy machine does both the same wrong."""
+    """Measure a writer alone and with listeners; interleaved, so that a busy machine slows both alike."""
     with service(100, per_tick=1) as (port, texts, _):
         messages = bodies(100, 1_000_000, 60_000)
         done = 0
-        found: dict[int, Written] = {0: (0, 0.0, []), 50: (0, 0.0, [])}
+        writes: dict[int, Written] = {0: (0, 0.0, []), 50: (0, 0.0, [])}
         for clients in (0, 50, 0, 50, 0, 50):
             with listening(port, texts["reader"], clients) if clients else nullcontext():
                 sent, took, each = write(port, texts["writer"], messages[done:], seconds=seconds / 2)
             done += sent
-            before = found[clients]
-            found[clients] = (before[0] + sent, before[1] + took, before[2] + each)
-        for clients, written in found.items():
-            yield measured("one snapshot a request", 100, written, {"listeners": clients})
-        beside, alone = (statistics.median(found[clients][2]) for clients in (50, 0))
-        yield compared("a snapshot beside 50 listeners", "the writer alone, median", beside, alone)
+            before = writes[clients]
+            writes[clients] = (before[0] + sent, before[1] + took, before[2] + each)
+        for clients, written in writes.items():
+            yield load_record("one snapshot a request", 100, written, {"listeners": clients})
+        beside, alone = (statistics.median(writes[clients][2]) for clients in (50, 0))
+        yield ratio_record("a snapshot beside 50 listeners", "the writer alone, median", beside, alone, target=15.0)
 
 
 def soak(seconds: float) -> Iterator[Record]:
@@ -189,8 +189,8 @@ def soak(seconds: float) -> Iterator[Record]:
 
 
 def run(scale: float = 1.0) -> list[Record]:
-    """Everything, as records; listeners beside a writer as a ratio to the writer alone."""
+    """Measure everything; a writer with listeners is a ratio to the writer alone."""
     seconds = max(0.5, SECONDS * scale)
-    found = [*loads(100, seconds), *loads(max(2, int(10_000 * scale)) // 2 * 2, seconds)]
-    found += beside_listeners(seconds)
-    return [*found, *soak(max(5.0, SOAK * scale))]
+    records = [*loads(100, seconds), *loads(max(2, int(10_000 * scale)) // 2 * 2, seconds)]
+    records += beside_listeners(seconds)
+    return [*records, *soak(max(5.0, SOAK * scale))]

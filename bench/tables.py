@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.record import Record, compared, point, sized
+from bench.record import Record, point, ratio_record, scaled_size
 
 SEQUENCES, TICKS, AGE = 100_000, 1_000, 5
 SPARK_FROM = 0.005  # of the full size; below it, starting Spark would be all that is measured
@@ -96,7 +96,7 @@ def compare(sequences: int, ticks: int) -> Record:
     case = f"duckdb, mean of age 5, {sequences * ticks:,} rows"
     against = "DuckDB reading the Parquet columns once, average by tick"
     return {
-        **compared(case, against, min(ours), min(same), target=2.0 if ticks == TICKS else None),
+        **ratio_record(case, against, min(ours), min(same), target=2.0 if ticks == TICKS else None),
         "rows": sequences * ticks,
         "published": published,
         "median_ratio": median(o / s for o, s in zip(ours, same, strict=True)),
@@ -158,7 +158,7 @@ def in_memory(sequences: int, ticks: int) -> Record:
         source.answers(plan, ready)
         ours.append(time.perf_counter() - start)
     case = f"memory, aged mean of an int8 panel, {sequences * ticks:,} readings"
-    return compared(case, "one numpy mean over the panel", min(ours), min(passes), target=2.0)
+    return ratio_record(case, "one numpy mean over the panel", min(ours), min(passes), target=2.0)
 
 
 def wide_ticks(sequences: int, ticks: int) -> Record:
@@ -188,7 +188,7 @@ def on_spark(sequences: int, ticks: int) -> Record:
     from csdp.tables import EngineSource, open_table
 
     plan = make_plan(sequences)
-    found, seconds = {}, {}
+    answers, seconds = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.parquet")
         make_table(path, sequences, ticks)
@@ -200,17 +200,17 @@ def on_spark(sequences: int, ticks: int) -> Record:
                 start = time.perf_counter()
                 source = EngineSource(table, plan)
                 ready = [tick for tick, _, reason in source.availability(plan) if not reason]
-                found[engine] = source.answers(plan, ready)
+                answers[engine] = source.answers(plan, ready)
                 seconds[engine] = time.perf_counter() - start
-    same = bool(np.array_equal(found["duckdb"], found["spark"]))
+    same = bool(np.array_equal(answers["duckdb"], answers["spark"]))
     case = f"spark local[2], first use, {sequences * ticks:,} rows"
-    return {**compared(case, "duckdb", seconds["spark"], seconds["duckdb"]), "same_aggregates": same}
+    return {**ratio_record(case, "duckdb", seconds["spark"], seconds["duckdb"]), "same_aggregates": same}
 
 
 def run(scale: float = 1.0) -> list[Record]:
     """All of it, at a part of the full number of ticks; of very small parts without Spark, and of fewer sequences."""
     sequences = SEQUENCES if scale >= SPARK_FROM else 1000
-    ticks = sized(TICKS, scale, 20)
+    ticks = scaled_size(TICKS, scale, 20)
     grown = [compare(sequences, part) for part in sorted({max(20, ticks // 100), max(20, ticks // 10), ticks})]
     records = [in_memory(sequences, ticks), *grown]
     records += [point("duckdb release", "rows", r["rows"], r["seconds"]) for r in grown]

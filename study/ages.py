@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import drawing
-from study.record import Chapter, Finding, nothing, several
+from study.record import Chapter, Finding, format_list, no_entries
 from study.setting import MEAN, pair
 
 if TYPE_CHECKING:
@@ -23,25 +23,27 @@ def leak_at(first: int, second: int, bound: str = "exact") -> float:
 def findings() -> list[Finding]:
     """What unequal ages do, and when they pay."""
     slow = pair(0.75, 0.05, 0.05)
-    found = {
+    plans = {
         kind: csdp.find_plan(slow, MEAN, budget=0.5, estimate="linear", max_age=12, min_age=1, ages=kind)
         for kind in ("common", "vector")
     }
-    less = 1 - found["vector"].error.mse / found["common"].error.mse
+    less = 1 - plans["vector"].error.mse / plans["common"].error.mse
     return [
         Finding(
             "unequal-ages",
             "Does aging one sequence further protect (first age 1, weight 0.75, epsilon_c 1)?",
-            f"a little: {several([leak_at(1, second) for second in SECOND])} for second ages {several(SECOND, 'd')}",
-            f"Theorem 1 does not see it ({several([leak_at(1, second, 'printed-loose') for second in (1, 3, 8)])}); "
+            f"a little: {format_list([leak_at(1, second) for second in SECOND])} "
+            f"for second ages {format_list(SECOND, 'd')}",
+            "Theorem 1 does not see it "
+            f"({format_list([leak_at(1, second, 'printed-loose') for second in (1, 3, 8)])}); "
             "at unequal ages the younger value decides",
         ),
         Finding(
             "vector-plan",
             "Do ages of their own make a better plan (slow chain, change 0.05, leakage at most 0.5)?",
-            f"ages {found['common'].plan.ages} have error {found['common'].error.mse:.4f}, "
-            f"ages {found['vector'].plan.ages} {found['vector'].error.mse:.4f}: {less:.1%} less",
-            f"publishing nothing: {found['common'].error.no_data:.4f}",
+            f"ages {plans['common'].plan.ages} have error {plans['common'].error.mse:.4f}, "
+            f"ages {plans['vector'].plan.ages} {plans['vector'].error.mse:.4f}: {less:.1%} less",
+            f"publishing nothing: {plans['common'].error.no_data:.4f}",
         ),
     ]
 
@@ -59,4 +61,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("ages", "Unequal ages", nothing, findings, figure)
+CHAPTER = Chapter("ages", "Unequal ages", no_entries, findings, figure)

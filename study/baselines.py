@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import drawing
-from study.real import fitted
-from study.record import Chapter, Finding, nothing
+from study.real import fit_public_past
+from study.record import Chapter, Finding, no_entries
 from study.setting import MEAN, pair
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ NAMES = {
 def chain(name: str) -> csdp.CoupledChain:
     """The chain of that name."""
     made = {"paper": pair(0.5), "slow": pair(0.75, 0.05, 0.05), "skewed": pair(0.75, 0.01, 0.3)}
-    return made[name] if name in made else fitted("glucose").without_family()
+    return made[name] if name in made else fit_public_past("glucose").without_family()
 
 
 @lru_cache
@@ -41,7 +41,7 @@ def table(name: str) -> Comparison:
 
 def findings() -> list[Finding]:
     """One line per chain."""
-    found = []
+    answers = []
     for name, what in NAMES.items():
         rows = table(name)
         ours = rows["ours"]
@@ -52,20 +52,20 @@ def findings() -> list[Finding]:
         ]
         best = min(other, key=lambda row: row.mse or 0.0, default=None)
         assert ours.mse is not None
-        told = "no other release differs"
+        next_best = "no other release differs"
         if best is not None and best.mse is not None:
-            told = f"the next, {best.method}, {best.mse / rows.no_data:.1%}"
+            next_best = f"the next, {best.method}, {best.mse / rows.no_data:.1%}"
         same = sum(row.verdict == "same release" for row in rows.rows)
-        found.append(
+        answers.append(
             Finding(
                 f"baselines-{name}",
                 f"Who has the least error at exact leakage {BUDGET:g}, {what}?",
-                f"ours (age {ours.age}): {ours.mse / rows.no_data:.1%} of the variance; {told}; {same} methods are the "
-                "same release as ours",
+                f"ours (age {ours.age}): {ours.mse / rows.no_data:.1%} of the variance; {next_best}; "
+                f"{same} methods are the same release as ours",
                 rows.headline,
             )
         )
-    return found
+    return answers
 
 
 def figure() -> Figure:
@@ -85,4 +85,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("baselines", "Baselines", nothing, findings, figure)
+CHAPTER = Chapter("baselines", "Baselines", no_entries, findings, figure)

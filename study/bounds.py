@@ -11,7 +11,7 @@ import numpy as np
 
 import csdp
 from study import drawing
-from study.record import Chapter, Claim, Finding, between, several
+from study.record import Chapter, Claim, Finding, format_list, format_range
 from study.setting import MEAN, leak, pair
 
 if TYPE_CHECKING:
@@ -79,10 +79,12 @@ def reach(age: int) -> list[float]:
     weights[0, 0] = 1.0
     chain = csdp.CoupledChain(weights, [[0.7, 0.3], [0.3, 0.7]])
     joint = chain.stationary()[:, None] * np.linalg.matrix_power(chain.kernel(), age)  # Pr(z, x)
-    given = (joint / joint.sum(axis=0)).reshape((2,) * size + (2 ** (size - 1), 2))  # z, others' present, last present
+    law_given = (joint / joint.sum(axis=0)).reshape(
+        (2,) * size + (2 ** (size - 1), 2)
+    )  # z, others' present, last present
     moved = []
     for j in range(size):
-        law = given.sum(axis=tuple(i for i in range(size) if i != j))  # z_j, others, last
+        law = law_given.sum(axis=tuple(i for i in range(size) if i != j))  # z_j, others, last
         moved.append(float(abs(law[1, :, 1] - law[1, :, 0]).max()))
     return moved
 
@@ -116,8 +118,8 @@ def _lemma_claims() -> list[Claim]:
             where="Lemma 1",
             says="With temporal correlation alone CSDP is age-dependent DP, at the largest epsilon(t) over t",
             paper="max over t",
-            printed=f"ADP {several(adp)} at age 0, 1, 2: the largest is that of fresh data",
-            exact=several(exact),
+            printed=f"ADP {format_list(adp)} at age 0, 1, 2: the largest is that of fresh data",
+            exact=format_list(exact),
             follows=None,
             holds=all(a <= b + 1e-9 for a, b in zip(exact, adp, strict=True)),
             only_with="the age that is used in place of the maximum",
@@ -126,7 +128,7 @@ def _lemma_claims() -> list[Claim]:
 
 
 def _loose_claims() -> list[Claim]:
-    told, count = violations("printed-loose")
+    by_kind, count = violations("printed-loose")
     skewed = single(0.01)
     before = math.log1p(0.69 * math.expm1(1.0))
     queries = (csdp.Mean(), csdp.Sum(), csdp.Max(), csdp.Min())
@@ -140,7 +142,7 @@ def _loose_claims() -> list[Claim]:
             says="The true leakage never exceeds d(k) Delta_k epsilon_c",
             paper="never",
             printed=f"{leak(skewed, 1, 1.0, 'printed-loose'):.3f} (0 to 1 with 0.01, back with 0.3, age 1)",
-            exact=f"{leak(skewed, 1, 1.0):.4f}; random pairs above the bound: {told}",
+            exact=f"{leak(skewed, 1, 1.0):.4f}; random pairs above the bound: {by_kind}",
             follows=None,
             holds=count == 0 and leak(skewed, 1, 1.0) <= leak(skewed, 1, 1.0, "printed-loose"),
             note=f"before its last step the theorem gives {before:.4f}, which holds",
@@ -160,7 +162,7 @@ def _loose_claims() -> list[Claim]:
             where="Definition of d(k)",
             says="d(k) is k for sum and mean, 1 for max and min",
             paper="k, k, 1, 1",
-            printed=several(degrees, "g") + " for k = 3",
+            printed=format_list(degrees, "g") + " for k = 3",
             exact="the same",
             follows=degrees == [3, 3, 1, 1],
             holds=degrees == [3, 3, 1, 1],
@@ -172,7 +174,7 @@ def _loose_claims() -> list[Claim]:
             paper="k - 1 others",
             printed="in a line, the last sequence is tied to 1 other",
             exact="at age 2 its present moves the aged law of every sequence: by "
-            f"{several(far, '.2g')} (first to last)",
+            f"{format_list(far, '.2g')} (first to last)",
             follows=None,
             holds=far[1] < 1e-12,
             note="influence spreads over the connected component, which csdp takes instead",
@@ -181,7 +183,7 @@ def _loose_claims() -> list[Claim]:
 
 
 def _tight_claims() -> list[Claim]:
-    told, count = violations("printed-tight")
+    by_kind, count = violations("printed-tight")
     ages = (1, 2, 5, 10)
     ratio = [leak(pair(0.5), age, 1.0, "printed-tight") / leak(pair(0.5), age, 1.0, "printed-loose") for age in ages]
     values = [leak(pair(0.5), 1, 1.0, bound) for bound in ("printed-tight", "printed-loose", "exact")]
@@ -192,7 +194,7 @@ def _tight_claims() -> list[Claim]:
             says="The tight bound is a bound",
             paper="never exceeded",
             printed=f"{leak(single(0.01), 1, 1.0, 'printed-tight'):.3f} on the same skewed chain",
-            exact=f"{leak(single(0.01), 1, 1.0):.4f}; random pairs above the bound: {told}",
+            exact=f"{leak(single(0.01), 1, 1.0):.4f}; random pairs above the bound: {by_kind}",
             follows=None,
             holds=count == 0 and leak(single(0.01), 1, 1.0) <= leak(single(0.01), 1, 1.0, "printed-tight"),
             note="it drops a factor and keeps the false step; where both follow each other no violation was found",
@@ -202,7 +204,7 @@ def _tight_claims() -> list[Claim]:
             where="comparison of the bounds",
             says="The tight bound is one to two orders of magnitude below the loose one where correlations decay fast",
             paper="1 to 2 orders",
-            printed=f"tight is {between(ratio, '.1f')} times the loose one at weight 0.5, age 1 to 10",
+            printed=f"tight is {format_range(ratio, '.1f')} times the loose one at weight 0.5, age 1 to 10",
             exact=f"{values[0]:.3f} and {values[1]:.2f} against {values[2]:.4f} at age 1",
             follows=max(ratio) < 0.1,
             holds=max(ratio) < 1,
@@ -219,16 +221,16 @@ def findings() -> list[Finding]:
         Finding(
             "skewed",
             "How far is the truth above Theorem 1 for one skewed sequence (back with 0.3, age 1, epsilon_c 1)?",
-            f"{', '.join(percent_signed(x) for x in shares)} for 0 to 1 with {several(CHANCES, 'g')}",
-            f"at epsilon_c 1, 3, 6 and 0.01: printed {several(below)}, exact {several(strong)}",
+            f"{', '.join(format_signed_percent(x) for x in shares)} for 0 to 1 with {format_list(CHANCES, 'g')}",
+            f"at epsilon_c 1, 3, 6 and 0.01: printed {format_list(below)}, exact {format_list(strong)}",
         )
     ]
 
 
-def percent_signed(share: float) -> str:
+def format_signed_percent(share: float) -> str:
     """A share with its sign.
 
-    >>> percent_signed(0.12), percent_signed(-0.065)
+    >>> format_signed_percent(0.12), format_signed_percent(-0.065)
     ('+12%', '-6%')
     """
     return f"{round(share, 4) + 0.0:+.0%}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import drawing
-from study.record import Chapter, Claim, Finding, close, percent, several
-from study.setting import MEAN, MIXED, correlation, leak, level_for, pair, printed
+from study.record import Chapter, Claim, Finding, format_list, format_percent, is_close
+from study.setting import MEAN, MIXED, correlation, leak, level_for, pair, printed_leakage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +23,8 @@ PAPER = {"CSDP": 4.5e-5, "ADP": 9.0e-5, "DDP": 0.080, "DP": 0.081}
 
 def aged_level(target: float) -> float:
     """The noise level of CSDP and ADP: age 10, aged values (1, 0), independent marginals, as the numbers require."""
-    found = csdp.mse(pair(OWN), MEAN, ages=AGE, epsilon_c=1.0, given=MIXED, law="independent-marginals")
-    return level_for(target, found.aging)
+    error = csdp.mse(pair(OWN), MEAN, ages=AGE, epsilon_c=1.0, given=MIXED, law="independent-marginals")
+    return level_for(target, error.aging)
 
 
 def fresh_level(target: float) -> float:
@@ -38,7 +38,7 @@ def printed_values(target: float) -> dict[str, float]:
     level, alone = aged_level(target), correlation(1.0, AGE)
     fresh = csdp.baselines.get("ddp-liu").calibrate(pair(OWN), MEAN, scale=0.5 / fresh_level(target))
     return {
-        "CSDP": printed(OWN, AGE, level),
+        "CSDP": printed_leakage(OWN, AGE, level),
         "CSDP without d(2)": correlation(OWN, AGE) * level,
         "ADP": math.log1p(alone * math.expm1(level)),
         "ADP, linear": alone * level,
@@ -60,7 +60,7 @@ def no_data() -> float:
 
 
 @lru_cache
-def informative(share: float) -> tuple[float, float, int]:
+def compare_with_fresh(share: float) -> tuple[float, float, int]:
     """(our least leakage, that of fresh Laplace noise, our age) for a target of this share of the no-data error."""
     target = share * no_data()
     ours = csdp.find_plan(pair(OWN), MEAN, max_mse=target, estimate="linear", max_age=12)
@@ -70,11 +70,11 @@ def informative(share: float) -> tuple[float, float, int]:
 
 def claims() -> list[Claim]:
     """Every number and statement that the paper reads off this figure, and the headlines that rest on it."""
-    found, true = printed_values(TARGET), exact_values(TARGET)
-    return [*_value_claims(found, true), *_headline_claims(found, true), *_extension_claims()]
+    printed, true = printed_values(TARGET), exact_values(TARGET)
+    return [*_value_claims(printed, true), *_headline_claims(printed, true), *_extension_claims()]
 
 
-def _value_claims(found: dict[str, float], true: dict[str, float]) -> list[Claim]:
+def _value_claims(printed: dict[str, float], true: dict[str, float]) -> list[Claim]:
     where = "comparison figure, target 0.8"
     return [
         Claim(
@@ -82,9 +82,9 @@ def _value_claims(found: dict[str, float], true: dict[str, float]) -> list[Claim
             where=where,
             says="CSDP leaks 4.5e-5",
             paper="4.5e-5",
-            printed=f"{found['CSDP without d(2)']:.1e} without d(2); Theorem 1: {found['CSDP']:.1e}",
+            printed=f"{printed['CSDP without d(2)']:.1e} without d(2); Theorem 1: {printed['CSDP']:.1e}",
             exact=f"{true['CSDP']:.1e}",
-            follows=close(found["CSDP without d(2)"], PAPER["CSDP"]),
+            follows=is_close(printed["CSDP without d(2)"], PAPER["CSDP"]),
             holds=None,
             only_with="d(2) = 2 left out of Theorem 1",
         ),
@@ -93,9 +93,9 @@ def _value_claims(found: dict[str, float], true: dict[str, float]) -> list[Claim
             where=where,
             says="ADP leaks 9.0e-5",
             paper="9.0e-5",
-            printed=f"{found['ADP, linear']:.1e} as Delta epsilon_c; ADP's own formula: {found['ADP']:.1e}",
+            printed=f"{printed['ADP, linear']:.1e} as Delta epsilon_c; ADP's own formula: {printed['ADP']:.1e}",
             exact=f"{true['ADP']:.1e}: the same mechanism as CSDP",
-            follows=close(found["ADP, linear"], PAPER["ADP"]),
+            follows=is_close(printed["ADP, linear"], PAPER["ADP"]),
             holds=None,
             only_with="the false step of Theorem 1 put into ADP's formula",
         ),
@@ -105,9 +105,9 @@ def _value_claims(found: dict[str, float], true: dict[str, float]) -> list[Claim
                 where=where,
                 says=f"{name} leaks {PAPER[name]:.3f}",
                 paper=f"{PAPER[name]:.3f}",
-                printed=f"{found[name]:.3f}",
+                printed=f"{printed[name]:.3f}",
                 exact=f"{true[name]:.3f}",
-                follows=close(found[name], PAPER[name]),
+                follows=is_close(printed[name], PAPER[name]),
                 holds=None,
                 note=note,
             )
@@ -123,8 +123,8 @@ def _orders(ratio: float) -> str:
     return f"{math.log10(ratio):.1f} orders"
 
 
-def _headline_claims(found: dict[str, float], true: dict[str, float]) -> list[Claim]:
-    ours, fresh, age = informative(0.9)
+def _headline_claims(printed: dict[str, float], true: dict[str, float]) -> list[Claim]:
+    ours, fresh, age = compare_with_fresh(0.9)
     wide = true["DP"] / true["CSDP"]
     empty = "targets that publishing nothing meets"
     same = f"with a target that needs data (0.9 of the variance): leakage {ours:.3f} against {fresh:.3f}"
@@ -134,10 +134,11 @@ def _headline_claims(found: dict[str, float], true: dict[str, float]) -> list[Cl
             where="abstract, comparison, conclusion",
             says="CSDP leaks about 50 % less than ADP at equal error",
             paper="50%",
-            printed=f"Theorem 1 against Delta epsilon_c: {percent(1 - found['CSDP'] / found['ADP, linear'])}; "
-            f"without d(2): {1 - found['CSDP without d(2)'] / found['ADP, linear']:.0%}",
-            exact=f"{percent(1 - true['CSDP'] / true['ADP'])}: equal age and noise are one mechanism",
-            follows=close(1 - found["CSDP"] / found["ADP, linear"], 0.50),
+            printed="Theorem 1 against Delta epsilon_c: "
+            f"{format_percent(1 - printed['CSDP'] / printed['ADP, linear'])}; "
+            f"without d(2): {1 - printed['CSDP without d(2)'] / printed['ADP, linear']:.0%}",
+            exact=f"{format_percent(1 - true['CSDP'] / true['ADP'])}: equal age and noise are one mechanism",
+            follows=is_close(1 - printed["CSDP"] / printed["ADP, linear"], 0.50),
             holds=true["CSDP"] < 0.6 * true["ADP"],
             note="the 50 % is d(2) left out on one side",
         ),
@@ -146,9 +147,9 @@ def _headline_claims(found: dict[str, float], true: dict[str, float]) -> list[Cl
             where="comparison",
             says="DP and DDP leak three orders of magnitude more",
             paper="3 orders",
-            printed=_orders(found["DP"] / found["CSDP"]),
+            printed=_orders(printed["DP"] / printed["CSDP"]),
             exact=f"{_orders(wide)}; {same}",
-            follows=found["DP"] / found["CSDP"] > 1e3,
+            follows=printed["DP"] / printed["CSDP"] > 1e3,
             holds=wide > 1e3,
             only_with=empty,
             note=f"its own numbers: {_orders(PAPER['DP'] / PAPER['CSDP'])}",
@@ -158,9 +159,9 @@ def _headline_claims(found: dict[str, float], true: dict[str, float]) -> list[Cl
             where="abstract, conclusion",
             says="The trade-off is two orders of magnitude better than that of DP",
             paper="2 orders",
-            printed=_orders(found["DP"] / found["CSDP"]),
+            printed=_orders(printed["DP"] / printed["CSDP"]),
             exact=f"{_orders(wide)}; {same}, age {age}",
-            follows=found["DP"] / found["CSDP"] > 1e2,
+            follows=printed["DP"] / printed["CSDP"] > 1e2,
             holds=wide > 1e2,
             only_with=empty,
             note="at those, publishing nothing beats every method: leakage 0",
@@ -180,9 +181,9 @@ def _headline_claims(found: dict[str, float], true: dict[str, float]) -> list[Cl
             where="comparison figure",
             says="DDP leaks slightly less than DP",
             paper="0.080 < 0.081",
-            printed=f"{found['DDP']:.3f} > {found['DP']:.3f}",
+            printed=f"{printed['DDP']:.3f} > {printed['DP']:.3f}",
             exact=f"{true['DDP']:.3f} = {true['DP']:.3f}: at equal noise, one mechanism",
-            follows=found["DDP"] < found["DP"],
+            follows=printed["DDP"] < printed["DP"],
             holds=true["DDP"] < true["DP"],
         ),
     ]
@@ -206,7 +207,8 @@ def _extension_claims() -> list[Claim]:
             says="To calibrate noise for Pufferfish is out of reach beyond toy sizes",
             paper="NP-hard",
             printed="not computed",
-            exact=f"Markov Quilt, in polynomial time: scale {several(quilts)} for {several(lengths, ',d')} ticks",
+            exact="Markov Quilt, in polynomial time: "
+            f"scale {format_list(quilts)} for {format_list(lengths, ',d')} ticks",
             follows=None,
             holds=not all(math.isfinite(scale) for scale in quilts),
             note="it is so for arbitrary dependence; for Markov chains see Song et al. (2017)",
@@ -227,7 +229,7 @@ def _extension_claims() -> list[Claim]:
 
 def findings() -> list[Finding]:
     """Where data is needed, what aging gains."""
-    rows = [informative(share) for share in SHARES]
+    rows = [compare_with_fresh(share) for share in SHARES]
     return [
         Finding(
             "informative-targets",
@@ -258,11 +260,15 @@ def figure() -> Figure:
         a.plot(TARGETS, values, color=drawing.INK, marker=marker, markersize=4, label=label, **drawing.EXACT)
     targets = [share * no_data() for share in SHARES]
     b.plot(
-        targets, [informative(s)[1] for s in SHARES], color=drawing.COLOURS[0], label="fresh Laplace", **drawing.EXACT
+        targets,
+        [compare_with_fresh(s)[1] for s in SHARES],
+        color=drawing.COLOURS[0],
+        label="fresh Laplace",
+        **drawing.EXACT,
     )
     b.plot(
         targets,
-        [informative(s)[0] for s in SHARES],
+        [compare_with_fresh(s)[0] for s in SHARES],
         color=drawing.COLOURS[1],
         marker="o",
         label="our plan",

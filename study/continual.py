@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import drawing
-from study.record import Chapter, Finding, nothing, several
+from study.record import Chapter, Finding, format_list, no_entries
 from study.setting import MEAN, leak, pair
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def accountant(age: int, epsilon_c: float = 1.0) -> csdp.Accountant:
     return csdp.Accountant(csdp.Plan(pair(0.75), MEAN, ages=age, epsilon_c=epsilon_c))
 
 
-def after(age: int) -> list[float]:
+def leakage_after(age: int) -> list[float]:
     """Leakage of the present after so many releases."""
     return [accountant(age).after(count).epsilon for count in COUNTS]
 
@@ -47,9 +47,9 @@ def findings() -> list[Finding]:
         Finding(
             "many-releases",
             "What does a release at every tick tell, where the paper counts one (weight 0.75, epsilon_c 1, "
-            f"age {several(AGES, 'd')})?",
-            f"one: {several(one)}; all: {several(limits)}, however long it lasts",
-            f"no noise at all: at most {several(caps)}",
+            f"age {format_list(AGES, 'd')})?",
+            f"one: {format_list(one)}; all: {format_list(limits)}, however long it lasts",
+            f"no noise at all: at most {format_list(caps)}",
         ),
         Finding(
             "event-level",
@@ -64,7 +64,7 @@ def findings() -> list[Finding]:
             "ten times)?",
             f"weighted error {plan.mse:.4f} against {plan.constant_mse:.4f} at the best constant level: "
             f"{plan.gain:.1%} less",
-            f"publishing nothing: {plan.no_data:.4f}; levels {several(plan.levels, '.2f')}",
+            f"publishing nothing: {plan.no_data:.4f}; levels {format_list(plan.levels, '.2f')}",
         ),
     ]
 
@@ -73,7 +73,7 @@ def figure() -> Figure:
     """Leakage release by release, and a dynamic plan."""
     drawn, (a, b) = drawing.panels(2, width=5.0)
     for age, colour in zip(AGES, drawing.COLOURS, strict=False):
-        a.plot(COUNTS, after(age), color=colour, marker="o", markersize=4, label=f"age {age}", **drawing.EXACT)
+        a.plot(COUNTS, leakage_after(age), color=colour, marker="o", markersize=4, label=f"age {age}", **drawing.EXACT)
         a.axhline(leak(pair(0.75), age, 1.0, "printed-loose"), color=colour, **drawing.PRINTED)
     plan = dynamic()
     ticks = range(len(plan.levels))
@@ -89,4 +89,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("continual", "Continual release", nothing, findings, figure)
+CHAPTER = Chapter("continual", "Continual release", no_entries, findings, figure)

@@ -27,8 +27,8 @@ def panels(count: int, *, width: float = 4.2, height: float = 4.0) -> tuple[Figu
     with rc_context({"font.size": 10}):
         figure = Figure(figsize=(width * count, height), layout="constrained")
         FigureCanvasAgg(figure)
-        found = figure.subplots(1, count, squeeze=False)[0]
-    return figure, list(found)
+        axes = figure.subplots(1, count, squeeze=False)[0]
+    return figure, list(axes)
 
 
 def finish(axes: Any, *, title: str, x: str, y: str, log: bool = False, legend: str | None = "best") -> None:

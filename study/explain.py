@@ -56,7 +56,7 @@ class Lesson:
         rounded = {key: [float(f"{value:.6g}") for value in values] for key, values in numbers.items()}
         head = f'{style}\n<metadata id="numbers">{json.dumps(rounded)}</metadata>\n'
         sized = re.sub(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', _in_pixels, text, count=1)
-        return re.sub(r"(<svg[^>]*>)", lambda found: f"{found[1]}\n{head}", sized, count=1) + "\n"
+        return re.sub(r"(<svg[^>]*>)", lambda match: f"{match[1]}\n{head}", sized, count=1) + "\n"
 
 
 def _in_pixels(box: re.Match[str]) -> str:
@@ -67,9 +67,9 @@ def _in_pixels(box: re.Match[str]) -> str:
 
 def drawn_numbers(svg: str) -> Numbers:
     """The numbers that a file was drawn from."""
-    found = re.search(r'<metadata id="numbers">(.*?)</metadata>', svg)
-    assert found is not None
-    numbers: Numbers = json.loads(found[1])
+    match = re.search(r'<metadata id="numbers">(.*?)</metadata>', svg)
+    assert match is not None
+    numbers: Numbers = json.loads(match[1])
     return numbers
 
 
@@ -97,8 +97,8 @@ def _correlation(numbers: Numbers) -> Figure:
 
 def _guarantee(numbers: Numbers) -> Figure:
     drawn, (axes,) = drawing.panels(1, width=8.6, height=4.6)
-    told = [*numbers["told so far"], *numbers["told in the end"] * 5]
-    for ago, value in enumerate(told):
+    leakages = [*numbers["told so far"], *numbers["told in the end"] * 5]
+    for ago, value in enumerate(leakages):
         colour = BLUE if ago == 0 else SKY if ago < lessons.AGE else ORANGE
         look = {"facecolor": "none", "linestyle": "--"} if ago > lessons.AGE else {"facecolor": colour}
         axes.bar(-ago, value, width=0.62, edgecolor=colour, zorder=3, **look)
@@ -357,16 +357,16 @@ LESSONS = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Write every figure."""
-    made = argparse.ArgumentParser(prog="python -m study.explain", description="The figures of the explanation.")
-    made.add_argument("--out", type=Path, default=Path("docs/assets"), help="folder for the figures")
-    given = made.parse_args(arguments)
-    given.out.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser(prog="python -m study.explain", description="The figures of the explanation.")
+    parser.add_argument("--out", type=Path, default=Path("docs/assets"), help="folder for the figures")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
     console = Console()
     with console.status("figures") as status:
         for lesson in LESSONS:
             status.update(f"figure: {lesson.name}")
-            (given.out / f"{lesson.name}.svg").write_text(lesson.svg(), encoding="utf-8")
-    console.print(f"{len(LESSONS)} figures in {given.out}")
+            (options.out / f"{lesson.name}.svg").write_text(lesson.svg(), encoding="utf-8")
+    console.print(f"{len(LESSONS)} figures in {options.out}")
 
 
 if __name__ == "__main__":

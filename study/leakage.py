@@ -8,8 +8,8 @@ import numpy as np
 
 import csdp
 from study import drawing
-from study.record import Chapter, Claim, between, close, nothing, several
-from study.setting import COUPLINGS, correlation, leak, pair, printed
+from study.record import Chapter, Claim, format_list, format_range, is_close, no_entries
+from study.setting import COUPLINGS, correlation, leak, pair, printed_leakage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
 def by_coupling(age: int, epsilon_c: float = 1.0) -> dict[str, list[float]]:
     """Panel (a): Theorem 1 and the truth against the weight on oneself."""
     return {
-        "printed": [printed(w, age, epsilon_c) for w in WEIGHTS],
+        "printed": [printed_leakage(w, age, epsilon_c) for w in WEIGHTS],
         "exact": [leak(pair(w), age, epsilon_c) for w in WEIGHTS],
     }
 
@@ -30,7 +30,7 @@ def by_coupling(age: int, epsilon_c: float = 1.0) -> dict[str, list[float]]:
 def by_age(own: float, epsilon_c: float = 1.0) -> dict[str, list[float]]:
     """Panel (b): against the age."""
     return {
-        "printed": [printed(own, age, epsilon_c) for age in AGES],
+        "printed": [printed_leakage(own, age, epsilon_c) for age in AGES],
         "exact": [leak(pair(own), age, epsilon_c) for age in AGES],
     }
 
@@ -38,7 +38,7 @@ def by_age(own: float, epsilon_c: float = 1.0) -> dict[str, list[float]]:
 def by_level(age: int, own: float = 0.5) -> dict[str, list[float]]:
     """Panel (c): against the noise level."""
     return {
-        "printed": [printed(own, age, level) for level in LEVELS],
+        "printed": [printed_leakage(own, age, level) for level in LEVELS],
         "exact": [leak(pair(own), age, level) for level in LEVELS],
     }
 
@@ -52,9 +52,9 @@ def _fall_claim(start: int, stop: int, share: float, *, panel: str, note: str) -
         where=f"leakage figure ({panel})",
         says=f"From age {start} to {stop} leakage falls by about {100 * share:.0f} %",
         paper=f"{share:.0%}",
-        printed=between(falls["printed"]),
-        exact=between(falls["exact"]),
-        follows=any(close(fall, share) for fall in falls["printed"]),
+        printed=format_range(falls["printed"]),
+        exact=format_range(falls["exact"]),
+        follows=any(is_close(fall, share) for fall in falls["printed"]),
         holds=all(fall >= share for fall in falls["exact"]),
         note=note,
     )
@@ -75,8 +75,8 @@ def _shape_claim() -> Claim:
         where="leakage figure (a)",
         says="Against the weight on oneself, leakage is U-shaped, least at 0.5",
         paper="least at 0.5",
-        printed=f"{several([curve['printed'][i] for i in places])} at 0, 0.5, 1",
-        exact=f"{several([curve['exact'][i] for i in places])}: an arch",
+        printed=f"{format_list([curve['printed'][i] for i in places])} at 0, 0.5, 1",
+        exact=f"{format_list([curve['exact'][i] for i in places])}: an arch",
         follows=lowest["printed"] == 0.5,
         holds=lowest["exact"] == 0.5,
         only_with="d(2) = 2 also where nothing is coupled",
@@ -97,9 +97,9 @@ def _coupling_claims() -> list[Claim]:
             where="conclusion",
             says="Stronger coupling lowers the worst leakage, by up to 40 % at weight 0.5",
             paper="40%",
-            printed=f"{1 - distance[1] / distance[0]:.0%} (Delta_k {several(distance)} at age 1)",
-            exact=f"leakage {several(exact)}: {exact[1] / exact[0] - 1:.0%} higher",
-            follows=close(1 - distance[1] / distance[0], 0.40),
+            printed=f"{1 - distance[1] / distance[0]:.0%} (Delta_k {format_list(distance)} at age 1)",
+            exact=f"leakage {format_list(exact)}: {exact[1] / exact[0] - 1:.0%} higher",
+            follows=is_close(1 - distance[1] / distance[0], 0.40),
             holds=exact[1] < exact[0],
         ),
         Claim(
@@ -107,9 +107,10 @@ def _coupling_claims() -> list[Claim]:
             where="abstract, introduction",
             says="Stronger coupling can lower the worst-case leakage, because perturbations disperse",
             paper="lower",
-            printed=f"{several([printed(own, 1, 1.0) for own in COUPLINGS.values()])} at weight 1, 0.75, 0.5",
-            exact=f"{several([leak(pair(own), 1, 1.0) for own in COUPLINGS.values()], '.4f')}",
-            follows=printed(0.5, 1, 1.0) < printed(1.0, 1, 1.0),
+            printed=f"{format_list([printed_leakage(own, 1, 1.0) for own in COUPLINGS.values()])} "
+            "at weight 1, 0.75, 0.5",
+            exact=f"{format_list([leak(pair(own), 1, 1.0) for own in COUPLINGS.values()], '.4f')}",
+            follows=printed_leakage(0.5, 1, 1.0) < printed_leakage(1.0, 1, 1.0),
             holds=exact[1] < exact[0],
             note="from age 4 on the order turns, by less than 2 %",
         ),
@@ -119,7 +120,7 @@ def _coupling_claims() -> list[Claim]:
             says="The coefficient Phi, a worst case over all couplings up to a strength, shows that coupling "
             "lowers leakage",
             paper="falls",
-            printed=f"{several(phi)} up to strength 0, 0.25, 0.5",
+            printed=f"{format_list(phi)} up to strength 0, 0.25, 0.5",
             exact="a worst case over more chains cannot fall",
             follows=phi[2] < phi[0],
             holds=phi[2] < phi[0],
@@ -130,10 +131,10 @@ def _coupling_claims() -> list[Claim]:
             where="set-up",
             says="A weight w on oneself and 1 - w are equally strong couplings",
             paper="equal",
-            printed=f"{several([printed(w, 2, 1.0) for w in (0.25, 0.75)])} at weights 0.25, 0.75, age 2",
-            exact=several([leak(pair(w), 2, 1.0) for w in (0.25, 0.75)]),
-            follows=close(printed(0.25, 2, 1.0), printed(0.75, 2, 1.0), within=1e-9),
-            holds=all(close(leak(pair(0.25), age, 1.0), leak(pair(0.75), age, 1.0), within=1e-9) for age in AGES),
+            printed=f"{format_list([printed_leakage(w, 2, 1.0) for w in (0.25, 0.75)])} at weights 0.25, 0.75, age 2",
+            exact=format_list([leak(pair(w), 2, 1.0) for w in (0.25, 0.75)]),
+            follows=is_close(printed_leakage(0.25, 2, 1.0), printed_leakage(0.75, 2, 1.0), within=1e-9),
+            holds=all(is_close(leak(pair(0.25), age, 1.0), leak(pair(0.75), age, 1.0), within=1e-9) for age in AGES),
         ),
     ]
 
@@ -148,8 +149,8 @@ def _old_data_claims() -> list[Claim]:
             where="leakage figure (a)",
             says="Beyond age 4 the coupling makes no difference worth mention",
             paper="negligible",
-            printed=f"{several(late['printed'])} at age 5: apart by {apart['printed']:.0%}, or 0.01",
-            exact=f"{several(late['exact'])}: apart by {apart['exact']:.1%}",
+            printed=f"{format_list(late['printed'])} at age 5: apart by {apart['printed']:.0%}, or 0.01",
+            exact=f"{format_list(late['exact'])}: apart by {apart['exact']:.1%}",
             follows=max(late["printed"]) - min(late["printed"]) < 0.02,
             holds=apart["exact"] < 0.02,
         ),
@@ -168,9 +169,9 @@ def _age_claims() -> list[Claim]:
             where="leakage figure (b)",
             says="With full and medium coupling the first decay is about 15 % faster than without",
             paper="15%",
-            printed=f"{between(faster['printed'])} less is left from age 1 to 2",
-            exact=f"{between(faster['exact'])} less is left",
-            follows=close(float(np.mean(faster["printed"])), 0.15),
+            printed=f"{format_range(faster['printed'])} less is left from age 1 to 2",
+            exact=f"{format_range(faster['exact'])} less is left",
+            follows=is_close(float(np.mean(faster["printed"])), 0.15),
             holds=min(faster["exact"]) > 0,
             only_with="Delta_k in place of the leakage",
             note="the weights in the legend are those on oneself, not on each other",
@@ -180,8 +181,8 @@ def _age_claims() -> list[Claim]:
             where="leakage figure (b)",
             says="By age 6 leakage is below 0.05 at every coupling",
             paper="< 0.05",
-            printed=several(late["printed"], ".4f"),
-            exact=several(late["exact"], ".4f"),
+            printed=format_list(late["printed"], ".4f"),
+            exact=format_list(late["exact"], ".4f"),
             follows=max(late["printed"]) < 0.05,
             holds=max(late["exact"]) < 0.05,
         ),
@@ -190,11 +191,18 @@ def _age_claims() -> list[Claim]:
 
 def _level_claims() -> list[Claim]:
     shares = {
-        "printed": [1 - printed(w, 5, e) / printed(w, 1, e) for w in COUPLINGS.values() for e in (1.0, 5.0, 10.0)],
+        "printed": [
+            1 - printed_leakage(w, 5, e) / printed_leakage(w, 1, e)
+            for w in COUPLINGS.values()
+            for e in (1.0, 5.0, 10.0)
+        ],
         "exact": [1 - leak(pair(w), 5, e) / leak(pair(w), 1, e) for w in COUPLINGS.values() for e in (1.0, 5.0, 10.0)],
     }
     growth = {
-        **{("printed", a): [printed(w, a, 10.0) / printed(w, a, 1.0) for w in COUPLINGS.values()] for a in (1, 5)},
+        **{
+            ("printed", a): [printed_leakage(w, a, 10.0) / printed_leakage(w, a, 1.0) for w in COUPLINGS.values()]
+            for a in (1, 5)
+        },
         **{("exact", a): [leak(pair(w), a, 10.0) / leak(pair(w), a, 1.0) for w in COUPLINGS.values()] for a in (1, 5)},
     }
     return [
@@ -203,9 +211,9 @@ def _level_claims() -> list[Claim]:
             where="leakage figure (c)",
             says="Data of age 5 leaks about 95 % less than data of age 1, at every noise level from 1 to 10",
             paper="95%",
-            printed=between(shares["printed"]),
-            exact=between(shares["exact"]),
-            follows=all(close(share, 0.95) for share in shares["printed"]),
+            printed=format_range(shares["printed"]),
+            exact=format_range(shares["exact"]),
+            follows=all(is_close(share, 0.95) for share in shares["printed"]),
             holds=min(shares["exact"]) > 0.95,
         ),
         *(
@@ -214,9 +222,9 @@ def _level_claims() -> list[Claim]:
                 where="leakage figure (c)",
                 says=f"From epsilon_c 1 to 10, leakage at age {age} grows nonlinearly, {number:g} times",
                 paper=f"{number:g}x",
-                printed=between(growth["printed", age], ".3g") + "x: Theorem 1 is linear",
-                exact=between(growth["exact", age], ".3g") + "x",
-                follows=any(close(value, number) for value in growth["printed", age]),
+                printed=format_range(growth["printed", age], ".3g") + "x: Theorem 1 is linear",
+                exact=format_range(growth["exact", age], ".3g") + "x",
+                follows=any(is_close(value, number) for value in growth["printed", age]),
                 holds=max(growth["exact", age]) < 9 and min(growth["exact", 1]) > max(growth["exact", 5]),
                 note="nonlinear it is, and more so for fresh data: age alone caps the leakage at any noise level",
             )
@@ -248,4 +256,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("leakage", "Leakage against coupling, age and noise level", claims, nothing, figure)
+CHAPTER = Chapter("leakage", "Leakage against coupling, age and noise level", claims, no_entries, figure)

@@ -84,15 +84,15 @@ def by_age() -> Numbers:
 
 def trade_off() -> Numbers:
     """Error of the best linear estimate, as a share of that of publishing nothing, against leakage."""
-    found: Numbers = {"epsilon_c": list(LEVELS)}
+    numbers: Numbers = {"epsilon_c": list(LEVELS)}
     for name, chain in (("paper", pair(0.75)), ("slow", SLOW)):
         line = csdp.frontier(chain, MEAN, ages=FRONTIER_AGES, levels=LEVELS, estimate="linear")
         for age in FRONTIER_AGES:
             points = sorted((p for p in line.points if p.age == age), key=lambda p: p.epsilon_c)
-            found[f"{name}, age {age}, leakage"] = [p.leakage for p in points]
-            found[f"{name}, age {age}, error"] = [p.mse / line.no_data for p in points]
-            found[f"{name}, fresh at the end of age {age}"] = [_fresh(chain, points[-1].leakage) / line.no_data]
-    return found
+            numbers[f"{name}, age {age}, leakage"] = [p.leakage for p in points]
+            numbers[f"{name}, age {age}, error"] = [p.mse / line.no_data for p in points]
+            numbers[f"{name}, fresh at the end of age {age}"] = [_fresh(chain, points[-1].leakage) / line.no_data]
+    return numbers
 
 
 def _fresh(chain: csdp.CoupledChain, leakage: float) -> float:
@@ -113,11 +113,11 @@ def budget() -> Numbers:
     for tick in range(1, 17):
         state = state if tick in QUIET else accountant.release(state, tick)
         path.append(accountant.leakage(state, tick).epsilon)
-    return {"path": path, "limit": [accountant.limit().epsilon], **_recorded()}
+    return {"path": path, "limit": [accountant.limit().epsilon], **_ledger_record()}
 
 
-def _recorded() -> Numbers:
-    """What the ledger has: published ticks with their leakage and its peak, refused ones with what they asked for."""
+def _ledger_record() -> Numbers:
+    """Return published ticks with their leakage and its peak, and refused ticks with the leakage they requested."""
     chain, level, ceiling = HELD
     plan = csdp.Plan(chain, MEAN, ages=0, epsilon_c=level)
     still = csdp.Panel.from_states(np.zeros((24, 2), dtype=int))
@@ -140,8 +140,8 @@ def _recorded() -> Numbers:
 def network() -> Numbers:
     """How far a present state reaches into the past of its neighbours on a ring, and what bounds it at every age."""
     chain = ring(RING)
-    found = {f"reach, age {age}": _reach(chain, age) for age in (1, 2, 4)}
-    return found | {
+    numbers = {f"reach, age {age}": _reach(chain, age) for age in (1, 2, 4)}
+    return numbers | {
         "freshness": [leak(chain, age, 1.0, "freshness") for age in AGES],
         "slice": csdp.age_curve(chain, max_age=len(AGES)).tolist(),
         "slice of 100,000": csdp.age_curve(large_ring(100_000), max_age=len(AGES)).tolist(),
@@ -152,10 +152,10 @@ def network() -> Numbers:
 def _reach(chain: csdp.CoupledChain, age: int) -> list[float]:
     """By how much the first one's present moves the law of what each other was, given all other presents."""
     joint = chain.stationary()[:, None] * np.linalg.matrix_power(chain.kernel(), age)  # Pr(z, x)
-    given = (joint / joint.sum(axis=0)).reshape((2,) * RING + (2, 2 ** (RING - 1)))  # z, first of x, rest of x
+    law_given = (joint / joint.sum(axis=0)).reshape((2,) * RING + (2, 2 ** (RING - 1)))  # z, first of x, rest of x
     moved = []
     for distance in range(RING // 2 + 1):
-        law = given.sum(axis=tuple(i for i in range(RING) if i != distance))
+        law = law_given.sum(axis=tuple(i for i in range(RING) if i != distance))
         moved.append(float(abs(law[1, 1] - law[1, 0]).max()))
     return moved
 
@@ -168,18 +168,18 @@ def noise() -> Numbers:
     """Real releases of two answers half apart, and the place of the lowest bit that is set in each output."""
     plan = csdp.Plan(pair(0.75), MEAN, ages=0, epsilon_c=LEVEL)
     random = np.random.default_rng(1)
-    ours = {answer: _released(plan, answer) for answer in (0.0, 0.5)}
+    ours = {answer: _publish_answer(plan, answer) for answer in (0.0, 0.5)}
     floats = {answer: answer + random.laplace(scale=0.5, size=DRAWS) for answer in (0.0, 0.5)}
-    found: Numbers = {"step": [plan.step / plan.divisor], "scale": [0.5]}
+    numbers: Numbers = {"step": [plan.step / plan.divisor], "scale": [0.5]}
     for answer in (0.0, 0.5):
-        found[f"seen, {answer:g}"] = (np.histogram(ours[answer], EDGES)[0] / DRAWS).tolist()
-        found[f"law, {answer:g}"] = _law(plan, answer)
+        numbers[f"seen, {answer:g}"] = (np.histogram(ours[answer], EDGES)[0] / DRAWS).tolist()
+        numbers[f"law, {answer:g}"] = _law(plan, answer)
         for kind, outputs in (("lattice", ours), ("float", floats)):
-            found[f"{kind}, {answer:g}"] = _lowest_bits(outputs[answer])
-    return found
+            numbers[f"{kind}, {answer:g}"] = _lowest_bits(outputs[answer])
+    return numbers
 
 
-def _released(plan: csdp.Plan, answer: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _publish_answer(plan: csdp.Plan, answer: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Outputs of a publisher whose readings always have this mean. The seed makes the figure the same every time."""
     states = np.tile([int(2 * answer), 0], (DRAWS, 1))
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ import numpy as np
 
 import csdp
 from study import drawing
-from study.record import Chapter, Claim, nothing, several
+from study.record import Chapter, Claim, format_list, no_entries
 from study.setting import MEAN, leak, pair
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ CLOCK = csdp.CoupledChain([[1.0]], [[0.0, 1.0], [1.0, 0.0]])
 
 @lru_cache
 def large_ring(sequences: int = MANY) -> csdp.CoupledChain:
-    """Everyone follows itself (0.8) and two neighbours: one connected component of all sequences."""
+    """Return a ring in which every sequence follows itself (0.8) and two neighbours: one component."""
     from scipy.sparse import csr_array
 
     i = np.arange(sequences)
@@ -33,8 +33,8 @@ def large_ring(sequences: int = MANY) -> csdp.CoupledChain:
     )
 
 
-def published(plan: csdp.Plan, states: np.ndarray) -> tuple[csdp.Release, ...]:
-    """Releases of simulated snapshots through the one gate, with a ledger of their own."""
+def publish_states(plan: csdp.Plan, states: np.ndarray) -> tuple[csdp.Release, ...]:
+    """Publish simulated snapshots with a new ledger, and return the releases."""
     panel = csdp.Panel.from_states(states, names=plan.model.names)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -56,8 +56,8 @@ def claims() -> list[Claim]:
             where="extreme cases",
             says="Without aging FRAN is the Laplace mechanism",
             paper="epsilon_c",
-            printed=several([leak(pair(own), 0, 1.0, "printed-loose") for own in (1.0, 0.75, 0.5)]),
-            exact=f"{several(fresh)} at epsilon_c 1 and weights 1, 0.75, 0.5",
+            printed=format_list([leak(pair(own), 0, 1.0, "printed-loose") for own in (1.0, 0.75, 0.5)]),
+            exact=f"{format_list(fresh)} at epsilon_c 1 and weights 1, 0.75, 0.5",
             follows=None,
             holds=all(abs(value - 1) < 1e-9 for value in fresh),
             note="Theorem 1 counts d(2) for the coupled ones, against an adversary who knows the other value",
@@ -78,8 +78,8 @@ def claims() -> list[Claim]:
             where="mechanism",
             says="A greater age lowers the leakage",
             paper="falls",
-            printed=f"Delta_k {several(falls, '.4f')} at age 0 to 3 (changes 0.001 and 0.1, weight 0.5)",
-            exact=f"leakage {several(slow, '.2f')} at epsilon_c 4",
+            printed=f"Delta_k {format_list(falls, '.4f')} at age 0 to 3 (changes 0.001 and 0.1, weight 0.5)",
+            exact=f"leakage {format_list(slow, '.2f')} at epsilon_c 4",
             follows=falls == sorted(falls, reverse=True),
             holds=slow == sorted(slow, reverse=True),
             note="two aged values together tell more than one fresh one",
@@ -90,29 +90,29 @@ def claims() -> list[Claim]:
 
 def _scale_claim() -> Claim:
     plan = csdp.Plan(large_ring(), MEAN, ages=6, epsilon_c=1.0)
-    releases = published(plan, large_ring().simulate(8, seed=1, burn_in=0))
-    told = plan.certified
+    releases = publish_states(plan, large_ring().simulate(8, seed=1, burn_in=0))
+    leakage = plan.certified
     return Claim(
         name="hundred-thousand",
         where="introduction",
         says="The mechanism runs in linear time and scales to more than one hundred thousand sequences",
         paper="> 100,000",
         printed="Delta_k sums over 2^s snapshots: out of reach beyond some 20 coupled sequences",
-        exact=f"{len(releases)} releases of {MANY:,} coupled sequences; leakage at age 6 at most {told.epsilon:.4f} "
-        f"({told.bound}), however many",
+        exact=f"{len(releases)} releases of {MANY:,} coupled sequences; leakage at age 6 at most {leakage.epsilon:.4f} "
+        f"({leakage.bound}), however many",
         follows=len(releases) == 2,
-        holds=len(releases) == 2 and told.sound and told.epsilon < 1,
+        holds=len(releases) == 2 and leakage.sound and leakage.epsilon < 1,
         only_with="a bound that the paper does not have",
     )
 
 
 def figure() -> Figure:
-    """What is true, what is read, what goes out and what it says of the present."""
+    """Draw the true answers, the aged answers, the releases and the estimates of the present."""
     drawn, (axes,) = drawing.panels(1, width=9.0)
     chain = pair(0.75, 0.06, 0.06)
     plan = csdp.Plan(chain, MEAN, ages=3, epsilon_c=2.0)
     states = chain.simulate(80, seed=5)
-    releases = published(plan, states)
+    releases = publish_states(plan, states)
     ticks = [release.tick for release in releases]
     truth = states.mean(axis=1)
     axes.step(range(80), truth, where="mid", color=drawing.COLOURS[1], linewidth=1.6, label="true mean (private)")
@@ -144,4 +144,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("mechanism", "The mechanism", claims, nothing, figure)
+CHAPTER = Chapter("mechanism", "The mechanism", claims, no_entries, figure)

@@ -8,7 +8,7 @@ import numpy as np
 
 import csdp
 from study import drawing
-from study.record import Chapter, Claim, nothing, several
+from study.record import Chapter, Claim, format_list, no_entries
 from study.setting import pair
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def claims() -> list[Claim]:
             where="model",
             says="The block matrix has largest eigenvalue 1, and no eigenvalue beyond it",
             paper="1",
-            printed=f"moduli {several(sorted(spectrum, reverse=True))} at weight 0.75",
+            printed=f"moduli {format_list(sorted(spectrum, reverse=True))} at weight 0.75",
             exact="the same",
             follows=abs(max(spectrum) - 1) < 1e-12,
             holds=max(spectrum) < 1 + 1e-12,
@@ -92,4 +92,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("model", "The model", claims, nothing, figure)
+CHAPTER = Chapter("model", "The model", claims, no_entries, figure)

@@ -45,9 +45,9 @@ The errors behind the verdicts, each with a counterexample that runs, are in the
 
 def chapter(name: str) -> Chapter:
     """The chapter of that name."""
-    found = import_module(f"study.{name}").CHAPTER
-    assert isinstance(found, Chapter)
-    return found
+    chapter_of_name = import_module(f"study.{name}").CHAPTER
+    assert isinstance(chapter_of_name, Chapter)
+    return chapter_of_name
 
 
 class Results:
@@ -63,14 +63,14 @@ class Results:
 
     def counts(self) -> dict[str, int]:
         """How many claims have each verdict."""
-        found = Counter(claim.kind for claims in self.claims.values() for claim in claims)
-        return {verdict: found[verdict] for verdict in VERDICTS}
+        verdicts = Counter(claim.kind for claims in self.claims.values() for claim in claims)
+        return {verdict: verdicts[verdict] for verdict in VERDICTS}
 
     def headline(self) -> str:
         """The counts in words."""
         counts = self.counts()
-        told = ", ".join(f"{count} {verdict.removesuffix(' with')}" for verdict, count in counts.items())
-        return f"{sum(counts.values())} claims: {told}"
+        listed = ", ".join(f"{count} {verdict.removesuffix(' with')}" for verdict, count in counts.items())
+        return f"{sum(counts.values())} claims: {listed}"
 
     def markdown(self) -> str:
         """The page."""
@@ -80,7 +80,7 @@ class Results:
                 parts.append(f"## {chapter(name).title}\n\n`study/{name}.py`\n")
                 parts.append(_table(("claim", "paper", "its formula gives", "exactly true", "verdict"), _rows(claims)))
         parts.append("## Beyond the paper\n")
-        rows = [(f.question, f.answer, f.note) for found in self.findings.values() for f in found]
+        rows = [(f.question, f.answer, f.note) for findings in self.findings.values() for f in findings]
         parts.append(_table(("question", "answer", "beside it"), rows))
         return "\n".join(parts)
 
@@ -92,7 +92,9 @@ class Results:
                 {"chapter": name, **claim.to_dict()} for name, claims in self.claims.items() for claim in claims
             ],
             "findings": [
-                {"chapter": name, **finding.to_dict()} for name, found in self.findings.items() for finding in found
+                {"chapter": name, **finding.to_dict()}
+                for name, findings in self.findings.items()
+                for finding in findings
             ],
         }
         return json.dumps(content, indent=1) + "\n"

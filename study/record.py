@@ -1,4 +1,4 @@
-"""What a chapter of the study gives: claims of the paper with a verdict, findings beyond it, and a figure."""
+"""The content of a chapter: claims of the paper with a verdict, findings beyond it, and a figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERDICTS = ("reproduced", "reproduced only with", "not reproducible", "false")
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, in our words, beside its printed formula and the truth.
+    """A statement of the paper in our words, with the result of its printed formula and the exact result.
 
     `follows`: the printed formula gives the paper's number (None: no number is in question). `holds`: the statement
     is true of the exact quantities (None: it is nothing but the number). Both are the outcome of a comparison of
@@ -89,43 +89,43 @@ class Chapter:
     figure: Callable[[], Figure]
 
 
-def nothing() -> tuple[()]:
-    """For a chapter without claims, or without findings."""
+def no_entries() -> tuple[()]:
+    """Return no claims or findings, for a chapter without them."""
     return ()
 
 
-def close(value: float, paper: float, *, within: float = 0.05) -> bool:
+def is_close(value: float, paper: float, *, within: float = 0.05) -> bool:
     """Whether a computed number is the paper's, up to its rounding.
 
-    >>> close(0.8607, 0.86), close(0.97, 0.70)
+    >>> is_close(0.8607, 0.86), is_close(0.97, 0.70)
     (True, False)
     """
     return abs(value - paper) <= within * abs(paper)
 
 
-def several(values: Sequence[float], form: str = ".3g") -> str:
-    """Numbers in a row, rounded.
+def format_list(values: Sequence[float], form: str = ".3g") -> str:
+    """Return rounded numbers, separated by commas.
 
-    >>> several([0.40002, 0.3])
+    >>> format_list([0.40002, 0.3])
     '0.4, 0.3'
     """
     return ", ".join(format(value, form) for value in values)
 
 
-def between(values: Sequence[float], form: str = ".0%") -> str:
-    """The least and the largest of some numbers, once where they read the same.
+def format_range(values: Sequence[float], form: str = ".0%") -> str:
+    """Return the least and largest number as text; one number where both texts are equal.
 
-    >>> between([0.974, 0.984]), between([0.4, 0.4])
+    >>> format_range([0.974, 0.984]), format_range([0.4, 0.4])
     ('97% to 98%', '40%')
     """
     low, high = format(min(values), form), format(max(values), form)
     return low if low == high else f"{low} to {high}"
 
 
-def percent(share: float) -> str:
-    """A share in whole percent, without a sign on nothing.
+def format_percent(share: float) -> str:
+    """Return a share in whole percent; zero has no sign.
 
-    >>> percent(0.4971), percent(-1e-9)
+    >>> format_percent(0.4971), format_percent(-1e-9)
     ('50%', '0%')
     """
     return f"{round(share, 4) + 0.0:.0%}"

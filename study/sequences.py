@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import csdp
 from study import drawing
 from study.mechanism import large_ring
-from study.record import Chapter, Finding, between, nothing, several
-from study.setting import everyone, leak, ring
+from study.record import Chapter, Finding, format_list, format_range, no_entries
+from study.setting import all_to_all, leak, ring
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZES = (2, 3, 4, 5, 6)
 AGES = (1, 2, 3, 4, 5, 6)
-KINDS: dict[str, Callable[[int], csdp.CoupledChain]] = {"ring": ring, "all to all": everyone}
+KINDS: dict[str, Callable[[int], csdp.CoupledChain]] = {"ring": ring, "all to all": all_to_all}
 
 
 def by_size(kind: str, bound: str = "exact", age: int = 1) -> list[float]:
@@ -36,16 +36,16 @@ def findings() -> list[Finding]:
         Finding(
             "more-sequences",
             "Does the leakage of a mean grow with the number of coupled sequences (own weight 0.8, age 1)?",
-            f"hardly: {between(exact, '.3f')} from 2 to 6, ring and all to all",
-            f"Theorem 1 grows with k: {several(by_size('ring', 'printed-loose'))} in the ring, "
-            f"{several(by_size('all to all', 'printed-loose'))} all to all",
+            f"hardly: {format_range(exact, '.3f')} from 2 to 6, ring and all to all",
+            f"Theorem 1 grows with k: {format_list(by_size('ring', 'printed-loose'))} in the ring, "
+            f"{format_list(by_size('all to all', 'printed-loose'))} all to all",
         ),
         Finding(
             "giant",
             "What is certain for a ring of 100,001 sequences, one component?",
-            f"leakage at most {several(giant())} at age 1 to 6, any query, any noise, any number of releases",
+            f"leakage at most {format_list(giant())} at age 1 to 6, any query, any noise, any number of releases",
             "the exact value for six in a ring, one mean at epsilon_c 1: "
-            f"{several([leak(ring(6), age, 1.0) for age in AGES])}",
+            f"{format_list([leak(ring(6), age, 1.0) for age in AGES])}",
         ),
     ]
 
@@ -67,4 +67,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("sequences", "More sequences", nothing, findings, figure)
+CHAPTER = Chapter("sequences", "More sequences", no_entries, findings, figure)

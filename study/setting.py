@@ -24,7 +24,7 @@ def pair(own: float, p: float = 0.3, q: float = 0.3) -> csdp.CoupledChain:
 
 
 def ring(sequences: int, own: float = 0.8) -> csdp.CoupledChain:
-    """Everyone follows itself and its two neighbours."""
+    """Return a chain in which every sequence follows itself and its two neighbours."""
     weights = np.zeros((sequences, sequences))
     for i in range(sequences):
         weights[i, i] += own
@@ -33,8 +33,8 @@ def ring(sequences: int, own: float = 0.8) -> csdp.CoupledChain:
     return csdp.CoupledChain(weights, [[0.7, 0.3], [0.3, 0.7]])
 
 
-def everyone(sequences: int, own: float = 0.8) -> csdp.CoupledChain:
-    """Everyone follows itself and all others alike."""
+def all_to_all(sequences: int, own: float = 0.8) -> csdp.CoupledChain:
+    """Return a chain in which every sequence follows itself and all others equally."""
     weights = np.full((sequences, sequences), (1 - own) / (sequences - 1))
     np.fill_diagonal(weights, own)
     return csdp.CoupledChain(weights, [[0.7, 0.3], [0.3, 0.7]])
@@ -52,7 +52,7 @@ def correlation(own: float, age: int) -> float:
     return csdp.aged_correlation(pair(own), ages=age)
 
 
-def printed(own: float, age: int, epsilon_c: float) -> float:
+def printed_leakage(own: float, age: int, epsilon_c: float) -> float:
     """Theorem 1 as the paper evaluates it: d(2) Delta_k epsilon_c, with d(2) = 2 at every coupling."""
     return D2 * correlation(own, age) * epsilon_c
 

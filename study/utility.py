@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import csdp
 from study import drawing
-from study.record import Chapter, Claim, between, close, nothing, several
+from study.record import Chapter, Claim, format_list, format_range, is_close, no_entries
 from study.setting import COUPLINGS, EQUAL, MEAN, MIXED, correlation, leak, level_for, pair
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def _noise_claims() -> list[Claim]:
             where="utility figure (a), its summary",
             says="At epsilon_c 10, one pair of aged values (1, 0) has 40 % less error than the other (1, 1)",
             paper="40%",
-            printed=f"{1 - roots[0] / roots[1]:.0%} of roots ({several(roots, '.4f')}); "
+            printed=f"{1 - roots[0] / roots[1]:.0%} of roots ({format_list(roots, '.4f')}); "
             f"{1 - squares[0] / squares[1]:.0%} of squares",
             exact=f"{1 - (joint[0] / joint[1]) ** 0.5:.0%} of roots; nobody chooses which values occur",
-            follows=close(1 - roots[0] / roots[1], 0.40),
+            follows=is_close(1 - roots[0] / roots[1], 0.40),
             holds=joint[0] < joint[1],
             only_with=f"root mean squares, independent marginals, and {swapped}",
         ),
@@ -72,8 +72,8 @@ def _noise_claims() -> list[Claim]:
             where="utility figure (a)",
             says="With aged values (1, 0) the error stays the same over ages, with (1, 1) it grows",
             paper="stable, growing",
-            printed=f"{between(spread[MIXED], '.3f')} and {between(spread[EQUAL], '.3f')} over ages 1 to 10",
-            exact=f"{between(true_spread[MIXED], '.3f')} and {between(true_spread[EQUAL], '.3f')}",
+            printed=f"{format_range(spread[MIXED], '.3f')} and {format_range(spread[EQUAL], '.3f')} over ages 1 to 10",
+            exact=f"{format_range(true_spread[MIXED], '.3f')} and {format_range(true_spread[EQUAL], '.3f')}",
             follows=max(spread[MIXED]) / min(spread[MIXED]) < 1.1 and spread[EQUAL] == sorted(spread[EQUAL]),
             holds=max(true_spread[MIXED]) / min(true_spread[MIXED]) < 1.2
             and true_spread[EQUAL] == sorted(true_spread[EQUAL]),
@@ -99,7 +99,7 @@ def _age_claims() -> list[Claim]:
             paper="40%",
             printed=f"{ratio(1.0, PRINTED):.0%} at epsilon_c 1; {ratio(10.0, PRINTED):.0%} at 10",
             exact=f"{ratio(1.0, 'joint'):.0%} at epsilon_c 1; {ratio(10.0, 'joint'):.0%} at 10",
-            follows=close(ratio(1.0, PRINTED), 0.40),
+            follows=is_close(ratio(1.0, PRINTED), 0.40),
             holds=ratio(1.0, "joint") > 0,
             only_with="epsilon_c = 1, which is not stated",
         ),
@@ -147,7 +147,7 @@ def _optimum_claims() -> list[Claim]:
                 paper=f"{numbers[given][0]} to {numbers[given][1]}",
                 printed=" to ".join(format(value, ".2f") for value in found[given]),
                 exact=" to ".join(format(value, ".2f") for value in joint[given]) + " under the joint law",
-                follows=all(close(a, b, within=0.01) for a, b in zip(found[given], numbers[given], strict=True)),
+                follows=all(is_close(a, b, within=0.01) for a, b in zip(found[given], numbers[given], strict=True)),
                 holds=joint[given][0] > joint[given][1],
                 only_with="independent marginals, given aged values, age 20",
             )
@@ -160,7 +160,7 @@ def _optimum_claims() -> list[Claim]:
             paper="30%",
             printed=f"{saved['printed']:.0%}, the ratio of the two epsilon_c",
             exact=f"{saved['exact']:.0%}; the values are private, so no plan can depend on them",
-            follows=close(saved["printed"], 0.30),
+            follows=is_close(saved["printed"], 0.30),
             holds=saved["exact"] > 0,
             only_with="noise chosen after looking at the private values",
         ),
@@ -169,7 +169,7 @@ def _optimum_claims() -> list[Claim]:
             where="utility figure (c)",
             says="The best solutions use the greatest age, 20",
             paper="20",
-            printed=f"Delta_k epsilon_c {several(by_age, '.2g')} at age 1, 5, 20",
+            printed=f"Delta_k epsilon_c {format_list(by_age, '.2g')} at age 1, 5, 20",
             exact=f"age {best.plan.ages[0]}, leakage {best.leakage.epsilon:.2g}; publishing nothing: error "
             f"{best.error.no_data:.3f}, leakage 0",
             follows=by_age == sorted(by_age, reverse=True),
@@ -182,7 +182,7 @@ def _optimum_claims() -> list[Claim]:
             says="Accuracy targets of 0.6 to 1.0 ask for data",
             paper="0.6 to 1.0",
             printed="not discussed",
-            exact=f"the variance of the answer is {between([_no_data(0.5), _no_data(0.75)], '.3f')}: "
+            exact=f"the variance of the answer is {format_range([_no_data(0.5), _no_data(0.75)], '.3f')}: "
             "the long-run mean meets them all",
             follows=None,
             holds=_no_data(0.5) > 0.6,
@@ -228,4 +228,6 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("utility", "Error against noise level and age, and the optimal noise level", claims, nothing, figure)
+CHAPTER = Chapter(
+    "utility", "Error against noise level and age, and the optimal noise level", claims, no_entries, figure
+)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bench.__main__ import SECTIONS, main
-from bench.record import compared, sized, table
+from bench.record import ratio_record, scaled_size, table
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,9 +22,9 @@ def test_every_section_at_the_smallest_size(tmp_path):
     environment = os.environ | {"CSDP_BENCH_NO_PEERS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "all.json").read_text())["found"]
-    assert tuple(found) == SECTIONS
-    for section, records in found.items():
+    results = json.loads((tmp_path / "all.json").read_text())["sections"]
+    assert tuple(results) == SECTIONS
+    for section, records in results.items():
         assert records == json.loads((tmp_path / f"{section}.json").read_text())
         ratios = [record["ratio"] for record in records if "ratio" in record]
         assert ratios, section
@@ -33,20 +33,20 @@ def test_every_section_at_the_smallest_size(tmp_path):
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("given", [["bread"], ["--scale", "0"], ["--scale", "2"]])
-def test_bad_arguments(given, capsys):
+@pytest.mark.parametrize("arguments", [["bread"], ["--scale", "0"], ["--scale", "2"]])
+def test_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(given)
+        main(arguments)
     assert ended.value.code == 2
     assert "given" in capsys.readouterr().err
 
 
 def test_the_table_tells_whether_a_target_is_kept():
-    found = {
-        "a": [compared("one", "limit", 3.0, 1.0, target=2.0), compared("two", "limit", 1.0, 1.0, target=2.0)],
+    results = {
+        "a": [ratio_record("one", "limit", 3.0, 1.0, target=2.0), ratio_record("two", "limit", 1.0, 1.0, target=2.0)],
         "b": [{"case": "no ratio", "seconds": 1.0}],
     }
-    lines = table(found).splitlines()
+    lines = table(results).splitlines()
     assert [line.split() for line in lines[1:]] == [["a", "one", "limit", "3", "2", "NO"],
                                                     ["a", "two", "limit", "1", "2", "yes"]]  # fmt: skip
-    assert (sized(1000, 0.01, 50), sized(1000, 0.5, 50), sized(1000, 3.0, 50)) == (50, 500, 1000)
+    assert (scaled_size(1000, 0.01, 50), scaled_size(1000, 0.5, 50), scaled_size(1000, 3.0, 50)) == (50, 500, 1000)

@@ -20,7 +20,7 @@ from auditing.mechanisms import ONE, PAIR, SKEWED  # isort: skip
 T3 = [[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]
 
 
-def published(plan, states, key=0):
+def publish_outputs(plan, states, key=0):
     outputs = fran.batch(plan, states, Randomness.from_key(bytes([key] * 32)))
     return [None if output is None else output.values for output in outputs]
 
@@ -67,8 +67,8 @@ def test_beliefs_are_those_of_an_enumeration_of_all_paths(coupling, transitions,
             rest = tuple(j for j in range(s) if j != i)
             np.testing.assert_allclose(alone.posterior[tick, i], now.sum(axis=rest), atol=1e-12)
             np.testing.assert_allclose(alone.hindsight[tick, i], all_.sum(axis=rest), atol=1e-12)
-            given = now[tuple(slice(None) if j == i else 0 for j in range(s))]
-            np.testing.assert_allclose(informed.posterior[tick, i], given / given.sum(), atol=1e-12)
+            conditional = now[tuple(slice(None) if j == i else 0 for j in range(s))]
+            np.testing.assert_allclose(informed.posterior[tick, i], conditional / conditional.sum(), atol=1e-12)
 
 
 @pytest.mark.parametrize("query", [Mean(), Max(), Histogram(), Identity()], ids=lambda q: q.name)
@@ -78,29 +78,29 @@ def test_odds_never_move_more_than_the_leakage_of_the_present(query, chain, ages
     """For every output that came, not only on average: the bound is for the worst of them."""
     plan = Plan(chain, query, ages, 2.0, adversary=adversary)
     states = chain.simulate(60, seed=3)
-    found = attack(plan, published(plan, states), truth=states, adversary=adversary)
+    belief = attack(plan, publish_outputs(plan, states), truth=states, adversary=adversary)
     accountant = Accountant(plan)
     for tick in range(plan.max_age, 60):
         releases = tick - plan.max_age + 1
-        assert found.swing[tick] <= accountant.after(releases).epsilon * (1 + 1e-9)
-    assert found.swing[: plan.max_age].max(initial=0.0) < 1e-12
-    assert found.swing.max() > 0.5 * accountant.after(1).epsilon  # it is an attack, not an idle one
+        assert belief.swing[tick] <= accountant.after(releases).epsilon * (1 + 1e-9)
+    assert belief.swing[: plan.max_age].max(initial=0.0) < 1e-12
+    assert belief.swing.max() > 0.5 * accountant.after(1).epsilon  # it is an attack, not an idle one
 
 
 def test_an_attacker_who_believes_in_half_the_noise_passes_the_bound():
     """The bound is tight enough to notice: outputs of a mechanism with half the noise move odds further."""
     plan, half = (Plan(ONE, Mean(), 1, epsilon_c) for epsilon_c in (1.0, 2.0))
     states = ONE.simulate(60, seed=4)
-    assert attack(half, published(half, states)).swing.max() > Accountant(plan).limit().epsilon
+    assert attack(half, publish_outputs(half, states)).swing.max() > Accountant(plan).limit().epsilon
 
 
 def test_hindsight_tells_more_than_the_present_is_allowed_to():
     plan = Plan(ONE, Mean(), 1, 2.0)
     states = ONE.simulate(400, seed=5)
-    found = attack(plan, published(plan, states), truth=states)
-    right = found.guessed()
+    belief = attack(plan, publish_outputs(plan, states), truth=states)
+    right = belief.guessed()
     assert right["prior"] < right["posterior"] < right["hindsight"]
-    assert "400 ticks, uninformed" in repr(found)
+    assert "400 ticks, uninformed" in repr(belief)
 
 
 def test_a_schedule_of_noise_levels_is_followed():
@@ -111,7 +111,7 @@ def test_a_schedule_of_noise_levels_is_followed():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"outputs": []}, "one row of 1 numbers"),
         ({"outputs": [[1.0, 2.0]]}, "one row of 1 numbers"),
@@ -123,8 +123,8 @@ def test_a_schedule_of_noise_levels_is_followed():
         ({"truth": [[0], [1]]}, r"shape \(1, 1\)"),
     ],
 )
-def test_bad_input_is_told(given, message):
-    settings = {"outputs": [0.5]} | given
+def test_bad_input_is_told(options, message):
+    settings = {"outputs": [0.5]} | options
     outputs = settings.pop("outputs")
     with pytest.raises(InputError, match=message):
         attack(Plan(ONE, Mean(), 1, 1.0), outputs, **settings)

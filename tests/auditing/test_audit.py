@@ -29,12 +29,12 @@ from auditing.mechanisms import ONE, PAIR, SKEWED, SURE, at_age, mean_with, noth
 def test_the_printed_formula_is_no_certificate_on_a_skewed_chain():
     printed = leakage(SKEWED, Mean(), ages=1, epsilon_c=1.0, bound="printed-loose").epsilon
     plan = Plan(SKEWED, Mean(), 1, 1.0)
-    found = audit(plan, claim=printed, samples=500_000, confidence=SURE, seed=1)
-    assert found.violated
-    assert 0.69 < found.lower <= plan.certified.epsilon
-    assert found.verdict.startswith("violated: leaks at least 0.7")
-    assert found.verdict.endswith("claimed 0.69")
-    assert not replace(found, claim=plan.certified.epsilon).violated
+    result = audit(plan, claim=printed, samples=500_000, confidence=SURE, seed=1)
+    assert result.violated
+    assert 0.69 < result.lower <= plan.certified.epsilon
+    assert result.verdict.startswith("violated: leaks at least 0.7")
+    assert result.verdict.endswith("claimed 0.69")
+    assert not replace(result, claim=plan.certified.epsilon).violated
 
 
 @pytest.mark.parametrize("chain", [ONE, PAIR, SKEWED], ids=["one", "pair", "skewed"])
@@ -71,10 +71,10 @@ def test_noise_used_for_two_ticks_is_caught_in_the_history_and_nowhere_else():
 )
 def test_ours_passes(query, ages, releases, adversary):
     plan = Plan(PAIR, query, ages, 1.0, adversary=adversary)
-    found = audit(plan, releases=releases, samples=40_000, confidence=SURE, seed=5)
-    assert not found.violated
-    assert found.adversary == adversary
-    assert found.claim == pytest.approx(Accountant(plan).after(releases).epsilon)
+    result = audit(plan, releases=releases, samples=40_000, confidence=SURE, seed=5)
+    assert not result.violated
+    assert result.adversary == adversary
+    assert result.claim == pytest.approx(Accountant(plan).after(releases).epsilon)
 
 
 def test_a_mechanism_that_tells_nothing_has_a_bound_of_about_0():
@@ -86,9 +86,9 @@ def test_false_alarms_are_as_rare_as_stated():
     """At confidence 0.9, held against the exact truth; the false-alarm rate of the test itself is 1e-10."""
     runs, alarm = 150, 0.1
     plan = Plan(ONE, Mean(), 1, 1.0)
-    found = [audit(plan, samples=2000, confidence=1 - alarm, seed=seed) for seed in range(runs)]
-    plain = [np.log(one.hits[0] / max(one.hits[1], 1)) > plan.certified.epsilon for one in found]
-    assert stats.binom.sf(sum(one.violated for one in found) - 1, runs, alarm) > 1e-10
+    result = [audit(plan, samples=2000, confidence=1 - alarm, seed=seed) for seed in range(runs)]
+    plain = [np.log(one.hits[0] / max(one.hits[1], 1)) > plan.certified.epsilon for one in result]
+    assert stats.binom.sf(sum(one.violated for one in result) - 1, runs, alarm) > 1e-10
     # As many audits find out an auditor that reports the ratio it saw, without the interval.
     assert stats.binom.sf(sum(plain) - 1, runs, alarm) < 1e-10
 
@@ -111,12 +111,12 @@ CHAINS = {
 def test_the_bound_is_never_above_the_exact_leakage_and_not_far_below(name, age):
     chain = CHAINS[name]
     plan = Plan(chain, Mean(), age, 1.0)
-    found = audit(plan, samples=100_000, confidence=SURE, seed=6)
-    assert found.lower <= plan.certified.epsilon
+    result = audit(plan, samples=100_000, confidence=SURE, seed=6)
+    assert result.lower <= plan.certified.epsilon
     exact = leakage(chain, Mean(), ages=age, epsilon_c=1.0).epsilon  # an initial law holds at the oldest reading
-    assert found.lower <= exact
+    assert result.lower <= exact
     if exact > 0.3 and chain.sequences == 1:
-        assert found.lower > 0.5 * exact
+        assert result.lower > 0.5 * exact
 
 
 def random_plan(seed):
@@ -133,9 +133,9 @@ def random_plan(seed):
 
 def never_above_the_truth(seed, samples):
     plan = random_plan(seed)
-    found = audit(plan, samples=samples, confidence=SURE, seed=seed)
-    assert found.lower <= plan.certified.epsilon, seed
-    return found.lower, plan.certified.epsilon
+    result = audit(plan, samples=samples, confidence=SURE, seed=seed)
+    assert result.lower <= plan.certified.epsilon, seed
+    return result.lower, plan.certified.epsilon
 
 
 def test_random_chains():
@@ -152,16 +152,16 @@ def test_random_chains_at_full_size():
 def test_several_releases_against_brute_force_over_all_histories():
     """The bound lies below the true leakage of the history, and above what one release leaks."""
     brute = history_leakage(ONE.kernel(), 1, 2, 1, 2.0, [(0.0,), (1.0,)], 1.0, releases=3)
-    found = audit(Plan(ONE, Mean(), 1, 2.0), releases=3, samples=300_000, confidence=0.9999, seed=7)
-    assert found.lower <= brute
-    assert found.lower > leakage(ONE, Mean(), ages=1, epsilon_c=2.0).epsilon
+    result = audit(Plan(ONE, Mean(), 1, 2.0), releases=3, samples=300_000, confidence=0.9999, seed=7)
+    assert result.lower <= brute
+    assert result.lower > leakage(ONE, Mean(), ages=1, epsilon_c=2.0).epsilon
 
 
 def test_families_are_audited_under_the_member_that_leaks_most():
     mild, strong = CoupledChain([[1.0]], [[0.6, 0.4], [0.4, 0.6]]), CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     plan = Plan(Family([mild, strong]), Mean(), 1, 1.0)
-    found = audit(plan, samples=200_000, confidence=SURE, seed=8)
-    assert leakage(mild, Mean(), ages=1, epsilon_c=1.0).epsilon < found.lower <= plan.certified.epsilon
+    result = audit(plan, samples=200_000, confidence=SURE, seed=8)
+    assert leakage(mild, Mean(), ages=1, epsilon_c=1.0).epsilon < result.lower <= plan.certified.epsilon
 
 
 def test_a_custom_query_and_a_mechanism_without_a_declared_query():
@@ -177,20 +177,20 @@ def test_a_custom_query_and_a_mechanism_without_a_declared_query():
 
 
 def test_the_record_says_who_was_told_apart_how():
-    found = audit(Plan(SKEWED, Mean(), 1, 1.0), samples=20_001, seed=10)
-    assert str(found.pair) == "x1 = 1 against 0"
-    assert found.chosen + found.reported == 20_001
-    assert 0 <= found.hits[1] < found.hits[0] <= found.reported
-    assert found.growth[-1] == (found.reported, found.lower)
-    assert float(lower_bound(*_each(found), alarm=1 - found.confidence)) == found.lower
-    content = found.to_dict()
-    assert content["verdict"] == found.verdict
+    result = audit(Plan(SKEWED, Mean(), 1, 1.0), samples=20_001, seed=10)
+    assert str(result.pair) == "x1 = 1 against 0"
+    assert result.chosen + result.reported == 20_001
+    assert 0 <= result.hits[1] < result.hits[0] <= result.reported
+    assert result.growth[-1] == (result.reported, result.lower)
+    assert float(lower_bound(*_each(result), alarm=1 - result.confidence)) == result.lower
+    content = result.to_dict()
+    assert content["verdict"] == result.verdict
     assert content["violated"] is False
-    assert repr(found) == f"Audit({found.verdict})"
+    assert repr(result) == f"Audit({result.verdict})"
 
 
-def _each(found):
-    return found.hits[0], found.reported, found.hits[1], found.reported
+def _each(result):
+    return result.hits[0], result.reported, result.hits[1], result.reported
 
 
 def test_a_seed_repeats_an_audit_and_another_does_not():
@@ -224,7 +224,7 @@ def test_the_name_is_a_function_also_after_the_package_is_imported():
 BAD = [
     ({"mechanism": 3}, "mechanism: int given"),
     ({"chain": None}, "chain: NoneType given"),
-    ({"ages": None}, "ages: give the ages"),
+    ({"ages": None}, "ages: none given"),
     ({"ages": -1}, "ages: -1 given"),
     ({"query": Mean}, "expected an instance"),
     ({"epsilon_c": 0.0}, "epsilon_c: 0.0 given"),
@@ -256,7 +256,7 @@ def test_bad_input_is_told(given, message):
 
 def test_more_bad_input():
     plan = Plan(PAIR, Mean(), 1, 1.0)
-    with pytest.raises(InputError, match="a Plan says it all"):
+    with pytest.raises(InputError, match="a Plan has them"):
         audit(plan, PAIR)
     with pytest.raises(InputError, match="schedule"):
         audit(Plan(PAIR, Mean(), 1, 1.0, schedule=Schedule((1.0, 0.5))))

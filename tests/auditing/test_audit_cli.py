@@ -21,7 +21,7 @@ from csdp.report.comparison_figures import attack_figure, audit_figure
 from csdp.report.figures import save_figure
 
 from auditing.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
-from auditing.test_replay import lying, plan, written  # isort: skip
+from auditing.test_replay import plan, replay_written, understating_admission  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +43,10 @@ DECLARED = ("chain.json", "--query", "mean", "--ages", "1", "--epsilon-c", "1", 
 
 
 def test_ours_passes_and_the_printed_value_does_not():
-    shown = run(*DECLARED).stdout
-    assert shown.startswith("no violation found at confidence 99.9 %: leaks at least 0.7")
-    assert "Claim: exact leakage of one release as declared" in shown
-    assert "Secret pair: x1 = 1 against 0; informed adversary" in shown
+    output = run(*DECLARED).stdout
+    assert output.startswith("no violation found at confidence 99.9 %: leaks at least 0.7")
+    assert "Claim: exact leakage of one release as declared" in output
+    assert "Told apart: x1 = 1 against 0; informed adversary" in output
     violated = run(*DECLARED, "--claim", "0.69", "--figure", "audit.svg", code=4)
     assert violated.stdout.startswith("violated: leaks at least 0.7")
     assert "claimed 0.69" in Path("audit.svg").read_text()
@@ -80,9 +80,9 @@ def test_a_mechanism_of_ones_own():
 
 def test_several_releases_and_a_plan():
     Path("plan.json").write_text(plan().to_json())
-    shown = run("--plan", "plan.json", "--releases", "2", "--samples", "20000", "--seed", "1").stdout
-    assert "claimed 0.269501" in shown
-    assert "leakage of 2 releases as declared" in shown
+    output = run("--plan", "plan.json", "--releases", "2", "--samples", "20000", "--seed", "1").stdout
+    assert "claimed 0.269501" in output
+    assert "leakage of 2 releases as declared" in output
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_a_ledger_is_replayed(where):
     with Ledger.open(where) as ledger:
         Publisher(chosen, dataset="ward-7", ledger=ledger).publish(Panel.from_states(np.zeros((8, 1), dtype=int)))
         head = ledger.summary("ward-7").head_hash
-    shown = run("chain.json", "--ledger", where, "--dataset", "ward-7", "--plan", "plan.json", "--head", head).stdout
-    assert shown.splitlines() == [
+    output = run("chain.json", "--ledger", where, "--dataset", "ward-7", "--plan", "plan.json", "--head", head).stdout
+    assert output.splitlines() == [
         "7 charges of 1 dataset replayed: no leakage is recorded too low",
         "ward-7: 7 charges",
     ]
@@ -125,10 +125,10 @@ def test_a_ledger_is_replayed(where):
 
 
 def test_a_lying_ledger_is_found_out(where):
-    written(where, lying(plan(), factor=0.5))
-    found = run("--ledger", where, code=4)
-    assert "15 findings" in found.stdout
-    assert "csdp: dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.098" in found.stderr
+    replay_written(where, understating_admission(plan(), factor=0.5))
+    result = run("--ledger", where, code=4)
+    assert "15 findings" in result.stdout
+    assert "csdp: dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.098" in result.stderr
     save_model(ONE, Path("chain.json"))
     assert json.loads(run("chain.json", "--ledger", where, "--format", "json", code=4).stdout)["ok"] is False
 

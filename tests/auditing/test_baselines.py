@@ -27,11 +27,11 @@ def black_box(name, chain):
 def test_what_a_baseline_says_it_leaks_is_not_refuted(name):
     calibrated, run = black_box(name, PAIR)
     claim = calibrated.leakage("uninformed").value
-    found = audit(
+    result = audit(
         run, PAIR, Mean(), ages=0, claim=claim, adversary="uninformed", samples=20_000, confidence=SURE, seed=1
     )
-    assert not found.violated
-    assert found.lower > 0.4 * claim
+    assert not result.violated
+    assert result.lower > 0.4 * claim
 
 
 def test_plain_noise_tells_more_than_its_epsilon_where_sequences_are_tied():

@@ -47,13 +47,13 @@ def test_what_the_gate_wrote_is_confirmed(where, chosen, limits):
         publisher = Publisher(chosen, dataset=NAME, ledger=ledger, on_refusal="skip", **limits)
         batch = publisher.publish(gaps(sequences=chosen.model.sequences))
         assert len(batch) > 5
-        found = replay(ledger, dataset=NAME, plans=[chosen], chains=[chosen.chain])
-        assert found.findings == ()
-        assert found.notes == ()
-        assert [checked.tick for checked in found.charges[NAME]] == [release.tick for release in batch]
-        assert all(checked.recomputed == pytest.approx(checked.recorded) for checked in found.charges[NAME])
-        assert found.ok
-        assert found.verdict == f"{len(batch)} charges of 1 dataset replayed: no leakage is recorded too low"
+        result = replay(ledger, dataset=NAME, plans=[chosen], chains=[chosen.chain])
+        assert result.findings == ()
+        assert result.notes == ()
+        assert [checked.tick for checked in result.charges[NAME]] == [release.tick for release in batch]
+        assert all(checked.recomputed == pytest.approx(checked.recorded) for checked in result.charges[NAME])
+        assert result.ok
+        assert result.verdict == f"{len(batch)} charges of 1 dataset replayed: no leakage is recorded too low"
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_a_change_of_plan_is_replayed(where, following):
         changed = publisher.change_plan(following, from_tick=20)
         for tick in range(18, 26):
             changed.push([tick % 2], time=tick)
-        found = replay(ledger)
-        assert found.findings == ()
-        assert len(found.charges[NAME]) == ledger.summary(NAME).reserved
+        result = replay(ledger)
+        assert result.findings == ()
+        assert len(result.charges[NAME]) == ledger.summary(NAME).reserved
 
 
-def lying(chosen, *, factor=1.0, free_from=None):
+def understating_admission(chosen, *, factor=1.0, free_from=None):
     """An admissibility rule that records only a part of what it charges, or forgets the past."""
     accountant = Accountant(chosen)
 
@@ -91,7 +91,7 @@ def lying(chosen, *, factor=1.0, free_from=None):
     return admit
 
 
-def written(where, admit, *, limits=None, output=None, ticks=5):
+def replay_written(where, admit, *, limits=None, output=None, ticks=5):
     """A ledger whose hash chain is in order, whatever it says."""
     chosen = plan()
     with Ledger.open(where) as ledger:
@@ -105,47 +105,48 @@ def written(where, admit, *, limits=None, output=None, ticks=5):
         )
         requests = [Request(tick, "mean") for tick in range(1, ticks + 1)]
         reserved = ledger.reserve(NAME, requests, admit, plan_digest=chosen.digest)
-        told = {"values": [0.5], "stale": 0, "unsafe": False}
+        record = {"values": [0.5], "stale": 0, "unsafe": False}
         for one in reserved:
-            ledger.commit(one, {**told, "epsilon_s": one.charge["present"], **(output or {})})
+            ledger.commit(one, {**record, "epsilon_s": one.charge["present"], **(output or {})})
         assert ledger.verify() == []
         return replay(ledger)
 
 
 def test_leakages_recorded_too_low_are_found(where):
-    found = written(where, lying(plan(), factor=0.9))
-    assert not found.ok
-    presents = [finding for finding in found.findings if "the leakage of the present" in finding.what]
+    result = replay_written(where, understating_admission(plan(), factor=0.9))
+    assert not result.ok
+    presents = [finding for finding in result.findings if "the leakage of the present" in finding.what]
     assert [finding.tick for finding in presents] == [1, 2, 3, 4, 5]
     assert all(finding.recorded == pytest.approx(0.9 * finding.recomputed) for finding in presents)
     assert presents[0].recomputed == pytest.approx(0.1966, abs=1e-4)
     assert "dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.17" in str(presents[0])
-    told = [finding for finding in found.findings if "told with the output" in finding.what]
-    assert len(told) == 5
-    assert found.to_dict()["findings"][0]["recorded"] == presents[0].recorded
+    wrong_outputs = [finding for finding in result.findings if "told with the output" in finding.what]
+    assert len(wrong_outputs) == 5
+    assert result.to_dict()["findings"][0]["recorded"] == presents[0].recorded
 
 
 def test_a_forgotten_past_is_found_from_the_tick_it_was_forgotten_at(where):
-    found = written(where, lying(plan(), free_from=3))
-    below = [finding.tick for finding in found.findings if finding.what.startswith("the leakage of the present")]
+    result = replay_written(where, understating_admission(plan(), free_from=3))
+    below = [finding.tick for finding in result.findings if finding.what.startswith("the leakage of the present")]
     assert below == [3, 4, 5]
 
 
 def test_a_charge_above_a_limit_is_found(where):
-    found = written(where, lying(plan()), limits={"budget": 0.28, "event_limit": 0.4})
-    above = [(finding.tick, finding.what) for finding in found.findings]
+    result = replay_written(where, understating_admission(plan()), limits={"budget": 0.28, "event_limit": 0.4})
+    above = [(finding.tick, finding.what) for finding in result.findings]
     assert [tick for tick, what in above if "above the budget 0.28" in what] == [3, 4, 5]
     assert [tick for tick, what in above if "above the event_limit 0.4" in what] == [1, 2, 3, 4, 5]
 
 
 def test_noise_from_a_seed_is_found(where):
-    found = written(where, lying(plan()), output={"unsafe": True}, ticks=1)
-    assert [finding.what for finding in found.findings] == ["published with noise from a seed, which protects nobody"]
+    result = replay_written(where, understating_admission(plan()), output={"unsafe": True}, ticks=1)
+    message = "published with noise from a seed, which gives no protection"
+    assert [finding.what for finding in result.findings] == [message]
 
 
 def test_a_payload_without_its_figures_is_found(where):
-    found = written(where, lambda *_: Admission({}, {"present": 0.5}), ticks=1)
-    assert {finding.what for finding in found.findings} == {"its payload cannot be read"}
+    result = replay_written(where, lambda *_: Admission({}, {"present": 0.5}), ticks=1)
+    assert {finding.what for finding in result.findings} == {"its payload cannot be read"}
 
 
 def test_a_lost_tick_and_a_refused_one(where):
@@ -159,9 +160,9 @@ def test_a_lost_tick_and_a_refused_one(where):
         with pytest.raises(BudgetExceeded):
             publisher.push([0], time=4)
         assert ledger.summary(NAME).lost == 1
-        found = replay(ledger)
-        assert found.findings == ()
-        assert len(found.charges[NAME]) == ledger.summary(NAME).reserved
+        result = replay(ledger)
+        assert result.findings == ()
+        assert len(result.charges[NAME]) == ledger.summary(NAME).reserved
 
 
 def test_edits_of_the_file_are_found_by_the_hash_chain(tmp_path):
@@ -177,8 +178,8 @@ def test_edits_of_the_file_are_found_by_the_hash_chain(tmp_path):
         raw.execute("UPDATE csdp_entries SET payload = replace(payload, '\"present\":0.1', '\"present\":0.0')")
     raw.close()
     with Ledger.open(path) as ledger:
-        found = replay(ledger)
-    words = " ".join(str(finding) for finding in found.findings)
+        result = replay(ledger)
+    words = " ".join(str(finding) for finding in result.findings)
     assert "does not fit the hash chain" in words
     assert "the leakage of the present is recorded as 0.09" in words
     assert "triggers are missing" in words
@@ -195,16 +196,16 @@ def test_a_custom_query_needs_its_plan(where):
         alone = replay(ledger)
         assert alone.charges == {NAME: ()}
         assert "give it with plans=[...]" in alone.notes[0]
-        found = replay(ledger, plans=[chosen])
-        assert found.ok
-        assert len(found.charges[NAME]) == 5
+        result = replay(ledger, plans=[chosen])
+        assert result.ok
+        assert len(result.charges[NAME]) == 5
 
 
 def test_a_plan_or_chain_that_was_never_published_under_is_told(where):
     with Ledger.open(where) as ledger:
         Publisher(plan(), dataset=NAME, ledger=ledger).publish(gaps(4))
-        found = replay(ledger, plans=[plan(epsilon_c=0.4)], chains=[PAIR])
-        assert [finding.what[:45] for finding in found.findings] == [
+        result = replay(ledger, plans=[plan(epsilon_c=0.4)], chains=[PAIR])
+        assert [finding.what[:45] for finding in result.findings] == [
             "no dataset was published under the plan " + plan(epsilon_c=0.4).digest[:5],
             "no dataset was published under the chain " + PAIR.digest[:4],
         ]
@@ -218,5 +219,5 @@ def test_seeded_releases_are_marked_in_a_replay(where):
             publisher = Publisher(plan(), dataset=NAME, ledger=ledger, unsafe_seed=1)
         publisher.publish(gaps(4))
         assert {finding.what for finding in replay(ledger).findings} == {
-            "published with noise from a seed, which protects nobody"
+            "published with noise from a seed, which gives no protection"
         }

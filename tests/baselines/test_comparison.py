@@ -33,10 +33,10 @@ def tables():
         "paper, by error": (PAPER, {"max_mse": 0.12}),
         "skewed, by error": (SKEWED, {"max_mse": 0.0185}),
     }
-    found = {}
+    tables = {}
     for name, (chain, target) in cases.items():
-        found[name] = (chain, csdp.compare(chain, csdp.Mean(), **target, **SETTINGS))
-    return found
+        tables[name] = (chain, csdp.compare(chain, csdp.Mean(), **target, **SETTINGS))
+    return tables
 
 
 NAMES = [
@@ -137,9 +137,9 @@ def test_less_error_at_an_unknown_leakage_is_named_with_its_bound(tables):
     assert row in table.unknown
     assert row.mse < table["ours"].mse
     assert f"not known: {row.method} (at most " in table.headline
-    shown = io.StringIO()
-    Console(file=shown, width=160).print(table)
-    assert "at most" in shown.getvalue()
+    text = io.StringIO()
+    Console(file=text, width=160).print(table)
+    assert "at most" in text.getvalue()
 
 
 def test_records_text_and_figure(tables, tmp_path):
@@ -207,10 +207,10 @@ def test_our_plan_on_random_chains(seed):
 
 
 def test_progress_is_told():
-    told = []
-    csdp.compare(PAPER, csdp.Mean(), budget=0.2, max_age=0, length=3, progress=lambda *step: told.append(step))
-    assert told[0][:2] == ("comparing", 0)
-    assert len(told) == told[0][2]
+    progress = []
+    csdp.compare(PAPER, csdp.Mean(), budget=0.2, max_age=0, length=3, progress=lambda *step: progress.append(step))
+    assert progress[0][:2] == ("comparing", 0)
+    assert len(progress) == progress[0][2]
 
 
 def test_an_unequal_chain_with_values():

@@ -60,8 +60,8 @@ def test_temporal_correlation_alone_gives_adp(chances, age, epsilon_c, query):
     chain = csdp.CoupledChain(np.eye(s), {(i, i): two_state(p, q) for i, (p, q) in enumerate(chances)})
     width = query.sensitivity(1, chain.value_table)
     adp = baselines.AgeDP(age=age).calibrate(chain, query, scale=width / epsilon_c)
-    found = csdp.leakage(chain, query, ages=age, epsilon_c=epsilon_c)
-    assert found.epsilon <= adp.epsilon * (1 + 1e-9) + 1e-13
+    leakage = csdp.leakage(chain, query, ages=age, epsilon_c=epsilon_c)
+    assert leakage.epsilon <= adp.epsilon * (1 + 1e-9) + 1e-13
     rest = max(abs(1 - p - q) ** age for p, q in chances)
     assert adp.epsilon == pytest.approx(math.log1p(rest * math.expm1(epsilon_c)), rel=1e-7, abs=1e-12)
     # ... and by enumeration of the joint law, which knows nothing of components
@@ -69,7 +69,7 @@ def test_temporal_correlation_alone_gives_adp(chances, age, epsilon_c, query):
         B, law = oracle.aged_law(chain.kernel(), 2, 2, [age, age])
         answers = oracle.query_values("mean", 2, 2, [0, 1])
         truth = oracle.exact_leakage(B, answers, 2, 2, epsilon_c, 0.5, "informed", law)
-        assert truth <= found.epsilon * (1 + 1e-9) + 1e-12
+        assert truth <= leakage.epsilon * (1 + 1e-9) + 1e-12
 
 
 @given(p=probability, epsilon_c=level)

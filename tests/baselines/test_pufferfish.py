@@ -120,7 +120,7 @@ def test_limits_and_reducible_chains_are_named():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: baselines.markov_quilt_scale(PAPER), "2 sequences given; this is for one"),
+        (lambda: baselines.markov_quilt_scale(PAPER), "2 sequences given; one expected"),
         (lambda: baselines.markov_quilt_scale(SYMMETRIC, method="x"), "method: 'x' given"),
         (lambda: baselines.markov_quilt_scale(SYMMETRIC, length=0), "length: 0 given"),
         (lambda: baselines.markov_quilt_scale(SYMMETRIC, epsilon=-1), "epsilon: -1 given"),

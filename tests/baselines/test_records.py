@@ -12,7 +12,7 @@ import csdp
 import oracle
 from csdp import baselines
 from csdp.baselines.dependent import correlations, influences
-from csdp.baselines.fresh import Fresh
+from csdp.baselines.laplace import LaplaceBaseline
 from csdp.errors import InputError
 
 from baselines.chains import PAPER, THREE  # isort: skip
@@ -55,12 +55,15 @@ def test_liu_by_definition(chain):
     width = values.max() - values.min()
     rho = np.eye(s)
     for i, j in itertools.permutations(range(s), 2):
-        given = np.zeros((m, m))
+        conditional = np.zeros((m, m))
         for p, x in zip(law, snaps, strict=True):
-            given[x[i], x[j]] += p
-        given /= given.sum(axis=1, keepdims=True)
+            conditional[x[i], x[j]] += p
+        conditional /= conditional.sum(axis=1, keepdims=True)
         density = np.array(
-            [[sum(given[a, c] * math.exp(-abs(y - values[c]) / b) for c in range(m)) for y in values] for a in range(m)]
+            [
+                [sum(conditional[a, c] * math.exp(-abs(y - values[c]) / b) for c in range(m)) for y in values]
+                for a in range(m)
+            ]
         )
         rho[i, j] = b / width * np.log(density.max(axis=0) / density.min(axis=0)).max()
     assert (rho.sum(axis=1) * width).max() / epsilon == pytest.approx(b, rel=1e-9)
@@ -86,8 +89,8 @@ def test_correlations_and_influences_by_definition(chain):
     norm = np.linalg.norm(gamma, 2)
     if norm < 1:
         nu = 2 * np.linalg.inv(np.eye(2) - gamma).sum(axis=1).max() * np.ptp(chain.values) / 2
-        found = baselines.InferentialPrivacy().calibrate(chain, csdp.Mean(), epsilon=0.5)
-        assert found.scales[0] == pytest.approx(nu / 0.5, rel=1e-9)
+        mechanism = baselines.InferentialPrivacy().calibrate(chain, csdp.Mean(), epsilon=0.5)
+        assert mechanism.scales[0] == pytest.approx(nu / 0.5, rel=1e-9)
 
 
 def test_strong_influences_are_refused():
@@ -98,7 +101,7 @@ def test_strong_influences_are_refused():
 
 def test_a_baseline_without_a_formula_cannot_be_made():
     with pytest.raises(TypeError, match="nominal"):
-        Fresh()
+        LaplaceBaseline()
 
 
 def random_chain(seed):
@@ -140,11 +143,11 @@ def test_guarantees_that_are_proven_hold(seed):
         except InputError:
             refused.append(baseline.name)
             continue
-        found = truth(min(mechanism.scales), baseline.age, adversary)
-        assert found <= epsilon * (1 + 1e-9), baseline.name
-        assert mechanism.leakage(adversary).value == pytest.approx(found, rel=1e-6, abs=1e-12)
+        leakage = truth(min(mechanism.scales), baseline.age, adversary)
+        assert leakage <= epsilon * (1 + 1e-9), baseline.name
+        assert mechanism.leakage(adversary).value == pytest.approx(leakage, rel=1e-6, abs=1e-12)
         if baseline.name in {"ddp-exact", "bayesian"}:
-            assert found == pytest.approx(epsilon, rel=1e-6)
+            assert leakage == pytest.approx(epsilon, rel=1e-6)
     assert set(refused) <= {"inferential"}  # where influences are too strong for its theorem
 
 
@@ -173,7 +176,7 @@ def test_age_dependent_dp_is_what_its_formula_says():
         (lambda: baselines.ExactDependentDP(age=3).calibrate(PAPER, csdp.Mean(), epsilon=9.0), "without any noise"),
         (
             lambda: baselines.DependentDP().calibrate(PAPER, csdp.Custom(lambda v: float(v.max())), epsilon=1.0),
-            "has no part per record",
+            "has no dependence coefficients",
         ),
     ],
 )

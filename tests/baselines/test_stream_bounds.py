@@ -14,7 +14,7 @@ import pytest
 import csdp
 import oracle
 from csdp import baselines
-from csdp.baselines.streams import Stream
+from csdp.baselines.streams import AnswerStream
 from csdp.baselines.temporal import newest_bound, tick_bound
 
 from baselines.chains import CYCLE, PAPER, PERIODIC, SKEWED, SYMMETRIC, THREE  # isort: skip
@@ -288,7 +288,7 @@ def test_a_fourier_window_within_its_bound():
     for chain in (SYMMETRIC, SLOW):
         short = baselines.Fourier(window=4, coefficients=2).calibrate(chain, csdp.Mean(), epsilon=1.0)
         assert short.leakage().at_most is None
-        assert short.leakage().value <= newest_bound(chain, Stream(chain, csdp.Mean()).tied_cost(1.0))
+        assert short.leakage().value <= newest_bound(chain, AnswerStream(chain, csdp.Mean()).tied_cost(1.0))
         long = baselines.Fourier(window=64, coefficients=2).calibrate(chain, csdp.Mean(), epsilon=1.0)
         assert long.leakage().value is None
         assert short.leakage().value <= long.leakage().at_most

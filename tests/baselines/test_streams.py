@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 import csdp
 import oracle
 from csdp import baselines
-from csdp.baselines.window import budgets_spent
+from csdp.baselines.streams import budgets_spent
 from csdp.errors import InputError
 from csdp.noise import Randomness
 
@@ -36,9 +36,9 @@ def test_fourier_leakage_by_enumeration(chain, count):
         )
     densities = [logsumexp(rows[x], axis=0) for x in (0, 1)]
     grid = float(np.abs(densities[0] - densities[1]).max())
-    found = mechanism.leakage().value
-    assert grid <= found * (1 + 5e-3)  # coefficients are rounded to a thousandth of the noise
-    assert found == pytest.approx(grid, rel=2e-2)
+    leakage = mechanism.leakage().value
+    assert grid <= leakage * (1 + 5e-3)  # coefficients are rounded to a thousandth of the noise
+    assert leakage == pytest.approx(grid, rel=2e-2)
 
 
 def test_fourier_errors_against_simulation():
@@ -205,7 +205,10 @@ def test_pegasus_groups_what_is_alike():
         (lambda: baselines.Fourier(level="x").calibrate(PAPER, csdp.Mean(), epsilon=1.0), "level: 'x' given"),
         (lambda: baselines.Pegasus(share=1.0).calibrate(PAPER, csdp.Mean(), epsilon=1.0), "share: 1.0 given"),
         (lambda: baselines.WindowAbsorption(window=0).calibrate(PAPER, csdp.Mean(), epsilon=1.0), "window: 0 given"),
-        (lambda: baselines.WindowAbsorption().calibrate(PAPER, csdp.Mean(), scale=1.0), "no one scale; give epsilon="),
+        (
+            lambda: baselines.WindowAbsorption().calibrate(PAPER, csdp.Mean(), scale=1.0),
+            "no scale; give epsilon=",
+        ),
     ],
 )
 def test_bad_input(ask, message):

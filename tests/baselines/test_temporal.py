@@ -15,17 +15,17 @@ from baselines.chains import CYCLE, PAPER, PERIODIC, SKEWED, SYMMETRIC, THREE, s
 
 
 def test_the_published_check_of_temporal_leakage():
-    found = baselines.temporal_leakage(SYMMETRIC, [1.0] * 200)
-    assert found.bpl[1] - 1.0 == pytest.approx(0.37399, abs=5e-6)  # L(1)
-    assert found.bpl.max() == pytest.approx(1.5261, abs=5e-5)
-    assert found.tpl.max() == pytest.approx(2.0522, abs=5e-5)
-    assert found.tpl == pytest.approx(found.bpl + found.fpl - 1.0)
+    leakage = baselines.temporal_leakage(SYMMETRIC, [1.0] * 200)
+    assert leakage.bpl[1] - 1.0 == pytest.approx(0.37399, abs=5e-6)  # L(1)
+    assert leakage.bpl.max() == pytest.approx(1.5261, abs=5e-5)
+    assert leakage.tpl.max() == pytest.approx(2.0522, abs=5e-5)
+    assert leakage.tpl == pytest.approx(leakage.bpl + leakage.fpl - 1.0)
 
 
 @pytest.mark.parametrize("tick", range(4))
 def test_temporal_leakage_is_what_a_binary_series_tells(tick):
-    found = baselines.temporal_leakage(SYMMETRIC, [0.8] * 4)
-    assert found.tpl[tick] == pytest.approx(series_leakage(SYMMETRIC, 1 / 0.8, 4, tick), rel=1e-9)
+    leakage = baselines.temporal_leakage(SYMMETRIC, [0.8] * 4)
+    assert leakage.tpl[tick] == pytest.approx(series_leakage(SYMMETRIC, 1 / 0.8, 4, tick), rel=1e-9)
     skewed = baselines.temporal_leakage(SKEWED, [0.8] * 4)
     assert skewed.tpl[tick] >= series_leakage(SKEWED, 1 / 0.8, 4, tick) * (1 - 1e-9)
     cycle = baselines.temporal_leakage(CYCLE, [0.8] * 4)  # values 0, 1, 2: a tick costs 0.8 between the ends
@@ -33,9 +33,9 @@ def test_temporal_leakage_is_what_a_binary_series_tells(tick):
 
 
 def test_large_costs_do_not_overflow():
-    found = baselines.temporal_leakage(SYMMETRIC, [1e6] * 5)
-    assert np.isfinite(found.tpl).all()
-    assert found.tpl.max() == pytest.approx(1e6 + 2 * math.log(0.7 / 0.3), rel=1e-6)
+    leakage = baselines.temporal_leakage(SYMMETRIC, [1e6] * 5)
+    assert np.isfinite(leakage.tpl).all()
+    assert leakage.tpl.max() == pytest.approx(1e6 + 2 * math.log(0.7 / 0.3), rel=1e-6)
     assert baselines.temporal_leakage(PERIODIC, [1e3] * 5).tpl == pytest.approx([5e3] * 5)
 
 
@@ -43,9 +43,9 @@ def test_large_costs_do_not_overflow():
 @pytest.mark.parametrize("length", [1, 2, 3, 30])
 def test_budgets_keep_the_bound_and_use_it(chain, length):
     budgets = baselines.temporal_budgets(chain, bound=0.9, length=length)
-    found = baselines.temporal_leakage(chain, budgets).tpl
-    assert (found <= 0.9 * (1 + 1e-12)).all()
-    assert found.max() >= 0.9 * (1 - 1e-6)
+    leakage = baselines.temporal_leakage(chain, budgets).tpl
+    assert (leakage <= 0.9 * (1 + 1e-12)).all()
+    assert leakage.max() >= 0.9 * (1 - 1e-6)
     even = baselines.temporal_budgets(chain, bound=0.9, length=length, allocation="uniform")
     assert budgets.sum() >= even.sum() * (1 - 1e-9)
 

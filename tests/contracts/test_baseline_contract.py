@@ -69,7 +69,7 @@ def test_it_is_a_baseline_with_words(name):
     for text in (made.title, made.guarantee, made.label, type(made).__doc__):
         assert len(text) > 8
     if not made.inferential:
-        assert any(word in made.guarantee for word in ("no inferential", "NO", "nothing is said", "IF"))
+        assert any(word in made.guarantee for word in ("no inferential", "NO", "IF"))
 
 
 def test_noise_falls_as_epsilon_grows(name, chain):

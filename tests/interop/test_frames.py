@@ -69,8 +69,8 @@ def test_without_a_plan_outputs_are_numbered(published):
 def test_there_and_back(kind, tmp_path):
     """A table of readings goes in, is published, and the released series can be read again."""
     states = CHAIN.simulate(20, seed=4)
-    given = {"time": list(range(20)), "a": states[:, 0].tolist(), "b": states[:, 1].tolist()}
-    table = {"pandas": pandas.DataFrame, "polars": polars.DataFrame, "arrow": pyarrow.table}[kind](given)
+    lists = {"time": list(range(20)), "a": states[:, 0].tolist(), "b": states[:, 1].tolist()}
+    table = {"pandas": pandas.DataFrame, "polars": polars.DataFrame, "arrow": pyarrow.table}[kind](lists)
     panel = read_panel(table, names=CHAIN.names, values=CHAIN.value_table)
     assert np.array_equal(panel.states, states)
     plan = csdp.Plan(CHAIN, csdp.Mean(), ages=2, epsilon_c=1.0)

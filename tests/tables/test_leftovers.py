@@ -74,13 +74,13 @@ def holder(path, temporary, engine="duckdb"):
     return process
 
 
-def killed(process):
+def kill(process):
     process.send_signal(signal.SIGKILL)
     process.wait(30)
     process.stdout.close()
 
 
-def kept(folder):
+def files_in(folder):
     return [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
@@ -90,21 +90,21 @@ def test_a_killed_duckdb_leaves_no_readings_and_the_next_run_cleans_up(tmp_path)
     path = write(tmp_path / "t.csv", rows(states(gaps=False), ALIKE))
     process, other = holder(path, temporary), holder(path, temporary)
     try:
-        found = [folder for folder in temporary.iterdir() if folder.name.startswith(PREFIX)]
-        assert len(found) == 2
-        assert {stat.S_IMODE(folder.stat().st_mode) for folder in found} == {0o700}
+        folders = [folder for folder in temporary.iterdir() if folder.name.startswith(PREFIX)]
+        assert len(folders) == 2
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
         # The copy has no name: nothing but the owner's mark is there while it is read, and nothing after.
-        assert {file.name for file in kept(temporary)} == {".owner"}
-        killed(process)
-        assert {file.name for file in kept(temporary)} == {".owner"}
+        assert {file.name for file in files_in(temporary)} == {".owner"}
+        kill(process)
+        assert {file.name for file in files_in(temporary)} == {".owner"}
         third = holder(path, temporary)
         left = set(temporary.iterdir())
         assert len(left) == 2  # of the two that live
-        assert len(left & set(found)) == 1
-        killed(third)
+        assert len(left & set(folders)) == 1
+        kill(third)
     finally:
         for one in (process, other):
-            killed(one) if one.poll() is None else None
+            kill(one) if one.poll() is None else None
     with open_table(path, names=NAMES, values=ALIKE, engine="memory"):
         pass
     with Scratch(temporary):
@@ -152,8 +152,8 @@ for k in range(60):
         with Scratch(sys.argv[1]):
             assert (one.path / "x").read_text() == str(k)
 """
-        found = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
-        assert [process.wait(120) for process in found] == [0] * 4
+        processes = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
+        assert [process.wait(120) for process in processes] == [0] * 4
         assert not list(tmp_path.iterdir())
 
     def test_a_forked_process_does_not_remove_it(self, tmp_path):
@@ -234,7 +234,7 @@ def test_a_killed_spark_leaves_no_readings(tmp_path):
     [folder] = [folder for folder in temporary.iterdir() if folder.name.startswith(PREFIX)]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert any(one.name.startswith("blockmgr") for one in folder.iterdir())
-    killed(process)
+    kill(process)
     deadline = time.monotonic() + 60
     while True:
         with Scratch(temporary):

@@ -60,29 +60,29 @@ def ask(request):
 
     session = request.getfixturevalue("spark")
 
-    def asked(path):
+    def read_answers(path):
         table = SparkEngine(path, names=NAMES, values=ALIKE, session=session)
         return EngineSource(table, PLAN).answers(PLAN, TICKS)
 
-    asked.skips = True
-    return asked
+    read_answers.skips = True
+    return read_answers
 
 
-def given(seed):
-    found = states(gaps=False, seed=seed)
-    expected = np.array([[ALIKE[found[tick - 2]].sum()] for tick in TICKS])
-    return sorted(rows(found, ALIKE)), expected
+def make_rows(seed):
+    cells = states(gaps=False, seed=seed)
+    expected = np.array([[ALIKE[cells[tick - 2]].sum()] for tick in TICKS])
+    return sorted(rows(cells, ALIKE)), expected
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_strange_name_is_read_as_it_is(ask, tmp_path, suffix):
-    decoy, _ = given(1)
+    decoy, _ = make_rows(1)
     for name in DECOYS:
         write(tmp_path / f"{name}{suffix}", decoy)
     # On Spark, where each takes seconds, the names that it is known to take for something else.
     chosen = [name for name in STRANGE if not hasattr(ask, "skips") or name in {"h[12]", "h{1,2}", "h\\*", "_h", "a:b"}]
     for name in chosen:
-        table, expected = given(2)
+        table, expected = make_rows(2)
         path = write(tmp_path / f"{name}{suffix}", table)
         try:
             assert np.array_equal(ask(path), expected), name
@@ -94,7 +94,7 @@ def test_a_strange_name_is_read_as_it_is(ask, tmp_path, suffix):
 
 @pytest.mark.parametrize("folder", ["value=1", "sequence=n1", "in[12]", "s3:", "file:"])
 def test_names_of_folders_add_nothing(ask, tmp_path, folder, monkeypatch):
-    table, expected = given(2)
+    table, expected = make_rows(2)
     (tmp_path / folder).mkdir()
     path = write(tmp_path / folder / "r.parquet", table)
     if hasattr(ask, "skips") and folder == "s3:":
@@ -105,7 +105,7 @@ def test_names_of_folders_add_nothing(ask, tmp_path, folder, monkeypatch):
 
 
 def test_a_pattern_that_is_no_file_is_no_file(ask, tmp_path):
-    write(tmp_path / "h1.csv", given(1)[0])
+    write(tmp_path / "h1.csv", make_rows(1)[0])
     for name in ("h[12].csv", "h*.csv", "h?.csv", f"file://{tmp_path}/h1.csv", "s3://bucket/h1.csv"):
         with pytest.raises(InputError, match="no such file"):
             ask(tmp_path / name if "://" not in name else name)
@@ -115,7 +115,7 @@ class TestFolders:
     def test_the_same_files_for_every_engine(self, ask, tmp_path):
         folder = tmp_path / "in[12] value=1"
         folder.mkdir()
-        table, expected = given(2)
+        table, expected = make_rows(2)
         write(folder / "b[12].parquet", table[:50])
         write(folder / "a*.PARQUET", table[50:])
         (folder / "_SUCCESS").write_text("")
@@ -124,7 +124,7 @@ class TestFolders:
 
     @pytest.mark.parametrize("more", ["_part.parquet", ".part.parquet", "more.csv", "x=1/part.parquet", "_delta_log/"])
     def test_what_would_be_left_out_is_refused(self, ask, tmp_path, more):
-        table, _ = given(2)
+        table, _ = make_rows(2)
         folder = tmp_path / "folder"
         folder.mkdir()
         write(folder / "a.parquet", table[:50])
@@ -137,7 +137,7 @@ class TestFolders:
             ask(folder)
 
     def test_files_of_other_columns_are_refused(self, ask, tmp_path):
-        table, _ = given(2)
+        table, _ = make_rows(2)
         for column, kind in (("value", pa.float32()), ("state", pa.float64()), ("Value", pa.float64())):
             folder = tmp_path / f"{column} {kind}"
             folder.mkdir()
@@ -183,7 +183,7 @@ def test_a_scratch_folder_that_would_be_a_pattern_is_refused(tmp_path):
     from csdp.tables.duck import DuckDBEngine
 
     (tmp_path / "tmp[1]").mkdir()
-    path = write(tmp_path / "t.csv", given(1)[0])
-    with pytest.raises(InputError, match="would take as a pattern"):
+    path = write(tmp_path / "t.csv", make_rows(1)[0])
+    with pytest.raises(InputError, match="takes as a pattern"):
         DuckDBEngine(path, names=NAMES, values=ALIKE, folder=tmp_path / "tmp[1]")
     assert not list((tmp_path / "tmp[1]").iterdir())

@@ -22,7 +22,7 @@ from csdp.errors import InputError
 from csdp.publisher import PanelSource
 from csdp.stream import Nearest, Reading, Runner
 from csdp.tables import SparkWorkers, publish_stream
-from csdp.tables.streaming import Placing
+from csdp.tables.streaming import ReadingPlacer
 from laws.strategies import law_settings
 
 from tables.driver import BEGIN, CLOCK, SCHEMA, plan, readings  # isort: skip
@@ -127,7 +127,7 @@ def test_the_same_as_the_stream_runner_and_a_batch_that_is_run_again_charges_not
         (tmp_path / "other").mkdir()
         with gate(tmp_path / "other", other, clock, wall) as wrong:
             query = publish_stream(stream(), wrong, **settings)
-            with pytest.raises(Exception, match="nothing is kept after batch 0"):
+            with pytest.raises(Exception, match="nothing is stored after batch 0"):
                 query.awaitTermination()
         query = publish_stream(stream(), publisher, on_batch=watch, **settings)
         query.awaitTermination()
@@ -164,7 +164,7 @@ def test_placing_is_what_the_stream_does_reading_by_reading(own):
     order = np.argsort(table, axis=1)[: len(OWN) if own else 1]
     levels = np.take_along_axis(table[: len(order)], order, axis=1)
     batch = pa.RecordBatch.from_arrays([idx, when, value, gap], names=["idx", "time", "value", "gap"])
-    [placed] = Placing(clock, mark, BEGIN + 10**6, levels, order)(iter([batch]))
+    [placed] = ReadingPlacer(clock, mark, BEGIN + 10**6, levels, order)(iter([batch]))
     found = placed.to_pydict()
     assert found["fate"][0] == ("missing" if when[0] >= BEGIN + 120 else "late")
     assert {found["fate"][k] for k in (1, 2)} <= {"bad value", "late"}

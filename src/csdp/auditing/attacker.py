@@ -1,8 +1,8 @@
-"""The forward-backward attacker: what someone who knows model, plan and noise concludes from the outputs (Bayes).
+"""The forward-backward attacker: Bayesian inference from the outputs by someone who knows model, plan and noise.
 
-Forward: the belief about the slices that releases read, tick by tick; from its newest slice on to the present.
-Backward: with all outputs in hand, what was true at every tick. The first is what the leakage of the present bounds;
-the second is not protected by it, and shows why old readings need the event and lifetime numbers.
+Forward: the law of the slices that releases read, tick by tick, and from its newest slice that of the present.
+Backward: the law of the states at every tick given all outputs. The leakage of the present bounds the first; it does
+not protect the second, which is why old readings need the event and lifetime numbers.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
 from csdp.fran import lattice_answer
 from csdp.plan import Plan
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[Any]
+States = npt.NDArray[Any]
 
-#: Windows of slices (joint states to the power of their number) up to which a belief is kept.
+#: Largest number of states of a window: joint states to the power of its number of slices.
 ATTACK_STATES = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """What an attacker believed, tick by tick.
+    """The attacker's beliefs, tick by tick.
 
     `posterior` (T, s, m): the law of each sequence's present state given the outputs up to that tick (and, for an
     informed attacker, every other present state); `prior`: the same without any output. `hindsight` (T, s, m): the law
@@ -42,12 +42,12 @@ class Attack:
     adversary: Literal["informed", "uninformed"]
     names: tuple[str, ...]
     values: Floats
-    truth: Ints | None = None
+    truth: States | None = None
 
     def guessed(self) -> dict[str, float]:
-        """Share of presents guessed right: from no output, from outputs so far, from all outputs. Needs the truth."""
+        """Share of states guessed right from no output, from outputs so far, and from all outputs. Needs `truth`."""
         if self.truth is None:
-            raise InputError("attack: how often a guess was right needs truth, the states that were")
+            raise InputError("attack: the share of right guesses needs truth, the true states")
         laws = {"prior": self.prior, "posterior": self.posterior, "hindsight": self.hindsight}
         return {name: float((law.argmax(axis=2) == self.truth).mean()) for name, law in laws.items()}
 
@@ -64,21 +64,23 @@ def attack(
     adversary: Literal["informed", "uninformed"] = "uninformed",
     first_tick: int = 0,
 ) -> Attack:
-    """Posterior of every present state from published outputs, by someone who knows the model and the noise.
+    """Compute the posterior of every present state from published outputs, for a known model and noise.
 
     `Pr(x_t | y_1..y_t)` by the forward recursion over the slices that releases read, `Pr(x_n | y_1..y_T)` by the
     backward one (Baum et al. 1970). The density of an output is `exp(-|y - f(z)|_1 epsilon_c / Delta_f)`.
 
     Args:
+        plan: the plan that was published.
         outputs: one row (d,) for every successive tick, None or NaN where nothing was published. An initial law holds
             at the oldest slice that the first tick reads. Readings older than planned are not modelled.
         truth: state numbers (T, s), if they are known; needed for an informed attacker, who knows all presents but one.
+        adversary: whether the attacker knows the other present states ("informed") or none ("uninformed").
         first_tick: the tick of the first row, which matters to a plan with a schedule of noise levels.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0)
-    >>> found = attack(plan, [2.0, None])
-    >>> found.posterior[:, 0, 1].round(3).tolist(), bool(found.swing[0] <= plan.certified.epsilon)
+    >>> belief = attack(plan, [2.0, None])
+    >>> belief.posterior[:, 0, 1].round(3).tolist(), bool(belief.swing[0] <= plan.certified.epsilon)
     ([0.592, 0.537], True)
     """
     if len(plan.chain.members) > 1:
@@ -86,21 +88,21 @@ def attack(
     if adversary not in {"informed", "uninformed"}:
         raise InputError(f"adversary: {adversary!r} given; 'informed' or 'uninformed'")
     model = plan.model
-    rows = _rows(plan, outputs)
-    states = _truth(plan, truth, rows.shape[0])
+    rows = _output_rows(plan, outputs)
+    states = _check_truth(plan, truth, rows.shape[0])
     if adversary == "informed" and states is None:
-        raise InputError("attack: an informed attacker knows the other presents; give truth, the states that were")
+        raise InputError("attack: an informed attacker knows the other presents; give truth, the true states")
     window = _Window(plan, first_tick)
     filtered = window.forward(rows)
     smoothed = window.backward(rows, filtered)
-    believed: list[Floats] = []
-    before: list[Floats] = []
+    posteriors: list[Floats] = []
+    priors: list[Floats] = []
     law = window.start
     for tick in range(rows.shape[0]):
         law = window.advance(law) if tick else law
-        for into, belief in ((believed, filtered[tick]), (before, law)):
-            into.append(_marginals(window.present(belief), model.sequences, model.states, states, tick, adversary))
-    posterior, prior = np.array(believed), np.array(before)
+        for laws, belief in ((posteriors, filtered[tick]), (priors, law)):
+            laws.append(_present_laws(window.present(belief), model.sequences, model.states, states, tick, adversary))
+    posterior, prior = np.array(posteriors), np.array(priors)
     hindsight = window.hindsight(smoothed, filtered[-1], rows.shape[0])
     return Attack(
         posterior,
@@ -143,12 +145,13 @@ class _Window:
         self._answers = lattice_answer(plan, aged) / plan.divisor
 
     def advance(self, belief: Floats) -> Floats:
-        """One tick later: a new slice comes in, the oldest goes."""
-        kept = belief.sum(axis=0) if self.width > 1 else belief
-        return np.asarray(kept[..., None] * self._kernel) if self.width > 1 else belief @ self._kernel
+        """Move the window one tick on: add a new slice, sum over the oldest."""
+        if self.width == 1:
+            return belief @ self._kernel
+        return np.asarray(belief.sum(axis=0)[..., None] * self._kernel)
 
     def density(self, row: Floats, tick: int) -> Floats:
-        """How likely every window makes an output, up to a factor; 1 where nothing was published."""
+        """Density of an output given every window, up to a factor; 1 where nothing was published."""
         shape = (self._model.size,) * self.width
         if np.isnan(row).any():
             return np.ones(shape)
@@ -191,7 +194,7 @@ class _Window:
         return law
 
     def hindsight(self, smoothed: Sequence[Floats], last: Floats, ticks: int) -> Floats:
-        """The law of every tick's states given all outputs; what no release reads yet is only foreseen."""
+        """The law of every tick's states given all outputs; states that no release reads yet are predicted."""
         s, m = self._model.sequences, self._model.states
         out = np.empty((ticks, s, m))
         for tick in range(ticks):
@@ -202,20 +205,20 @@ class _Window:
                 law = self._newest(last)
                 for _ in range(tick - (ticks - 1 - self._age)):
                     law = law @ self._kernel
-            out[tick] = _plain(law, s, m)
+            out[tick] = _sequence_laws(law, s, m)
         return out
 
 
-def _plain(law: Floats, sequences: int, states: int) -> Floats:
+def _sequence_laws(law: Floats, sequences: int, states: int) -> Floats:
     cube = law.reshape((states,) * sequences)
     axes = range(sequences)
     return np.array([cube.sum(axis=tuple(a for a in axes if a != i)) for i in axes])
 
 
-def _marginals(law: Floats, sequences: int, states: int, truth: Ints | None, tick: int, adversary: str) -> Floats:
-    """The law of each sequence: alone, or given the true presents of all others."""
+def _present_laws(law: Floats, sequences: int, states: int, truth: States | None, tick: int, adversary: str) -> Floats:
+    """The law of each sequence's present state: marginal, or given the true presents of all others."""
     if adversary == "uninformed" or truth is None:
-        return _plain(law, sequences, states)
+        return _sequence_laws(law, sequences, states)
     cube = law.reshape((states,) * sequences)
     known = [int(state) for state in truth[tick]]
     places: list[tuple[Any, ...]] = [(*known[:i], slice(None), *known[i + 1 :]) for i in range(sequences)]
@@ -232,7 +235,7 @@ def _swing(posterior: Floats, prior: Floats) -> Floats:
     return np.asarray(np.nanmax(np.nanmax(moved, axis=2) - np.nanmin(moved, axis=2), axis=1))
 
 
-def _rows(plan: Plan, outputs: Any) -> Floats:
+def _output_rows(plan: Plan, outputs: Any) -> Floats:
     """Outputs (T, d), NaN where nothing was published."""
     width = len(plan.query.output_names(plan.model.names, plan.model.value_table))
     missing = np.full(width, np.nan)
@@ -242,13 +245,13 @@ def _rows(plan: Plan, outputs: Any) -> Floats:
         raise InputError("outputs: rows of numbers expected, None where nothing was published") from None
     if not rows or any(row.shape != (width,) for row in rows):
         raise InputError(f"outputs: one row of {width} numbers for every tick expected, None where there was none")
-    found = np.array(rows)
-    if np.isinf(found).any():
+    table = np.array(rows)
+    if np.isinf(table).any():
         raise InputError("outputs: infinite numbers given; None or NaN where nothing was published")
-    return found
+    return table
 
 
-def _truth(plan: Plan, truth: npt.ArrayLike | None, ticks: int) -> Ints | None:
+def _check_truth(plan: Plan, truth: npt.ArrayLike | None, ticks: int) -> States | None:
     if truth is None:
         return None
     states = np.asarray(truth)

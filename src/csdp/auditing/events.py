@@ -1,56 +1,66 @@
-"""Choosing the event that tells two presents apart best, and what its counts prove.
+"""Choose the event that best distinguishes two presents, and bound the leakage from its counts.
 
-Scores turn an output into one number that is large where the first present is likelier. A quarter of the samples fits
-them, a quarter chooses among them an event {score >= t} (or, for the second present, {score <= t}); the other half,
-which no choice has seen, gives the bound.
+A score maps an output to a number that is large where the first present is likelier. A quarter of the samples fits the
+scores, a quarter chooses an event {score >= t} (or, for the second present, {score <= t}); the other half, independent
+of the choice, gives the bound. Scores are learned from samples; where the mechanism is declared, its likelihood ratio
+is one more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from csdp.aging import AgedLaw, index_parts
+from csdp.arrays import Bools, Floats
+from csdp.chain import Model
+from csdp.errors import CsdpError
 
-#: Cells into which one feature of the outputs is cut.
+if TYPE_CHECKING:
+    from csdp.plan import Plan
+
+#: Cells of the histogram of one feature of the outputs.
 CELLS = 64
 #: Thresholds that are tried for one score.
 THRESHOLDS = 128
-#: Features above which only the outputs themselves are looked at, not their differences.
+#: Joint states up to which the likelihood is computed.
+LIKELIHOOD_STATES = 256
+#: Entries of an array of densities in memory.
+_BLOCK = 4_000_000
+#: Number of outputs above which only the outputs themselves are features, not their differences.
 MOST_FEATURES = 128
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """A number for every output, and its words for an event above or below a threshold."""
+    """A number for every output, and the text for an event above or below a threshold."""
 
     of: Callable[[Floats], Floats]
-    words: Callable[[float, bool], str]
+    describe: Callable[[float, bool], str]
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """A set of outputs; `forward` where it speaks for the first present."""
+    """A set of outputs; `forward` where it is likelier under the first present."""
 
     score: Score
     threshold: float
     forward: bool
 
-    def hits(self, outputs: Floats) -> npt.NDArray[np.bool_]:
+    def hits(self, outputs: Floats) -> Bools:
         """Which outputs lie in the set."""
         values = self.score.of(outputs)
         return np.asarray(values >= self.threshold if self.forward else values <= self.threshold)
 
     def __str__(self) -> str:
-        return self.score.words(self.threshold, self.forward)
+        return self.score.describe(self.threshold, self.forward)
 
 
 def lower_bound(inside: Any, of: Any, against: Any, of_against: Any, *, alarm: float) -> Floats:
-    """`ln p / p'` is at least this, except with probability `alarm`: Clopper and Pearson (1934), half of it each side.
+    """Lower bound of `ln p / p'` that fails with probability at most `alarm` (Clopper and Pearson 1934).
 
     `ln( Beta^-1(a/2; k, n-k+1) / Beta^-1(1-a/2; k'+1, n'-k') )`; -inf where no sample is inside.
 
@@ -67,8 +77,8 @@ def lower_bound(inside: Any, of: Any, against: Any, of_against: Any, *, alarm: f
         return np.asarray(np.log(low) - np.log(high))
 
 
-def choose(first: Floats, second: Floats, scores: Sequence[Score], *, alarm: float) -> Event:
-    """The event with the largest bound on these samples, among all scores, thresholds and both directions."""
+def choose_event(first: Floats, second: Floats, scores: Sequence[Score], *, alarm: float) -> Event:
+    """Return the event with the largest bound on these samples, over all scores, thresholds and both directions."""
     best, chosen = -np.inf, Event(scores[0], np.inf, True)
     for score in scores:
         of_first, of_second = np.sort(score.of(first)), np.sort(score.of(second))
@@ -87,7 +97,7 @@ def choose(first: Floats, second: Floats, scores: Sequence[Score], *, alarm: flo
     return chosen
 
 
-# ---- scores that are learned --------------------------------------------------------------------------------------
+# ---- scores learned from samples -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -104,9 +114,10 @@ class Feature:
         return column if self.minus is None else column - outputs[:, self.minus[0], self.minus[1]]
 
 
-def features(releases: int, outputs: int) -> list[Feature]:
-    """Every output, and differences of neighbouring outputs and of successive releases: where noise is used twice, the
-    difference has none.
+def output_features(releases: int, outputs: int) -> list[Feature]:
+    """Return every output and, unless they are many, differences of neighbouring outputs and successive releases.
+
+    Where noise is used twice, the difference has none.
     """
     cells = [(r, c) for r in range(releases) for c in range(outputs)]
     named = [Feature(_name(r, c, releases, outputs), (r, c)) for r, c in cells[:MOST_FEATURES]]
@@ -115,8 +126,8 @@ def features(releases: int, outputs: int) -> list[Feature]:
     for r, c in cells:
         for before in ((r - 1, c), (r, c - 1)):
             if min(before) >= 0:
-                words = f"{_name(r, c, releases, outputs)} minus {_name(*before, releases, outputs)}"
-                named.append(Feature(words, (r, c), before))
+                name = f"{_name(r, c, releases, outputs)} minus {_name(*before, releases, outputs)}"
+                named.append(Feature(name, (r, c), before))
     return named
 
 
@@ -125,14 +136,15 @@ def _name(release: int, output: int, releases: int, outputs: int) -> str:
     return f"{which} of release {release + 1}" if releases > 1 else which
 
 
-def learned(first: Floats, second: Floats) -> list[Score]:
-    """Scores for every feature: itself, its negative, and its log ratio by histogram; and the sum of the log ratios of
-    all outputs, as if they were independent.
+def learned_scores(first: Floats, second: Floats) -> list[Score]:
+    """Return scores for every feature: itself, its negative, and its log ratio by histogram.
+
+    One more is the sum of the log ratios of all outputs, as if they were independent.
     """
-    found = features(first.shape[1], first.shape[2])
-    histograms = [_Histogram.fit(feature, first, second) for feature in found]
-    scores = [score for feature in found for score in _ends(feature)]
-    scores += [Score(h.score, h.words) for h in histograms]
+    features = output_features(first.shape[1], first.shape[2])
+    histograms = [_Histogram.fit(feature, first, second) for feature in features]
+    scores = [score for feature in features for score in _end_scores(feature)]
+    scores += [Score(h.score, h.describe) for h in histograms]
     plain = [h for h in histograms if h.feature.minus is None]
     if len(plain) > 1:
         scores.append(
@@ -144,8 +156,8 @@ def learned(first: Floats, second: Floats) -> list[Score]:
     return scores
 
 
-def _ends(feature: Feature) -> tuple[Score, Score]:
-    """Large values, and small ones."""
+def _end_scores(feature: Feature) -> tuple[Score, Score]:
+    """Scores of large values and of small values."""
 
     def small(outputs: Floats) -> Floats:
         return -feature.of(outputs)
@@ -178,7 +190,7 @@ class _Histogram:
         else:
             edges = np.unique(np.quantile(pooled, np.linspace(0, 1, CELLS + 1)[1:-1], method="nearest"))
         counts = [np.bincount(np.searchsorted(edges, v, side="right"), minlength=edges.size + 1) for v in (one, two)]
-        # Half a sample in every cell: an empty one is no proof.
+        # Half a sample in every cell, so that an empty cell does not give an infinite ratio.
         ratios = np.log((counts[0] + 0.5) / (one.size + 1)) - np.log((counts[1] + 0.5) / (two.size + 1))
         return cls(feature, edges, ratios)
 
@@ -186,8 +198,8 @@ class _Histogram:
         """The log ratio of the cell of each output."""
         return np.asarray(self.ratios[np.searchsorted(self.edges, self.feature.of(outputs), side="right")])
 
-    def words(self, threshold: float, forward: bool) -> str:
-        """The cells as intervals."""
+    def describe(self, threshold: float, forward: bool) -> str:
+        """Return the cells above (or below) a threshold as intervals."""
         inside = self.ratios >= threshold if forward else self.ratios <= threshold
         ends = np.concatenate([[-np.inf], self.edges, [np.inf]])
         moves = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(int)))
@@ -205,3 +217,112 @@ def _interval(low: float, high: float) -> str:
     if np.isinf(high):
         return f"from {low:.4g} up"
     return f"about {low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"from {low:.4g} to {high:.4g}"
+
+
+# ---- the likelihood of the declared mechanism ------------------------------------------------------------------------
+
+
+def likelihood_score(
+    plan: Plan, model: Model, presents: Sequence[Sequence[int]], *, releases: int, outputs: int
+) -> Score | None:
+    """Return the log likelihood ratio of the declared mechanism as a score; None where it is not computed.
+
+    It covers one release at any ages, or successive releases at one common age, of a query plus noise of scale
+    `Delta_f / epsilon_c`. A mechanism that does something else can be audited with it too: the score only chooses an
+    event.
+    """
+    if model.size > LIKELIHOOD_STATES or (releases > 1 and len(set(plan.ages)) > 1):
+        return None
+    states = np.array(np.unravel_index(np.arange(model.size), (model.states,) * model.sequences)).T
+    answers = plan.query.evaluate(states, model.value_table)
+    if answers.shape[1] != outputs:
+        return None
+    rate = plan.epsilon_c / plan.sensitivity
+    try:
+        if releases == 1:
+            ratio = _OneReleaseLikelihood(plan, model, presents, answers, rate).ratio
+        else:
+            ratio = _HistoryLikelihood(plan, model, presents, answers, rate, releases).ratio
+    except CsdpError:  # for example no unique stationary law: the learned scores remain
+        return None
+
+    def blockwise(samples: Floats) -> Floats:
+        rows = max(1, _BLOCK // model.size)
+        return np.concatenate([ratio(samples[at : at + rows]) for at in range(0, samples.shape[0], rows)])
+
+    def describe(threshold: float, forward: bool) -> str:
+        return f"log likelihood ratio of the declared mechanism {_side(forward)} {threshold:.4g}"
+
+    return Score(blockwise, describe)
+
+
+def present_weights(law: Floats, present: Sequence[int], model: Model) -> Floats:
+    """Return `Pr(present snapshot | known states) / Pr(present snapshot)`, which makes joint laws conditional."""
+    states = np.array(np.unravel_index(np.arange(model.size), (model.states,) * model.sequences)).T
+    known = np.asarray(present)
+    fits = ((known < 0) | (states == known)).all(axis=1) & (law > 0)
+    return np.asarray(fits / law[fits].sum())
+
+
+def _output_density(outputs: Floats, answers: Floats, rate: float) -> Floats:
+    """Density (n, answers) of every output, up to a factor for each output."""
+    far = np.zeros((outputs.shape[0], answers.shape[0]))
+    for column in range(answers.shape[1]):
+        far += np.abs(outputs[:, column, None] - answers[None, :, column])
+    return np.asarray(np.exp(-rate * (far - far.min(axis=1, keepdims=True))))
+
+
+class _OneReleaseLikelihood:
+    """Likelihood ratio of one release, from the aged law."""
+
+    def __init__(
+        self, plan: Plan, model: Model, presents: Sequence[Sequence[int]], answers: Floats, rate: float
+    ) -> None:
+        aged = AgedLaw(model, index_parts(model.sequences, model.states), ages=plan.ages).mass
+        self._laws = [present_weights(aged.law, present, model) @ aged.measure for present in presents]
+        self._answers, self._rate = answers, rate
+
+    def ratio(self, outputs: Floats) -> Floats:
+        weights = _output_density(outputs[:, 0], self._answers, self._rate)
+        return _log_ratio(weights @ self._laws[0], weights @ self._laws[1])
+
+
+class _HistoryLikelihood:
+    """Likelihood ratio of successive releases: forward over the slices they read, then on to the present."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: Model,
+        presents: Sequence[Sequence[int]],
+        answers: Floats,
+        rate: float,
+        releases: int,
+    ) -> None:
+        self._model, self._age, self._answers, self._rate = model, plan.ages[0], answers, rate
+        self._start = model.oldest_law()[0]
+        law = self._start[:, None]
+        for _ in range(releases - 1 + self._age):
+            law = model.step.push(law)
+        self._conditions = [present_weights(law[:, 0], present, model) for present in presents]
+
+    def ratio(self, outputs: Floats) -> Floats:
+        measure = np.repeat(self._start[:, None], outputs.shape[0], axis=1)
+        for release in range(outputs.shape[1]):
+            if release:
+                measure = self._model.step.push(measure)
+            measure = measure * _output_density(outputs[:, release], self._answers, self._rate).T
+            measure /= measure.sum(axis=0)
+        for _ in range(self._age):
+            measure = self._model.step.push(measure)
+        return _log_ratio(self._conditions[0] @ measure, self._conditions[1] @ measure)
+
+
+def _log_ratio(one: Floats, two: Floats) -> Floats:
+    """`ln one - ln two`; 0 where neither present can produce the output."""
+    neither = (one <= 0) & (two <= 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(neither, 0.0, np.clip(np.log(one) - np.log(two), -1e6, 1e6))
+    # Beyond the largest answer the ratio is constant; unrounded, its low bits would depend on those of the outputs and
+    # could become an event. Low bits are the subject of `low_bits`, not of this score.
+    return np.asarray(np.round(ratio, 9))

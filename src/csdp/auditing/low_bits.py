@@ -1,8 +1,8 @@
 """The floating-point attack: which low bits can an output have?
 
-Adding floating-point noise to an answer leaves gaps: which numbers are reached at all depends on the answer (Mironov,
-2012). The attack sorts outputs by their exponent and the place of their lowest bit that is set, and asks whether
-such a class is far more likely under one answer than under another than the noise allows.
+Adding floating-point noise to an answer leaves gaps: which numbers can occur depends on the answer (Mironov, 2012). The
+attack classes outputs by their exponent and the place of their lowest set bit, and tests whether a set of classes is
+more likely under one answer than under another by a larger factor than the noise allows.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Indices, Ints
 from csdp.auditing.events import lower_bound
 from csdp.bounds.rounding import shown
 from csdp.errors import InputError
 
-Floats = npt.NDArray[np.float64]
 Sampler = Callable[[Floats, np.random.Generator], npt.ArrayLike]
 
 
 @dataclass(frozen=True)
 class LowBits:
-    """What the low bits of a sampler give away: with probability `confidence`, at least `lower`, allowed `epsilon`."""
+    """Result: with probability `confidence`, low bits leak at least `lower`; the noise allows `epsilon`."""
 
     lower: float
     epsilon: float
@@ -36,14 +36,14 @@ class LowBits:
 
     @property
     def violated(self) -> bool:
-        """Whether the low bits are proven to tell more than the noise allows."""
+        """Whether the low bits are proven to leak more than the noise allows."""
         return self.lower > self.epsilon
 
     @property
     def verdict(self) -> str:
         """The result in words."""
-        found = "violated: low bits tell at least" if self.violated else "no violation found: low bits tell at least"
-        return f"{found} {max(self.lower, 0.0):.3g}, allowed {shown(self.epsilon)}"
+        result = "violated" if self.violated else "no violation found"
+        return f"{result}: low bits tell at least {max(self.lower, 0.0):.3g}, allowed {shown(self.epsilon)}"
 
     def __repr__(self) -> str:
         return f"LowBits({self.verdict})"
@@ -60,10 +60,16 @@ def low_bits(
 ) -> LowBits:
     """Attack a noise sampler through the low bits of its outputs.
 
-    `sampler(exact, generator)` adds noise to an array of equal exact answers (n,). Outputs are classed by
-    (exponent, exponent of the lowest bit set). One half of the samples finds the set of classes that is likelier under
-    one answer; on the other half its Clopper-Pearson bound must stay at or below `epsilon`, what noise of this scale
-    allows between the two answers: `|a - b| / scale`.
+    Outputs are classed by (exponent, exponent of the lowest bit set). One half of the samples finds the set of classes
+    that is likelier under one answer; on the other half its Clopper-Pearson bound must not exceed `epsilon`.
+
+    Args:
+        sampler: adds noise to an array of equal exact answers (n,), as `sampler(exact, generator)`.
+        answers: the two exact answers a and b.
+        epsilon: what noise of this scale allows between the two answers, `|a - b| / scale`.
+        samples: outputs drawn for each answer.
+        confidence: of the bound.
+        seed: to repeat an attack.
 
     Reference: Mironov, "On significance of the least significant bits for differential privacy" (2012).
 
@@ -84,27 +90,27 @@ def low_bits(
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 200:
         raise InputError(f"samples: {samples!r} given; a whole number, 200 or more")
     random = np.random.default_rng(seed)
-    drawn = [_classes(sampler(np.full(samples, answer), random), samples) for answer in answers]
-    keys, numbers = np.unique(np.concatenate(drawn), return_inverse=True)
+    classes = [_classes(sampler(np.full(samples, answer), random), samples) for answer in answers]
+    keys, numbers = np.unique(np.concatenate(classes), return_inverse=True)
     half, alarm = samples // 2, 1.0 - confidence
     sides = (numbers[:samples], numbers[samples:])
-    seen = [np.bincount(side[:half], minlength=keys.size) for side in sides]
-    kept = [np.bincount(side[half:], minlength=keys.size) for side in sides]
-    chosen, against = _likelier(seen, half, alarm)
+    first = [np.bincount(side[:half], minlength=keys.size) for side in sides]
+    second = [np.bincount(side[half:], minlength=keys.size) for side in sides]
+    chosen, against = _choose_classes(first, half, alarm)
     rest = samples - half
-    hits = (int(kept[against ^ 1][chosen].sum()), int(kept[against][chosen].sum()))
+    hits = (int(second[against ^ 1][chosen].sum()), int(second[against][chosen].sum()))
     lower = float(lower_bound(hits[0], rest, hits[1], rest, alarm=alarm))
     return LowBits(
         lower, float(epsilon), confidence, (float(answers[0]), float(answers[1])), int(keys.size), hits, rest
     )
 
 
-def _likelier(seen: list[npt.NDArray[np.int64]], count: int, alarm: float) -> tuple[npt.NDArray[np.intp], int]:
-    """The set of classes that speaks most for one answer, and the number of the answer it speaks against."""
-    ratio = np.log(seen[0] + 0.5) - np.log(seen[1] + 0.5)
+def _choose_classes(counts: list[Ints], count: int, alarm: float) -> tuple[Indices, int]:
+    """The set of classes with the largest bound for one answer against the other, and the number of the other."""
+    ratio = np.log(counts[0] + 0.5) - np.log(counts[1] + 0.5)
     best, chosen = -np.inf, (np.zeros(0, dtype=np.intp), 1)
     for side, order in ((0, np.argsort(-ratio)), (1, np.argsort(ratio))):
-        inside, against = np.cumsum(seen[side][order]), np.cumsum(seen[1 - side][order])
+        inside, against = np.cumsum(counts[side][order]), np.cumsum(counts[1 - side][order])
         bounds = lower_bound(inside, count, against, count, alarm=alarm)
         at = int(bounds.argmax())
         if bounds[at] > best:
@@ -112,7 +118,7 @@ def _likelier(seen: list[npt.NDArray[np.int64]], count: int, alarm: float) -> tu
     return chosen
 
 
-def _classes(outputs: Any, count: int) -> npt.NDArray[np.int64]:
+def _classes(outputs: Any, count: int) -> Ints:
     """Exponent and exponent of the lowest bit set, as one number; the sign does not matter."""
     values = np.asarray(outputs, dtype=np.float64).ravel()
     if values.size != count or not np.isfinite(values).all():

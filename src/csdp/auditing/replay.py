@@ -1,7 +1,7 @@
-"""Replay of a ledger: every leakage it records, computed again from the plans, the ticks and the gaps alone.
+"""Replay of a ledger: every leakage it records is recomputed from the plans, the charged ticks and the gaps.
 
-The recorded states of the accountant are not trusted: the replay starts from nothing and keeps its own. What it needs
-is in the ledger: the plans (chain included), which ticks were charged, and which releases read older data than planned.
+The recorded states of the accountant are not trusted: the replay starts an accountant of its own. Its input is in the
+ledger: the plans (with their chains), which ticks were charged, and which releases read older data than planned.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.ledger import Entry, Ledger, Terms
 from csdp.plan import ALGORITHM, Plan
 
-#: Relative difference that another machine's arithmetic may make.
+#: Relative difference allowed for the arithmetic of another machine.
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a ledger that is not as it should be; `recorded` and `recomputed` where it is a number."""
+    """Something wrong in a ledger; `recorded` and `recomputed` where it is a number."""
 
     dataset: str | None
     seq: int | None
@@ -41,7 +41,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Checked:
+class ReplayedCharge:
     """One charge: the leakage of the present as recorded, and as recomputed."""
 
     tick: int
@@ -51,12 +51,12 @@ class Checked:
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay found; nothing, where `ok`. `notes` say what could not be recomputed, and what to know."""
+    """Result of a replay: findings (none if `ok`), and notes on what could not be recomputed."""
 
     datasets: tuple[str, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    charges: dict[str, tuple[Checked, ...]] = field(repr=False)
+    charges: dict[str, tuple[ReplayedCharge, ...]] = field(repr=False)
 
     @property
     def ok(self) -> bool:
@@ -66,18 +66,18 @@ class Replay:
     @property
     def verdict(self) -> str:
         """The result in words."""
-        count = sum(len(checked) for checked in self.charges.values())
-        many = len(self.datasets)
-        told = f"{count:,} charges of {many} dataset{'' if many == 1 else 's'} replayed"
-        return f"{told}: no leakage is recorded too low" if self.ok else f"{told}: {len(self.findings)} findings"
+        charges = sum(len(charges) for charges in self.charges.values())
+        datasets = "1 dataset" if len(self.datasets) == 1 else f"{len(self.datasets)} datasets"
+        result = "no leakage is recorded too low" if self.ok else f"{len(self.findings)} findings"
+        return f"{charges:,} charges of {datasets} replayed: {result}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
+        """Return the content as plain data, for JSON."""
         return {
             "ok": self.ok,
             "verdict": self.verdict,
             "datasets": list(self.datasets),
-            "charges": {name: len(checked) for name, checked in self.charges.items()},
+            "charges": {name: len(charges) for name, charges in self.charges.items()},
             "findings": [{**vars(finding), "words": str(finding)} for finding in self.findings],
             "notes": list(self.notes),
         }
@@ -98,9 +98,12 @@ def replay(
     a limit of the dataset; an output without its charge; whatever `Ledger.verify` finds.
 
     Args:
-        dataset: one dataset only. head: its head hash, noted earlier.
-        plans: plans to use where the ledger's own copy cannot be read back (custom queries). chains: the models that
-            were believed in. Each must be among the recorded ones.
+        ledger: the ledger.
+        dataset: one dataset only; by default all.
+        plans: plans to use where the ledger's own copy cannot be read back (custom queries); each must be recorded.
+        chains: models that the plans are expected to use; each must be recorded.
+        head: head hash of the dataset, noted earlier.
+        progress: called with (text, done, total).
 
     >>> import tempfile
     >>> from csdp import CoupledChain, Mean
@@ -112,85 +115,85 @@ def replay(
     ...     replay(ledger).verdict
     '3 charges of 1 dataset replayed: no leakage is recorded too low'
     """
-    given = {plan.digest: plan for plan in plans}
-    names = [ledger.dataset(dataset).name] if dataset is not None else [found.name for found in ledger.datasets()]
+    own_plans = {plan.digest: plan for plan in plans}
+    names = [ledger.dataset(dataset).name] if dataset is not None else [each.name for each in ledger.datasets()]
     problems = ledger.verify(dataset, head=head)
     findings = [Finding(problem.dataset, problem.seq, None, problem.what) for problem in problems]
     notes: list[str] = []
-    charges: dict[str, tuple[Checked, ...]] = {}
+    charges: dict[str, tuple[ReplayedCharge, ...]] = {}
     recorded: set[str] = set()
     for name in names:
         terms = ledger.history(name)
         recorded |= {digest for one in terms for digest in (one.plan_digest, one.chain_digest)}
-        run = _Run(name, {one.number: one for one in terms}, given)
+        run = _DatasetReplay(name, {one.number: one for one in terms}, own_plans)
         total = ledger.summary(name).head_seq
-        outputs = _outputs(ledger, name, run)
+        outputs = _read_outputs(ledger, name, run)
         for done, entry in enumerate(ledger.entries(name), start=1):
-            run.take(entry, outputs.get(entry.seq))
+            run.replay_entry(entry, outputs.get(entry.seq))
             if progress is not None:
                 progress(f"replaying {name}", done, total)
         findings += run.findings
         notes += run.notes
-        charges[name] = tuple(run.checked)
-    asked = {**dict.fromkeys(given, "plan"), **{chain.digest: "chain" for chain in chains}}
-    for digest, what in asked.items():
+        charges[name] = tuple(run.charges)
+    expected = {**dict.fromkeys(own_plans, "plan"), **{chain.digest: "chain" for chain in chains}}
+    for digest, what in expected.items():
         if digest not in recorded:
             words = f"no dataset was published under the {what} {digest[:12]} that was given"
             findings.append(Finding(None, None, None, words))
     return Replay(tuple(names), tuple(findings), tuple(notes), charges)
 
 
-def _outputs(ledger: Ledger, name: str, run: _Run) -> dict[int, dict[str, Any]]:
-    """Every committed output, by the number of its commit and by that of its charge."""
-    found: dict[int, dict[str, Any]] = {}
+def _read_outputs(ledger: Ledger, name: str, run: _DatasetReplay) -> dict[int, dict[str, Any]]:
+    """Every committed output, by the entry number of its commit and by that of its charge."""
+    outputs: dict[int, dict[str, Any]] = {}
     for entry in ledger.entries(name, kind="commit"):
         try:
             payload = entry.data()
             output = payload.get("output") or next(ledger.published(name, after=entry.seq - 1)).output
-            found[entry.seq] = found[int(payload["reserve"])] = output
+            outputs[entry.seq] = outputs[int(payload["reserve"])] = output
         except (KeyError, TypeError, ValueError, LedgerError) as error:
             run.notes.append(f"dataset {name!r}: entry {entry.seq}: its output cannot be read ({error})")
-    return found
+    return outputs
 
 
-class _Run:
+class _DatasetReplay:
     """The replay of one dataset, entry by entry."""
 
-    def __init__(self, name: str, terms: Mapping[int, Terms], given: Mapping[str, Plan]) -> None:
+    def __init__(self, name: str, terms: Mapping[int, Terms], plans: Mapping[str, Plan]) -> None:
         self.name = name
         self.findings: list[Finding] = []
         self.notes: list[str] = []
-        self.checked: list[Checked] = []
-        self._terms, self._given = terms, given
+        self.charges: list[ReplayedCharge] = []
+        self._terms, self._plans = terms, plans
         self._accountant: Accountant | None = None
         self._state: State | None = None
         self._limits: dict[str, Any] = {}
         self._releases = self._stale = 0
         self._cost = 0.0
-        #: plain epsilon of a record under earlier plans, and the newest slice that those read
+        #: epsilon-DP of a record under earlier plans, and the newest slice that those read
         self._earlier: tuple[float, int] | None = None
         self._overlap = False
-        #: every private fit behind the plans so far
+        #: epsilon of every private fit that the plans so far rest on
         self._fits: dict[str, float] = {}
         self._charged: dict[int, float] = {}
 
-    def take(self, entry: Entry, published: dict[str, Any] | None) -> None:
-        """One more entry, with the output that was committed for it."""
+    def replay_entry(self, entry: Entry, published: dict[str, Any] | None) -> None:
+        """Replay one entry, given the output that was committed for it."""
         try:
             if entry.kind in {"open", "change"}:
-                self._open(entry)
+                self._set_plan(entry)
             elif entry.kind == "reserve" and self._accountant is not None:
                 self._charge(entry, published)
             elif entry.kind == "commit" and published is not None:
-                self._output(entry, published)
+                self._check_output(entry, published)
         except InputError as error:
-            self._find(entry, f"cannot be replayed ({error})")
+            self._report(entry, f"cannot be replayed ({error})")
         except (AssertionError, KeyError, TypeError, ValueError):
-            self._find(entry, "its payload cannot be read")
+            self._report(entry, "its payload cannot be read")
 
     # ---- plans -------------------------------------------------------------------------------------------------
 
-    def _open(self, entry: Entry) -> None:
+    def _set_plan(self, entry: Entry) -> None:
         payload = entry.data()
         terms = self._terms[payload["number"]]
         self._limits = dict(terms.limits)
@@ -204,41 +207,43 @@ class _Run:
             self._state = self._accountant.start()
             return
         assert entry.tick is not None
-        self._carry(before, state, plan, entry.tick)
+        self._take_over(before, state, plan, entry.tick)
         recomputed = self._accountant.leakage(self._state).epsilon if self._cost > 0 and self._state else 0.0
         self._compare(entry, "the leakage of the present after the change", payload["charge"]["present"], recomputed)
 
     def _plan(self, entry: Entry, terms: Terms) -> Plan | None:
-        """The plan of some terms, from its own record or from the ones that were given."""
-        plan = self._given.get(terms.plan_digest)
+        """The plan of some terms: one of the caller's plans, or the recorded one."""
+        plan = self._plans.get(terms.plan_digest)
         if plan is None:
             try:
                 plan = Plan.from_json(terms.plan_json)
             except AlteredPlanError:
-                self._find(entry, "the chain of the recorded plan does not have the recorded digest")
+                self._report(entry, "the chain of the recorded plan does not have the recorded digest")
                 return None
             except InputError:
-                words = "its plan cannot be read back from the ledger (a query of one's own?); give it with plans=[...]"
+                words = "its plan cannot be read back from the ledger (a custom query?); give it with plans=[...]"
                 self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
                 return None
         if plan.digest != terms.plan_digest:
-            self._find(entry, "the recorded plan does not have the recorded digest: altered, or of another version")
+            self._report(entry, "the recorded plan does not have the recorded digest: altered, or of another version")
         if plan.chain.digest != terms.chain_digest:
-            self._find(entry, "the chain of the recorded plan does not have the recorded digest")
+            self._report(entry, "the chain of the recorded plan does not have the recorded digest")
         return plan
 
-    def _carry(self, before: Accountant, state: State | None, plan: Plan, from_tick: int) -> None:
-        """What the old history still tells under the new plan: its worst log ratio, at the newest slice it touched."""
+    def _take_over(self, before: Accountant, state: State | None, plan: Plan, from_tick: int) -> None:
+        """Start the new plan's accountant from the leakage of the old history: its worst log ratio, at the newest
+        slice that it read.
+        """
         assert self._accountant is not None
         self._state = self._accountant.start(from_tick - 1)
         if state is None or not self._cost > 0:
             return
         self._state = self._accountant.take_over(before, state, tick=from_tick - 1, cost=self._cost)
         newest = state.tick - before.plan.min_age
-        event = self._released_event(before)
+        epsilon = self._releases_epsilon(before)
         if self._earlier is not None:
             newest = max(newest, self._earlier[1]) if self._releases else self._earlier[1]
-        self._earlier = (event, newest)
+        self._earlier = (epsilon, newest)
         self._overlap = from_tick - plan.max_age - plan.stale_limit <= newest
         self._releases = self._stale = 0
 
@@ -257,67 +262,67 @@ class _Run:
         plan = self._accountant.plan
         if plan.schedule is not None and float(charge["epsilon_c"]) != plan.level(entry.tick):
             words = f"charged at noise level {charge['epsilon_c']:g}, the schedule says {plan.level(entry.tick):g}"
-            self._find(entry, words, float(charge["epsilon_c"]), plan.level(entry.tick))
-        stale, state = self._advanced(entry, float(charge["present"]), published)
+            self._report(entry, words, float(charge["epsilon_c"]), plan.level(entry.tick))
+        stale, state = self._advance(entry, float(charge["present"]), published)
         self._state = state
         self._releases += 1
         self._stale = max(self._stale, stale)
         self._cost += self._accountant.history_cost()
         present = self._accountant.leakage(state).epsilon
         self._charged[entry.seq] = present
-        self.checked.append(Checked(entry.tick, float(charge["present"]), present))
-        peak, event = self._accountant.peak(state), self._event(self._accountant)
+        self.charges.append(ReplayedCharge(entry.tick, float(charge["present"]), present))
+        peak, event = self._accountant.peak(state), self._event_epsilon(self._accountant)
         self._compare(entry, "the leakage of the present", charge["present"], present)
         self._compare(entry, "the largest leakage from here on", charge["peak"], peak)
         self._compare(entry, "the plain epsilon-DP of a record", charge["event"], event)
-        self._within(entry, "budget", peak)
-        self._within(entry, "event_limit", event)
+        self._check_limit(entry, "budget", peak)
+        self._check_limit(entry, "event_limit", event)
         if "lifetime" in charge and self._earlier is None:
             for_ever = self._accountant.lifetime(None, stale=self._stale)
             lifetime = min(for_ever, self._accountant.lifetime(self._releases, stale=self._stale))
             self._compare(entry, "what all releases tell of a record", charge["lifetime"], lifetime)
-            self._within(entry, "lifetime_limit", lifetime)
+            self._check_limit(entry, "lifetime_limit", lifetime)
         elif "lifetime" in charge:
             words = "lifetime leakage after a change of plan is not recomputed"
             if f"dataset {self.name!r}: {words}" not in self.notes:
                 self.notes.append(f"dataset {self.name!r}: {words}")
 
-    def _advanced(self, entry: Entry, recorded: float, published: dict[str, Any] | None) -> tuple[int, State]:
+    def _advance(self, entry: Entry, recorded: float, published: dict[str, Any] | None) -> tuple[int, State]:
         """Staleness of a charged tick and the state after it.
 
-        The output says how stale it was; of a tick that was charged and lost, nothing came out, and the reading that
-        explains the charge is taken.
+        The output records the staleness. A tick that was charged and lost has no output: it counts as stale only if
+        the recorded charge is too large for a planned release.
         """
         assert self._accountant is not None
         assert entry.tick is not None
-        planned = self._released(entry.tick, stale=False)
+        planned = self._release(entry.tick, stale=False)
         if published is not None:
             stale = int(published["stale"])
-            return stale, self._released(entry.tick, stale=True) if stale else planned
+            return stale, self._release(entry.tick, stale=True) if stale else planned
         if recorded <= self._accountant.leakage(planned).epsilon * (1 + TOLERANCE):
             return 0, planned
-        return 1, self._released(entry.tick, stale=True)
+        return 1, self._release(entry.tick, stale=True)
 
-    def _released(self, tick: int, *, stale: bool) -> State:
+    def _release(self, tick: int, *, stale: bool) -> State:
         assert self._accountant is not None
         assert self._state is not None
         plan = self._accountant.plan
         level = None if plan.schedule is None else plan.level(tick)
         return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level)
 
-    def _event(self, accountant: Accountant) -> float:
-        released = self._released_event(accountant)
+    def _event_epsilon(self, accountant: Accountant) -> float:
+        released = self._releases_epsilon(accountant)
         return round_up(released + fits_epsilon(self._fits)) if self._fits else released
 
-    def _released_event(self, accountant: Accountant) -> float:
+    def _releases_epsilon(self, accountant: Accountant) -> float:
         own = accountant.event_level(self._stale) if self._releases else 0.0
         if self._earlier is None:
             return own
         return round_up(own + self._earlier[0]) if self._overlap else max(own, self._earlier[0])
 
-    def _output(self, entry: Entry, output: dict[str, Any]) -> None:
+    def _check_output(self, entry: Entry, output: dict[str, Any]) -> None:
         if output.get("unsafe"):
-            self._find(entry, "published with noise from a seed, which protects nobody")
+            self._report(entry, "published with noise from a seed, which gives no protection")
         present = self._charged.get(entry.data()["reserve"])
         if present is not None and "epsilon_s" in output:
             self._compare(entry, "the leakage told with the output", output["epsilon_s"], present)
@@ -328,13 +333,13 @@ class _Run:
         value = float(recorded)
         if math.isnan(value) or value < recomputed * (1 - TOLERANCE):
             words = f"{what} is recorded as {value:.6g}, below {shown(recomputed)}, which it is"
-            self._find(entry, words, value, recomputed)
+            self._report(entry, words, value, recomputed)
 
-    def _within(self, entry: Entry, limit: str, value: float) -> None:
+    def _check_limit(self, entry: Entry, limit: str, value: float) -> None:
         allowed = self._limits.get(limit)
         if allowed is not None and value > float(allowed) * (1 + TOLERANCE):
             words = f"charged although {shown(value)} is above the {limit} {float(allowed):g}"
-            self._find(entry, words, float(allowed), value)
+            self._report(entry, words, float(allowed), value)
 
-    def _find(self, entry: Entry, what: str, recorded: float | None = None, recomputed: float | None = None) -> None:
+    def _report(self, entry: Entry, what: str, recorded: float | None = None, recomputed: float | None = None) -> None:
         self.findings.append(Finding(self.name, entry.seq, entry.tick, what, recorded, recomputed))

@@ -1,17 +1,15 @@
-"""The other methods, behind one protocol: calibrate to their own guarantee, release, and what they leak in our sense.
+"""Other published methods behind one protocol: calibrate to their own guarantee, release, and compute CSDP leakage.
 
 Their outputs are for study. Nothing here reserves, charges or publishes: only a `csdp.Publisher` does.
 """
 
-from csdp.baselines.budgets import TemporalBudgets, temporal_budgets
 from csdp.baselines.dependent import BayesianDP, CorrelatedDP, DependentDP, ExactDependentDP, InferentialPrivacy
 from csdp.baselines.fourier import Fourier
-from csdp.baselines.pegasus import Pegasus
-from csdp.baselines.plain import AgeDP, GroupDP, LaplaceDP
+from csdp.baselines.laplace import AgeDP, GroupDP, LaplaceDP, TemporalBudgets
 from csdp.baselines.protocol import Baseline, Errors, Mechanism, Quantity, Trace
 from csdp.baselines.pufferfish import ApproximateMarkovQuilt, MarkovQuilt, Wasserstein, markov_quilt_scale
-from csdp.baselines.temporal import TemporalLeakage, temporal_leakage
-from csdp.baselines.window import WindowAbsorption, WindowDistribution
+from csdp.baselines.streams import Pegasus, WindowAbsorption, WindowDistribution
+from csdp.baselines.temporal import TemporalLeakage, temporal_budgets, temporal_leakage
 from csdp.errors import InputError
 
 __all__ = [
@@ -65,7 +63,7 @@ _KINDS: tuple[type[Baseline], ...] = (
 
 
 def names() -> tuple[str, ...]:
-    """Short names of all baselines.
+    """Return the short names of all baselines.
 
     >>> names()[:3]
     ('laplace', 'group', 'adp')
@@ -74,10 +72,10 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Baseline:
-    """The baseline of that name, with its default settings; for others, make one: `csdp.baselines.Fourier(window=6)`.
+    """Return the baseline of a name with default settings; for others, make one: `csdp.baselines.Fourier(window=6)`.
 
     >>> get("laplace").guarantee
-    'epsilon-DP of one record; nothing is said about what correlations give away'
+    'epsilon-DP of one record; no inferential guarantee'
     """
     for kind in _KINDS:
         if kind.name == name:

@@ -11,9 +11,8 @@ from csdp import baselines
 from csdp.accountant import Accountant
 from csdp.aging import Progress
 from csdp.baselines.fourier import Fourier
-from csdp.baselines.fresh import Fresh
-from csdp.baselines.plain import AgeDP
-from csdp.baselines.protocol import Baseline, Mechanism, Quantity, checked, positive, whole
+from csdp.baselines.laplace import AgeDP, LaplaceBaseline
+from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
 from csdp.baselines.table import TIE, Comparison, Row, Verdict
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
@@ -23,7 +22,7 @@ from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_le
 from csdp.queries import Query
 
 __all__ = ["Comparison", "Row", "compare"]
-#: Paths up to which the Fourier baseline's window is chosen, so that its leakage is exact.
+#: Paths up to which the window of the Fourier baseline may grow, so that its leakage is exact.
 _WINDOW_PATHS = 4096
 
 
@@ -38,12 +37,22 @@ def compare(
     event_limit: float = EVENT_LIMIT,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Our plan beside every baseline, at equal secret, adversary ("informed") and age.
+    """Compare our plan with every baseline, at equal secret, adversary ("informed") and age.
 
     With `budget` every method adds just enough noise that its exact CSDP leakage of the present is within it, and
     errors are compared; with `max_mse` every method meets the error of the linear estimate, and leakages are compared.
-    Nobody's noise level passes `event_limit`. Methods whose leakage is not known run at their own epsilon = budget, and
-    say so. `length`: releases behind the lifetime leakage. Of a fitted chain the point estimate is compared.
+    Methods whose leakage is not known run at their own epsilon = budget, with a note. For a fitted chain the point
+    estimate is used.
+
+    Args:
+        chain: the model.
+        query: the query.
+        max_mse: target of the mean squared error of the linear estimate.
+        budget: target of the leakage of the present; exactly one of the two targets is given.
+        max_age: largest age of our plan.
+        length: number of releases for the lifetime leakage.
+        event_limit: largest noise level of any method.
+        progress: called with (text, done, total).
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -54,21 +63,23 @@ def compare(
     if (max_mse is None) == (budget is None):
         which = "neither" if budget is None else "both"
         raise InputError(f"compare: {which} of max_mse and budget given; give exactly one target")
-    asked = checked(chain, query)
-    question = _Question(
+    computation = check_inputs(chain, query)
+    task = _ComparisonTask(
         chain=chain.without_family(),
-        query=asked,
+        query=computation,
         target="budget" if budget is not None else "max_mse",
-        value=positive("max_mse", max_mse) if budget is None else positive("budget", budget),
-        max_age=whole("max_age", max_age, 0),
-        length=whole("length", length),
-        event_limit=positive("event_limit", event_limit),
+        value=check_positive("max_mse", max_mse) if budget is None else check_positive("budget", budget),
+        max_age=check_whole("max_age", max_age, 0),
+        length=check_whole("length", length),
+        event_limit=check_positive("event_limit", event_limit),
     )
-    return question.answer(progress)
+    return task.run(progress)
 
 
 @dataclass(frozen=True)
-class _Question:
+class _ComparisonTask:
+    """The validated arguments of a comparison."""
+
     chain: Model
     query: Query
     target: Literal["budget", "max_mse"]
@@ -77,20 +88,20 @@ class _Question:
     length: int
     event_limit: float
 
-    def answer(self, progress: Progress | None) -> Comparison:
-        ours, age = self._ours()
+    def run(self, progress: Progress | None) -> Comparison:
+        ours, age = self._own_row()
         rows = [ours]
-        asked = self._baselines(age)
-        for done, baseline in enumerate(asked):
+        methods = self._baselines(age)
+        for done, baseline in enumerate(methods):
             if progress is not None:
-                progress("comparing", done, len(asked))
+                progress("comparing", done, len(methods))
             rows.append(self._row(baseline, ours, age))
         no_data = mse(self.chain, self.query, ages=0, epsilon_c=1.0).no_data
-        rows.append(self._judged(_nothing(no_data), ours))
+        rows.append(self._with_verdict(_no_data_row(no_data), ours))
         digest = self.chain.digest
         return Comparison(tuple(rows), self.target, self.value, self.query.name, self.length, no_data, digest)
 
-    def _ours(self) -> tuple[Row, int]:
+    def _own_row(self) -> tuple[Row, int]:
         """Our plan: common age, exact certificate, error of the linear estimate."""
         target: dict[str, Any] = {self.target: self.value}
         found = find_plan(
@@ -127,9 +138,9 @@ class _Question:
         return row, age
 
     def _baselines(self, age: int) -> list[Baseline]:
-        """Every baseline as its authors run it; those that may read aged data also at the age of our plan."""
+        """Every baseline as published; those that can use aged data also at the age of our plan."""
         w = min(10, self.length)
-        chosen: dict[str, Baseline] = {
+        configured: dict[str, Baseline] = {
             "adp": AgeDP(age=age),
             "markov-quilt": baselines.MarkovQuilt(length=self.length),
             "markov-quilt-approx": baselines.ApproximateMarkovQuilt(length=self.length),
@@ -138,11 +149,11 @@ class _Question:
             "w-event-bd": baselines.WindowDistribution(window=w),
             "w-event-ba": baselines.WindowAbsorption(window=w),
         }
-        found = [chosen.get(name) or baselines.get(name) for name in baselines.names()]
+        methods = [configured.get(name) or baselines.get(name) for name in baselines.names()]
         if age:
-            found += [baselines.LaplaceDP(age=age), baselines.ExactDependentDP(age=age)]
-            found += [baselines.BayesianDP(age=age), baselines.Wasserstein(age=age)]
-        return found
+            methods += [baselines.LaplaceDP(age=age), baselines.ExactDependentDP(age=age)]
+            methods += [baselines.BayesianDP(age=age), baselines.Wasserstein(age=age)]
+        return methods
 
     def _fourier(self) -> Baseline:
         size = self.chain.size
@@ -159,13 +170,13 @@ class _Question:
         if isinstance(baseline, Fourier):
             method += f", window {baseline.window}"
         try:
-            mechanism, note = self._calibrated(baseline)
+            mechanism, note = self._calibrate(baseline)
         except CsdpError as error:
-            return self._left_out(baseline, method, name, own, str(error))
+            return self._failed_row(baseline, method, name, own, str(error))
         errors = mechanism.errors()
-        same = own == age and isinstance(baseline, Fresh)
+        same = own == age and isinstance(baseline, LaplaceBaseline)
         if same and age:
-            note = "at this age and leakage it is the same release as ours; only its own statement differs"
+            note = "at this age and leakage it is the same release as ours; only its own guarantee differs"
         row = Row(
             method=method,
             name=name,
@@ -181,28 +192,28 @@ class _Question:
             verdict="same release" if same else "equal",
             note=note,
         )
-        return self._judged(row, ours)
+        return self._with_verdict(row, ours)
 
-    def _left_out(self, baseline: Baseline, method: str, name: str, own: int | None, why: str) -> Row:
+    def _failed_row(self, baseline: Baseline, method: str, name: str, own: int | None, why: str) -> Row:
         none = Quantity(None, f"not computed: {why}")
         return Row(
-            method,
-            name,
-            baseline.label,
-            baseline.guarantee,
-            own,
-            None,
-            None,
-            none,
-            none,
-            None,
-            None,
-            "not comparable",
-            why,
+            method=method,
+            name=name,
+            label=baseline.label,
+            guarantee=baseline.guarantee,
+            age=own,
+            nominal=None,
+            scale=None,
+            leakage=none,
+            lifetime=none,
+            mse_raw=None,
+            mse=None,
+            verdict="not comparable",
+            note=why,
         )
 
-    def _judged(self, row: Row, ours: Row) -> Row:
-        """Compare what is left free by the target, among rows that are known to meet it."""
+    def _with_verdict(self, row: Row, ours: Row) -> Row:
+        """Add the verdict: compare the quantity that is not the target, if the row is known to meet the target."""
         if row.verdict == "same release":
             return row
         mine, theirs = (ours.mse, row.mse) if self.target == "budget" else (ours.leakage.value, row.leakage.value)
@@ -216,65 +227,63 @@ class _Question:
                 verdict = "BETTER" if theirs < mine else "worse"
         return replace(row, verdict=verdict)
 
-    def _calibrated(self, baseline: Baseline) -> tuple[Mechanism, str]:
-        """The baseline with just enough noise for the target, and what had to be done instead."""
-        if isinstance(baseline, Fresh):
+    def _calibrate(self, baseline: Baseline) -> tuple[Mechanism, str]:
+        """The baseline with just enough noise for the target, and a note where that is not possible."""
+        if isinstance(baseline, LaplaceBaseline):
             level = _level(self, baseline.age)
-            width = self.query.sensitivity(1, self.chain.value_table)
-            return baseline.calibrate(self.chain, self.query, scale=width / level), ""
-        return self._stream(baseline)
+            sensitivity = self.query.sensitivity(1, self.chain.value_table)
+            return baseline.calibrate(self.chain, self.query, scale=sensitivity / level), ""
+        return self._calibrate_stream(baseline)
 
-    def _stream(self, baseline: Baseline) -> tuple[Mechanism, str]:
-        def made(epsilon: float) -> Mechanism:
+    def _calibrate_stream(self, baseline: Baseline) -> tuple[Mechanism, str]:
+        def mechanism(epsilon: float) -> Mechanism:
             return baseline.calibrate(self.chain, self.query, epsilon=epsilon)
 
         if self.target == "max_mse":
-            level = least_epsilon(lambda e: made(e).errors().linear, self.value, self.event_limit)
+            level = least_epsilon(lambda e: mechanism(e).errors().linear, self.value, self.event_limit)
             if level is None:
                 raise InputError(f"error {self.value:g} is out of reach with its epsilon up to {self.event_limit:g}")
-            return made(level), ""
-        if made(self.value).leakage().value is None:
+            return mechanism(level), ""
+        if mechanism(self.value).leakage().value is None:
             level = min(self.value, self.event_limit)
-            return made(level), "leakage not computed, so it runs at its own epsilon = budget"
+            return mechanism(level), "leakage not computed, so it runs at its own epsilon = budget"
 
         def leak(epsilon: float) -> float:
-            value = made(epsilon).leakage().value
+            value = mechanism(epsilon).leakage().value
             return float("inf") if value is None else value
 
         level = largest_level(leak, self.value, self.event_limit)
         if level is None:
             raise InputError(f"budget {self.value:g} is out of reach even with its epsilon at {SMALLEST_LEVEL:g}")
-        return made(level), ""
+        return mechanism(level), ""
 
 
 @lru_cache(maxsize=64)
-def _level(question: _Question, age: int) -> float:
-    """The noise level at one age that meets the target: all Laplace releases of that age share it."""
+def _level(task: _ComparisonTask, age: int) -> float:
+    """The noise level at one age that meets the target, cached: all Laplace releases of that age share it."""
     curves = Curves(
-        question.chain,
-        question.query,
-        [age] * question.chain.sequences,
+        task.chain,
+        task.query,
+        [age] * task.chain.sequences,
         estimate="linear",
         releases=1,
         bound="exact",
         adversary="informed",
     )
-    if question.target == "budget":
-        level = largest_level(lambda e: curves.leakage(e).epsilon, question.value, question.event_limit)
+    if task.target == "budget":
+        level = largest_level(lambda e: curves.leakage(e).epsilon, task.value, task.event_limit)
     else:
-        level = least_level(lambda e: curves.error(e).safe, question.value, question.event_limit)
+        level = least_level(lambda e: curves.error(e).safe, task.value, task.event_limit)
     if level is None:
-        what = "leakage" if question.target == "budget" else "error"
-        raise InputError(
-            f"at age {age} no noise level up to {question.event_limit:g} reaches {what} {question.value:g}"
-        )
+        what = "leakage" if task.target == "budget" else "error"
+        raise InputError(f"at age {age} no noise level up to {task.event_limit:g} reaches {what} {task.value:g}")
     return level
 
 
 def least_epsilon(
     error: Callable[[float], float], target: float, limit: float, *, tolerance: float = 0.02
 ) -> float | None:
-    """The smallest epsilon with error <= target, to a fiftieth: simulated errors deserve no more digits."""
+    """Return the smallest epsilon with error <= target, within a factor 1.02: simulated errors are no more precise."""
     if error(limit) > target:
         return None
     low, high = 1e-3, limit
@@ -289,14 +298,14 @@ def least_epsilon(
     return high
 
 
-def _nothing(no_data: float) -> Row:
-    """Publish the long-run expectation and read no data at all."""
+def _no_data_row(no_data: float) -> Row:
+    """The row of publishing the long-run expectation without reading data."""
     zero = Quantity(0.0, "no data is read")
     return Row(
         method="publish nothing",
         name="no-data",
         label="perfect: nothing is read",
-        guarantee="the long-run expectation is published and no data is read, so nothing is told",
+        guarantee="the long-run expectation is published and no data is read, so nothing leaks",
         age=None,
         nominal=0.0,
         scale=None,

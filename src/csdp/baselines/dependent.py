@@ -9,54 +9,54 @@ from typing import Any, ClassVar
 import numpy as np
 
 from csdp.aging import Adversary
-from csdp.baselines.fresh import Fresh, settled
-from csdp.baselines.laws import present_law, record_pairs
-from csdp.baselines.mixture import grid_size, logs, output_grid
-from csdp.baselines.protocol import Floats
+from csdp.arrays import Floats
+from csdp.baselines.laplace import LaplaceBaseline, leakage_setting
+from csdp.baselines.laws import grid_size, output_grid, present_law, record_pairs, safe_log
 from csdp.bounds.rounding import round_up
 from csdp.chain import Model
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Query
 
-#: Values of one record's part that are looked at.
-PART_OUTPUTS = 4096
+#: Largest number of output values of one record's contribution.
+CONTRIBUTION_OUTPUTS = 4096
 
 
 def record_sensitivities(chain: Model, query: Query) -> Floats:
-    """Delta_j: how far record j alone moves the answer."""
+    """Return Delta_j, the sensitivity of the answer to record j alone, (s,)."""
     table = chain.value_table
     return np.array([query.sensitivity(1, table, members=[j]) for j in range(chain.sequences)])
 
 
 def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
-    """L_ij: the largest log ratio of the Laplace mixture that x_j's law given x_i induces, (s, s).
+    """Return L_ij, the largest log ratio of the Laplace mixture that x_j's law given x_i induces, (s, s).
 
     Liu's coefficient is `rho_ij = L_ij scale / Delta_j`.
     """
     query = verify_query(query, chain)
     if not isinstance(query, FoldComputation):
         raise InputError(
-            f"ddp: {query.name} has no part per record, so no dependence coefficients; ask a query made of parts"
+            f"ddp: {query.name} is no sum, maximum or minimum over records, so it has no dependence coefficients"
         )
     table = chain.value_table
     s = table.shape[0]
     pairs = record_pairs(chain)
     own = np.einsum("iaia->ia", pairs)
     with np.errstate(divide="ignore", invalid="ignore"):
-        given = logs(pairs / own[:, :, None, None])  # ln Pr(x_j = c | x_i = a)
-    parts = query.parts(table) / query.divisor(table)
+        conditional = safe_log(pairs / own[:, :, None, None])  # ln Pr(x_j = c | x_i = a)
+    contributions = query.parts(table) / query.divisor(table)
     out = np.zeros((s, s))
     for j in range(s):
-        if grid_size(parts[j]) > PART_OUTPUTS:
+        size = grid_size(contributions[j])
+        if size > CONTRIBUTION_OUTPUTS:
             raise TooLargeError(
-                f"ddp: one record has {grid_size(parts[j]):.3g} combinations of outputs; at most {PART_OUTPUTS:,}",
-                needed=grid_size(parts[j]),
-                limit=PART_OUTPUTS,
+                f"ddp: one record has {size:.3g} combinations of outputs; at most {CONTRIBUTION_OUTPUTS:,}",
+                needed=size,
+                limit=CONTRIBUTION_OUTPUTS,
             )
-        outputs = output_grid(parts[j])
-        far = -np.abs(outputs[:, None, :] - parts[j][None]).sum(axis=2) / scale  # (y, c)
-        terms = given[:, :, j, None, :] + far  # (i, a, y, c)
+        outputs = output_grid(contributions[j])
+        far = -np.abs(outputs[:, None, :] - contributions[j][None]).sum(axis=2) / scale  # (y, c)
+        terms = conditional[:, :, j, None, :] + far  # (i, a, y, c)
         density = np.logaddexp.reduce(terms, axis=3)
         density[own <= 0] = np.nan
         out[:, j] = (np.fmax.reduce(density, axis=1) - np.fmin.reduce(density, axis=1)).max(axis=1)
@@ -64,7 +64,7 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class DependentDP(Fresh):
+class DependentDP(LaplaceBaseline):
     """Dependent DP by pairwise coefficients (Liu, Chakraborty and Mittal 2016)."""
 
     name: ClassVar[str] = "ddp-liu"
@@ -84,21 +84,21 @@ class DependentDP(Fresh):
 
     def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
         """The coefficients rho_ij at this scale."""
-        width = record_sensitivities(chain, query)
+        sensitivities = record_sensitivities(chain, query)
         with np.errstate(divide="ignore", invalid="ignore"):
-            rho = np.nan_to_num(pair_losses(chain, query, scale) * scale / width, nan=0.0)
+            rho = np.nan_to_num(pair_losses(chain, query, scale) * scale / sensitivities, nan=0.0)
         np.fill_diagonal(rho, 1.0)
         return {"coefficients": rho.tolist()}
 
 
-def told_to(adversary: Adversary, chain: Model, query: Query, *, age: int, scale: float) -> float:
-    """The exact leakage of one release with noise of that scale."""
+def exact_leakage(adversary: Adversary, chain: Model, query: Query, *, age: int, scale: float) -> float:
+    """Return the exact leakage of one release with noise of that scale."""
     level = query.sensitivity(1, chain.value_table) / scale
-    return settled(chain, query, age, adversary).at(level).answer("exact").epsilon
+    return leakage_setting(chain, query, age, adversary).at(level).answer("exact").epsilon
 
 
 @dataclass(frozen=True)
-class ExactDependentDP(Fresh):
+class ExactDependentDP(LaplaceBaseline):
     """Dependent DP by its definition, enumerated (as in Zhao, Zhang and Poor 2017), for small systems."""
 
     name: ClassVar[str] = "ddp-exact"
@@ -111,12 +111,12 @@ class ExactDependentDP(Fresh):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage against an adversary who knows the model only."""
-        return told_to("uninformed", chain, query, age=self.age, scale=scale)
+        return exact_leakage("uninformed", chain, query, age=self.age, scale=scale)
 
 
 @dataclass(frozen=True)
-class BayesianDP(Fresh):
-    """Bayesian DP (Yang, Sato and Nakagawa 2015): the adversary knows any part of the other records."""
+class BayesianDP(LaplaceBaseline):
+    """Bayesian DP (Yang, Sato and Nakagawa 2015): the adversary knows any subset of the other records."""
 
     name: ClassVar[str] = "bayesian"
     label: ClassVar[str] = "Bayesian DP"
@@ -128,11 +128,11 @@ class BayesianDP(Fresh):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage, worst over every set of other records that the adversary knows."""
-        return told_to("any", chain, query, age=self.age, scale=scale)
+        return exact_leakage("any", chain, query, age=self.age, scale=scale)
 
 
 @dataclass(frozen=True)
-class CorrelatedDP(Fresh):
+class CorrelatedDP(LaplaceBaseline):
     """Correlated DP (Zhu, Xiong, Li and Zhou 2015): sensitivity weighted by Pearson correlations above a threshold."""
 
     threshold: float = 0.0
@@ -164,7 +164,7 @@ class CorrelatedDP(Fresh):
 
 
 def correlations(chain: Model) -> Floats:
-    """Pearson correlations of the present values, (s, s); 0 where a value never changes."""
+    """Return Pearson correlations of the present values, (s, s); 0 where a value never changes."""
     table, pairs = chain.value_table, record_pairs(chain)
     own = np.einsum("iaia->ia", pairs)
     centred = table - (own * table).sum(axis=1, keepdims=True)
@@ -177,7 +177,7 @@ def correlations(chain: Model) -> Floats:
 
 
 @dataclass(frozen=True)
-class InferentialPrivacy(Fresh):
+class InferentialPrivacy(LaplaceBaseline):
     """Inferential privacy (Ghosh and Kleinberg 2017): nu = 2 (I - Gamma)^-1 epsilon, Gamma the influences."""
 
     name: ClassVar[str] = "inferential"
@@ -207,16 +207,16 @@ class InferentialPrivacy(Fresh):
 
 @lru_cache(maxsize=16)
 def influences(chain: Model) -> Floats:
-    """Gamma_ij: half the largest log ratio of x_i's law given all others when x_j changes, (s, s)."""
+    """Return Gamma_ij: half the largest log ratio of x_i's law given all others when x_j changes, (s, s)."""
     s, m = chain.sequences, chain.states
-    joint = logs(present_law(chain)).reshape((m,) * s)
+    joint = safe_log(present_law(chain)).reshape((m,) * s)
     gamma = np.zeros((s, s))
     for i in range(s):
-        given = joint - np.logaddexp.reduce(joint, axis=i, keepdims=True)  # ln Pr(x_i | others)
+        conditional = joint - np.logaddexp.reduce(joint, axis=i, keepdims=True)  # ln Pr(x_i | others)
         for j in range(s):
             if i == j:
                 continue
             with np.errstate(invalid="ignore"):
-                spread = given.max(axis=j) - given.min(axis=j)
+                spread = conditional.max(axis=j) - conditional.min(axis=j)
             gamma[i, j] = 0.5 * float(np.nan_to_num(spread, nan=np.inf, posinf=np.inf).max())
     return gamma

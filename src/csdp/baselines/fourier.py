@@ -12,21 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, known_subsets
-from csdp.baselines.mixture import logs, widest
+from csdp.arrays import Floats
+from csdp.baselines.laws import largest_log_ratio, safe_log
 from csdp.baselines.protocol import (
     Errors,
-    Floats,
-    Ints,
     Quantity,
+    States,
     Trace,
-    checked,
-    one_target,
-    positive,
-    recorded,
-    snapshots,
-    whole,
+    check_inputs,
+    check_one_target,
+    check_positive,
+    check_snapshots,
+    check_whole,
+    mechanism_record,
 )
-from csdp.baselines.streams import Stream, lifetime_at_most, present_at_most
+from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
 from csdp.bounds.rounding import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
@@ -34,13 +34,13 @@ from csdp.estimate import moments
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.queries import Query
 
-#: Paths of snapshots through a window that are enumerated for its exact leakage.
+#: Paths of snapshots through a window up to which its exact leakage is enumerated.
 PATHS = 2**16
-_NOT_COMPUTED = "not computed: its guarantee says nothing about what correlations give away"
+_NOT_COMPUTED = "not computed: its guarantee does not cover inference through correlations"
 
 
 def real_fourier(length: int, count: int) -> Floats:
-    """The first `count` rows of the orthonormal real Fourier basis, slowest first.
+    """Return the first `count` rows of the orthonormal real Fourier basis, slowest first.
 
     >>> (real_fourier(4, 4) @ real_fourier(4, 4).T).round(12).tolist() == np.eye(4).tolist()
     True
@@ -58,7 +58,7 @@ def real_fourier(length: int, count: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class FourierRelease:
-    """A calibrated Fourier perturbation: k noisy coefficients of a window, turned back into a series."""
+    """A calibrated Fourier perturbation: k noisy coefficients of a window, transformed back into a series."""
 
     baseline: str
     guarantee: str
@@ -68,27 +68,27 @@ class FourierRelease:
     scales: tuple[float, ...]
     window: int
     coefficients: int
-    step: float  #: the lattice that coefficients are rounded to, so that exact noise can be added
+    step: float  #: of the lattice to which coefficients are rounded, so that exact noise can be added
 
     @cached_property
-    def _stream(self) -> Stream:
-        return Stream(self.chain, self.query)
+    def _stream(self) -> AnswerStream:
+        return AnswerStream(self.chain, self.query)
 
     @cached_property
     def _basis(self) -> Floats:
         return real_fourier(self.window, self.coefficients)
 
-    def _rounded(self, answers: Floats) -> Floats:
+    def _coefficients(self, answers: Floats) -> Floats:
         """Coefficients (..., k, d) of answers (..., T, d), on the lattice."""
         return np.asarray(np.round(np.einsum("kt,...td->...kd", self._basis, answers) / self.step) * self.step)
 
     def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
         """Run it on whole windows of snapshots; `noisy` and `exact` are coefficients."""
-        given = snapshots(states, self.chain)
-        if given.shape[0] % self.window:
-            raise InputError(f"states: {given.shape[0]} snapshots given; whole windows of {self.window} expected")
-        answers = self._stream.answers(given)
-        exact = self._rounded(answers.reshape(-1, self.window, answers.shape[1]))
+        rows = check_snapshots(states, self.chain)
+        if rows.shape[0] % self.window:
+            raise InputError(f"states: {rows.shape[0]} snapshots given; whole windows of {self.window} expected")
+        answers = self._stream.answers(rows)
+        exact = self._coefficients(answers.reshape(-1, self.window, answers.shape[1]))
         steps = two_sided_geometric(Fraction(self.scales[0]) / Fraction(self.step), exact.shape, randomness)
         noisy = exact + steps * self.step
         values = np.einsum("kt,nkd->ntd", self._basis, noisy).reshape(answers.shape)
@@ -101,13 +101,12 @@ class FourierRelease:
     def leakage(self, adversary: Adversary = "informed") -> Quantity:
         """Exact leakage of the newest snapshot of a window, by enumeration of all paths through it."""
         try:
-            value = self._enumerated(adversary)
+            value = self._enumerate_leakage(adversary)
         except TooLargeError as error:
-            why = f"{_NOT_COMPUTED}, and {error}"
-            return present_at_most(self._stream, self.epsilon, why, adversary=adversary)
+            return bound_present(self._stream, self.epsilon, f"{_NOT_COMPUTED}, and {error}", adversary=adversary)
         return Quantity(round_up(value), f"exact, one window of {self.window} ticks, {adversary} adversary")
 
-    def _enumerated(self, adversary: Adversary) -> float:
+    def _enumerate_leakage(self, adversary: Adversary) -> float:
         log_rows, classes, seen = self._paths(self.window - 1)
         s, m = self.chain.sequences, self.chain.states
         law = self.chain.stationary()[seen]
@@ -122,12 +121,12 @@ class FourierRelease:
                     for k in range(label.max() + 1)
                 ]
             )
-            shown = np.array([digits[label == k][0, list(known)] for k in range(label.max() + 1)])
-            groups = [group for axis in range(len(known)) for group in _lines(shown, axis)]
-            best = max(best, widest(rows, classes, groups, rate=1.0 / self.scales[0]))
+            known_digits = np.array([digits[label == k][0, list(known)] for k in range(label.max() + 1)])
+            groups = [group for axis in range(len(known)) for group in _lines(known_digits, axis)]
+            best = max(best, largest_log_ratio(rows, classes, groups, rate=1.0 / self.scales[0]))
         return best
 
-    def _paths(self, tick: int) -> tuple[Floats, Floats, Ints]:
+    def _paths(self, tick: int) -> tuple[Floats, Floats, States]:
         """ln Pr(class of coefficients | snapshot at one tick of the window), the classes, the possible snapshots."""
         law = self.chain.stationary()
         seen = np.flatnonzero(law > 0)
@@ -140,30 +139,30 @@ class FourierRelease:
             )
         kernel = self.chain.kernel()[np.ix_(seen, seen)]
         paths = np.array(np.unravel_index(np.arange(n**self.window), (n,) * self.window)).T
-        mass = logs(law[seen])[paths[:, 0]]
+        mass = safe_log(law[seen])[paths[:, 0]]
         for t in range(1, self.window):
-            mass = mass + logs(kernel)[paths[:, t - 1], paths[:, t]]
+            mass = mass + safe_log(kernel)[paths[:, t - 1], paths[:, t]]
         states = np.array(np.unravel_index(seen, (self.chain.states,) * self.chain.sequences)).T
         answers = self._stream.answers(states)
-        found = self._rounded(answers[paths]).reshape(len(paths), -1)
-        classes, which = np.unique(found, axis=0, return_inverse=True)
+        coefficients = self._coefficients(answers[paths]).reshape(len(paths), -1)
+        classes, which = np.unique(coefficients, axis=0, return_inverse=True)
         rows = np.full((n, len(classes)), -np.inf)
         np.logaddexp.at(rows, (paths[:, tick], which.ravel()), mass)
         return rows - np.logaddexp.reduce(rows, axis=1, keepdims=True), classes, seen
 
     def lifetime(self, releases: int) -> Quantity:
-        """What one window tells of any of its ticks' snapshots, by enumeration; not computed for several windows."""
-        releases = whole("releases", releases)
+        """Exact leakage of any tick's snapshot by one window, by enumeration; only bounded for several windows."""
+        releases = check_whole("releases", releases)
         if releases > self.window:
             why = f"{_NOT_COMPUTED}; {releases} ticks are more than one window"
-            return lifetime_at_most(self._stream, self.epsilon, why, ticks=releases)
+            return bound_lifetime(self._stream, self.epsilon, why, ticks=releases)
         try:
             worst = 0.0
             for tick in range(self.window):
                 rows, classes, seen = self._paths(tick)
-                worst = max(worst, widest(rows, classes, [np.arange(seen.size)], rate=1.0 / self.scales[0]))
+                worst = max(worst, largest_log_ratio(rows, classes, [np.arange(seen.size)], rate=1.0 / self.scales[0]))
         except TooLargeError as error:
-            return lifetime_at_most(self._stream, self.epsilon, f"{_NOT_COMPUTED}, and {error}", ticks=releases)
+            return bound_lifetime(self._stream, self.epsilon, f"{_NOT_COMPUTED}, and {error}", ticks=releases)
         return Quantity(round_up(worst), f"exact, one window of {self.window} ticks")
 
     def errors(self) -> Errors:
@@ -180,9 +179,9 @@ class FourierRelease:
         basis = np.kron(self._basis, np.eye(d))  # (k d, T d)
         now = np.zeros((d, T * d))
         now[:, (T - 1) * d :] = np.eye(d)
-        # Rounding to a lattice of a thousandth of the noise adds step^2 / 12, spread like noise.
+        # Rounding to a lattice of a thousandth of the noise adds a variance of step^2 / 12.
         noise = variance(Fraction(self.scales[0]) / Fraction(self.step)) * self.step**2 + self.step**2 / 12.0
-        back = basis[:, (T - 1) * d :].T  # the newest tick from the coefficients
+        back = basis[:, (T - 1) * d :].T  # maps coefficients to the newest tick
         off = now - back @ basis
         bias = off @ np.tile(known[0].mean_now, T)
         raw = float(np.trace(off @ whole_cov @ off.T) + bias @ bias + noise * np.trace(back @ back.T))
@@ -192,11 +191,11 @@ class FourierRelease:
         return Errors(raw, max(linear, 0.0), float(np.trace(known[0].cov_now)), "covariances, newest tick of a window")
 
     def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
-        return recorded(self, {"window": self.window, "coefficients": self.coefficients})
+        """Return the content as plain data."""
+        return mechanism_record(self, {"window": self.window, "coefficients": self.coefficients})
 
 
-def _lines(digits: Ints, axis: int) -> list[Ints]:
+def _lines(digits: States, axis: int) -> list[States]:
     """Rows that agree in all columns but one."""
     rest = np.delete(digits, axis, axis=1)
     label = np.unique(rest, axis=0, return_inverse=True)[1].ravel() if rest.shape[1] else np.zeros(len(digits), np.intp)
@@ -205,7 +204,7 @@ def _lines(digits: Ints, axis: int) -> list[Ints]:
 
 @dataclass(frozen=True)
 class Fourier:
-    """Keep k coefficients of the orthonormal real Fourier transform of a window, with noise sqrt(k) Delta_2 / epsilon.
+    """Publish k coefficients of the orthonormal real Fourier transform of a window, noise sqrt(k) Delta_2 / epsilon.
 
     `level`: "event" (a record of one tick changes) or "user" (a sequence's whole window changes).
     """
@@ -225,23 +224,23 @@ class Fourier:
     def calibrate(
         self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
     ) -> FourierRelease:
-        """Noise on the coefficients for an epsilon, or the epsilon that noise of a scale gives."""
-        one_target(epsilon, scale)
-        query = checked(chain, query)
-        window, count = whole("window", self.window), whole("coefficients", self.coefficients)
+        """Return the mechanism with noise on the coefficients for an epsilon, or with noise of a scale."""
+        check_one_target(epsilon, scale)
+        query = check_inputs(chain, query)
+        window, count = check_whole("window", self.window), check_whole("coefficients", self.coefficients)
         if count > window:
             raise InputError(f"coefficients: {count} given; a window of {window} ticks has {window}")
         if self.level not in {"event", "user"}:
             raise InputError(f"level: {self.level!r} given; 'event' or 'user'")
-        stream = Stream(chain, query)
+        stream = AnswerStream(chain, query)
         outputs = count * stream.outputs
         # Orthonormal rows keep l2; k d numbers of l2 norm Delta_2 have l1 norm at most sqrt(k d) Delta_2.
-        width = math.sqrt(outputs) * stream.sensitivity * (math.sqrt(window) if self.level == "user" else 1.0)
-        first = width / positive("epsilon", epsilon) if scale is None else positive("scale", scale)
+        unrounded = math.sqrt(outputs) * stream.sensitivity * (math.sqrt(window) if self.level == "user" else 1.0)
+        first = unrounded / check_positive("epsilon", epsilon) if scale is None else check_positive("scale", scale)
         step = math.ldexp(1.0, math.frexp(first)[1] - 11)
-        moved = width + outputs * step  # rounding moves each coefficient by half a step at most
+        sensitivity = unrounded + outputs * step  # rounding moves each coefficient by half a step at most
         if scale is None:
             assert epsilon is not None
-            scale = math.nextafter(moved / epsilon, math.inf)
-        level = moved / scale
+            scale = math.nextafter(sensitivity / epsilon, math.inf)
+        level = sensitivity / scale
         return FourierRelease(self.name, self.guarantee, chain, query, level, (float(scale),), window, count, step)

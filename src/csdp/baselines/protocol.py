@@ -1,4 +1,4 @@
-"""What every baseline offers: calibrate to its own guarantee, release, and say what it leaks in our sense."""
+"""The protocol of a baseline: calibrate to its own guarantee, release, and report its CSDP leakage."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary
+from csdp.arrays import Floats
 from csdp.chain import Model
 from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
 from csdp.noise import Randomness
 from csdp.queries import Query
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[Any]
+States = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with how it was found; `value` is None where it was not computed, and `how` says why. Never a guess.
+    """A number and how it was computed; `value` is None where it was not, and `how` says why.
 
-    `at_most`: a proven upper bound of what was not computed, where there is one.
+    `at_most`: a proven upper bound of a value that was not computed, where there is one.
     """
 
     value: float | None
@@ -32,7 +32,7 @@ class Quantity:
     at_most: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
+        """Return the content as plain data."""
         return {"value": self.value, "how": self.how, "at_most": self.at_most}
 
 
@@ -48,9 +48,9 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A release with its inside, for study only: `noisy - exact` is noise of scale `scales`, `values` what goes out."""
+    """A release with its intermediate values, for study only: `noisy - exact` is noise of scale `scales`."""
 
-    values: Floats  # (ticks, d)
+    values: Floats  #: the outputs (ticks, d)
     noisy: Floats
     exact: Floats
     scales: Floats
@@ -66,15 +66,15 @@ class Mechanism(Protocol):
 
     @property
     def guarantee(self) -> str:
-        """What it promises, in words."""
+        """Its own guarantee, in words."""
 
     @property
     def chain(self) -> Model:
-        """What it was calibrated for."""
+        """The model it was calibrated for."""
 
     @property
     def query(self) -> Query:
-        """What it answers."""
+        """The query it answers."""
 
     @property
     def epsilon(self) -> float:
@@ -82,25 +82,25 @@ class Mechanism(Protocol):
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """Scales of its noise: one, or one per tick or per part."""
+        """Scales of its noise: one, or one for each tick or step of the mechanism."""
 
     def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
-        """Run it on snapshots (T, s), with its inside shown."""
+        """Run it on snapshots (T, s), and return outputs with intermediate values."""
 
     def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
-        """Run it on snapshots (T, s): outputs (ticks, d)."""
+        """Run it on snapshots (T, s), and return outputs (ticks, d)."""
 
     def leakage(self, adversary: Adversary = "informed") -> Quantity:
         """The exact CSDP leakage of the present of one release under the chain, or why it is not known.
 
-        Where it is not, `at_most` bounds what all outputs up to now tell of the present.
+        Where it is not, `at_most` bounds the leakage of the present by all outputs up to now.
         """
 
     def lifetime(self, releases: int) -> Quantity:
-        """What this many releases, before and after it, tell of one record, or why it is not known."""
+        """Leakage of one record by this many releases, before and after it, or why it is not known."""
 
     def errors(self) -> Errors:
-        """How far the outputs are from the present answer."""
+        """Mean squared errors of the outputs against the present answer."""
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
@@ -108,24 +108,24 @@ class Mechanism(Protocol):
 
 @runtime_checkable
 class Baseline(Protocol):
-    """Another method behind the one interface."""
+    """A published method."""
 
     name: ClassVar[str]
     #: the kind of its guarantee, in a few words
     label: ClassVar[str]
     title: ClassVar[str]
     guarantee: ClassVar[str]
-    #: whether it promises anything about what correlations give away
+    #: whether its guarantee covers inference through correlations
     inferential: ClassVar[bool]
 
     def calibrate(
         self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
     ) -> Mechanism:
-        """The mechanism that has its own guarantee at `epsilon`, or the guarantee that noise of `scale` gives."""
+        """Return the mechanism with its guarantee at `epsilon`, or with noise of `scale` and the guarantee it gives."""
 
 
-def recorded(mechanism: Mechanism, settings: dict[str, Any]) -> dict[str, Any]:
-    """A calibrated baseline as plain data, with the settings that are its own."""
+def mechanism_record(mechanism: Mechanism, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a calibrated baseline as plain data, with its own settings."""
     return {
         "baseline": mechanism.baseline,
         "guarantee": mechanism.guarantee,
@@ -137,8 +137,8 @@ def recorded(mechanism: Mechanism, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def stationary_chain(chain: Model) -> None:
-    """Refuse what is no chain, and a chain with a law of its own for the start."""
+def check_stationary(chain: Model) -> None:
+    """Raise InputError unless `chain` is a model without an initial law."""
     if not isinstance(chain, Model):
         raise InputError(
             f"chain: {type(chain).__name__} given; one CoupledChain or JointChain expected (of a Family, one member)"
@@ -149,17 +149,17 @@ def stationary_chain(chain: Model) -> None:
         )
 
 
-def checked(chain: Model, query: Query) -> Computation:
-    """Refuse what no baseline can work with; the query comes back verified, a function rounded to a lattice."""
-    stationary_chain(chain)
-    found = verify_query(query, chain, on_lattice=True)
-    if not found.undivided(1) > 0:
-        raise InputError(f"query: {found.name} never changes with one record; there is nothing to protect")
-    return found
+def check_inputs(chain: Model, query: Query) -> Computation:
+    """Return the query verified on a lattice; raise InputError for a chain or query that no baseline can work with."""
+    check_stationary(chain)
+    computation = verify_query(query, chain, on_lattice=True)
+    if not computation.undivided(1) > 0:
+        raise InputError(f"query: {computation.name} never changes with one record; there is nothing to protect")
+    return computation
 
 
-def positive(name: str, value: Any) -> float:
-    """A positive, finite number."""
+def check_positive(name: str, value: Any) -> float:
+    """Return a positive, finite number; raise InputError for others."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise InputError(f"{name}: {value!r} given; a positive number expected")
     if not (math.isfinite(value) and value > 0):
@@ -167,27 +167,27 @@ def positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least `least`."""
+def check_whole(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number of at least `least`; raise InputError for others."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name}: {value!r} given; a whole number, {least} or more")
     return int(value)
 
 
-def one_target(epsilon: float | None, scale: float | None) -> None:
-    """Exactly one of the two."""
+def check_one_target(epsilon: float | None, scale: float | None) -> None:
+    """Raise InputError unless exactly one of the two is given."""
     if (epsilon is None) == (scale is None):
         which = "neither" if epsilon is None else "both"
         raise InputError(f"calibrate: {which} of epsilon and scale given; give exactly one")
 
 
-def snapshots(states: npt.ArrayLike, model: Model) -> Ints:
-    """Snapshots (T, s) of state numbers, none missing: baselines have no rule for gaps."""
-    given = np.asarray(states)
-    if given.ndim != 2 or given.shape[1] != model.sequences or not given.shape[0]:
-        raise InputError(f"states: shape {given.shape} given; snapshots (ticks, {model.sequences}) expected")
-    if not np.issubdtype(given.dtype, np.integer):
-        raise InputError(f"states: {given.dtype} given; whole numbers 0..{model.states - 1}")
-    if given.min() < 0 or given.max() >= model.states:
+def check_snapshots(states: npt.ArrayLike, model: Model) -> States:
+    """Return snapshots (T, s) of state numbers; raise InputError for gaps, for which baselines have no rule."""
+    rows = np.asarray(states)
+    if rows.ndim != 2 or rows.shape[1] != model.sequences or not rows.shape[0]:
+        raise InputError(f"states: shape {rows.shape} given; snapshots (ticks, {model.sequences}) expected")
+    if not np.issubdtype(rows.dtype, np.integer):
+        raise InputError(f"states: {rows.dtype} given; whole numbers 0..{model.states - 1}")
+    if rows.min() < 0 or rows.max() >= model.states:
         raise InputError(f"states: unknown or missing state; allowed are whole numbers 0..{model.states - 1}, no gaps")
-    return given.astype(np.intp)
+    return rows.astype(np.intp)

@@ -11,25 +11,26 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from csdp.aging import AgedLaw, index_parts, marginal
-from csdp.baselines.fresh import Fresh
-from csdp.baselines.mixture import logs
-from csdp.baselines.protocol import Floats, positive, stationary_chain, whole
+from csdp.arrays import Floats
+from csdp.baselines.laplace import LaplaceBaseline
+from csdp.baselines.laws import safe_log
+from csdp.baselines.protocol import check_positive, check_stationary, check_whole
 from csdp.chain import Model
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Query
 
-#: Steps of a quantile function below this are rounding, not probability.
+#: Steps of a quantile function below this are attributed to rounding.
 QUANTILE_SLACK = 1e-14
-#: States and ticks of a series, squared, up to which a Markov Quilt is searched.
+#: Product of squared joint states and squared ticks up to which Markov Quilts are searched.
 QUILT_WORK = 1e9
-#: Ticks of a series up to which it is searched.
+#: Ticks of a series up to which Markov Quilts are searched.
 QUILT_LENGTH = 1000
 
 
 @dataclass(frozen=True)
-class Wasserstein(Fresh):
-    """The Wasserstein mechanism: scale W_inf / epsilon; W_inf does not shrink with age while any overlap is missing."""
+class Wasserstein(LaplaceBaseline):
+    """The Wasserstein mechanism: scale W_inf / epsilon. Age lowers W_inf only where the laws' supports overlap."""
 
     name: ClassVar[str] = "wasserstein"
     label: ClassVar[str] = "Pufferfish, one release"
@@ -47,7 +48,7 @@ class Wasserstein(Fresh):
 
 
 def wasserstein(chain: Model, query: Query, age: int) -> float:
-    """Largest W_inf between the laws of the answer given two present values of one sequence."""
+    """Return the largest W_inf between the laws of the answer given two present values of one sequence."""
     return _wasserstein(chain, verify_query(query, chain), age)
 
 
@@ -79,7 +80,7 @@ def _wasserstein(chain: Model, query: Computation, age: int) -> float:
 
 
 def quantile_gap(values: Floats, p: Floats, q: Floats) -> float:
-    """W_inf of two laws on sorted values: the largest gap between their quantile functions.
+    """Return W_inf of two laws on sorted values: the largest gap between their quantile functions.
 
     >>> quantile_gap(np.array([0.0, 1.0, 3.0]), np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.25, 0.25]))
     2.0
@@ -99,7 +100,7 @@ def quantile_gap(values: Floats, p: Floats, q: Floats) -> float:
 def markov_quilt_scale(
     chain: Model, *, length: int = 100, epsilon: float = 1.0, method: Literal["exact", "approx"] = "exact"
 ) -> float:
-    """sigma of the Markov Quilt Mechanism for a series of one sequence: Laplace noise of sigma times the sensitivity.
+    """Return sigma of the Markov Quilt Mechanism for a series of one sequence: the noise scale per unit of sensitivity.
 
     `sigma = max_i min over quilts card / (epsilon - e)`; quilts {i-a, i+b} with a+b-1 records inside, {i-a}, {i+b} and
     none. "exact" takes the largest influence e from powers of the kernel, "approx" from the eigengap. Guarantee:
@@ -110,14 +111,14 @@ def markov_quilt_scale(
     >>> round(markov_quilt_scale(chain), 4), round(markov_quilt_scale(chain, method="approx"), 3)
     (6.7236, 15.572)
     """
-    stationary_chain(chain)
+    check_stationary(chain)
     if chain.sequences != 1:
         raise InputError(
-            f"chain: {chain.sequences} sequences given; this is for one. csdp.baselines.MarkovQuilt takes several, "
+            f"chain: {chain.sequences} sequences given; one expected. csdp.baselines.MarkovQuilt takes several, "
             "with the whole snapshot as the secret"
         )
     quilts = Quilts.of(chain, length=length, method=method)
-    return quilts.scale(positive("epsilon", epsilon))
+    return quilts.scale(check_positive("epsilon", epsilon))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +126,13 @@ class Quilts:
     """Influences of every quilt of a stationary chain."""
 
     length: int
-    influence: Floats  # (T + 1, T + 1): e of {i-a, i+b}; row or column 0: that side is open
+    influence: Floats  #: (T + 1, T + 1): e of {i-a, i+b}; row or column 0: that side is open
 
     @classmethod
     @lru_cache(maxsize=16)
     def of(cls, chain: Model, *, length: int, method: str) -> Quilts:
-        """The influences of one component, its snapshots as the nodes of one chain."""
-        length = whole("length", length)
+        """Compute the influences of one component, its snapshots as the nodes of one chain."""
+        length = check_whole("length", length)
         if method not in {"exact", "approx"}:
             raise InputError(f"method: {method!r} given; 'exact' or 'approx'")
         work = float(chain.size) ** 2 * length * max(length, 100)
@@ -145,11 +146,11 @@ class Quilts:
         law = chain.stationary()
         seen = np.flatnonzero(law > 0)
         kernel = chain.kernel()[np.ix_(seen, seen)]
-        made = _exact_influence if method == "exact" else _approximate_influence
-        return cls(length, made(kernel / kernel.sum(axis=1, keepdims=True), law[seen], length))
+        influence = _exact_influence if method == "exact" else _approximate_influence
+        return cls(length, influence(kernel / kernel.sum(axis=1, keepdims=True), law[seen], length))
 
     def scale(self, epsilon: float) -> float:
-        """The least sigma for an epsilon: max_i min over quilts card / (epsilon - e)."""
+        """Return the least sigma for an epsilon: max_i min over quilts card / (epsilon - e)."""
 
         def cost(card: Floats, influence: Floats) -> Floats:
             room = np.maximum(epsilon - influence, 0.0)
@@ -158,7 +159,7 @@ class Quilts:
         return self._worst_node(cost)
 
     def epsilon(self, scale: float) -> float:
-        """The epsilon that noise of one sigma gives: max_i min over quilts e + card / sigma."""
+        """Return the epsilon of noise of one sigma: max_i min over quilts e + card / sigma."""
         return self._worst_node(lambda card, influence: np.asarray(influence + card / scale))
 
     def _worst_node(self, cost: Callable[[Floats, Floats], Floats]) -> float:
@@ -184,16 +185,16 @@ class Quilts:
 def _exact_influence(kernel: Floats, law: Floats, length: int) -> Floats:
     """e of all quilts, from powers of the kernel."""
     n = law.size
-    prior = logs(law)[None, :] - logs(law)[:, None]  # ln P(x') / P(x)
+    prior = safe_log(law)[None, :] - safe_log(law)[:, None]  # ln P(x') / P(x)
     back, ahead = [np.zeros((n, n))], [np.zeros((n, n))]
     power = np.eye(n)
     for _ in range(length):
         power = power @ kernel
-        log_power = logs(power)
+        log_power = safe_log(power)
         with np.errstate(invalid="ignore"):
-            # Pairs that neither can be reached from w give NaN, and say nothing.
-            back.append(prior + _largest([row[:, None] - row[None, :] for row in log_power]))
-            ahead.append(_largest([column[:, None] - column[None, :] for column in log_power.T]))
+            # Pairs of states that are both unreachable from a state give NaN, which `_entrywise_max` ignores.
+            back.append(prior + _entrywise_max([row[:, None] - row[None, :] for row in log_power]))
+            ahead.append(_entrywise_max([column[:, None] - column[None, :] for column in log_power.T]))
     stacked, flat = np.array(back).reshape(length + 1, -1), np.array(ahead).reshape(length + 1, -1)
     out = np.empty((length + 1, length + 1))
     for a in range(length + 1):
@@ -201,8 +202,8 @@ def _exact_influence(kernel: Floats, law: Floats, length: int) -> Floats:
     return np.maximum(out, 0.0)
 
 
-def _largest(spreads: list[Floats]) -> Floats:
-    """The largest of some tables, entry by entry; NaN only where all of them are."""
+def _entrywise_max(spreads: list[Floats]) -> Floats:
+    """Entrywise maximum of tables, ignoring NaN."""
     out = np.full_like(spreads[0], -np.inf)
     for spread in spreads:
         np.fmax(out, spread, out=out)
@@ -220,7 +221,7 @@ def _approximate_influence(kernel: Floats, law: Floats, length: int) -> Floats:
 
 
 def eigengap(kernel: Floats, law: Floats) -> float:
-    """g = 2 (1 - |lambda_2|) of a reversible kernel, else 1 - lambda_2 of the kernel times its reversal."""
+    """Return g = 2 (1 - |lambda_2|) of a reversible kernel, else 1 - lambda_2 of the kernel times its reversal."""
     if law.size == 1:
         return math.inf
     root = np.sqrt(law)
@@ -235,22 +236,19 @@ def eigengap(kernel: Floats, law: Floats) -> float:
 
 
 def quilt_epsilon(chain: Model, query: Query, scale: float, *, length: int, method: str) -> float:
-    """The largest over components of max_i min over quilts e + card s_k / scale."""
+    """Return the largest over components of max_i min over quilts e + card s_k / scale."""
     table = chain.value_table
     worst = 0.0
     for members in chain.components():
-        part = chain if len(members) == chain.sequences else chain.subchain(members)
-        moved = query.sensitivity(len(members), table, members=members)
-        if moved > 0:
-            worst = max(worst, Quilts.of(part, length=length, method=method).epsilon(scale / moved))
+        component = chain if len(members) == chain.sequences else chain.subchain(members)
+        sensitivity = query.sensitivity(len(members), table, members=members)
+        if sensitivity > 0:
+            worst = max(worst, Quilts.of(component, length=length, method=method).epsilon(scale / sensitivity))
     return worst
 
 
-_SECRET = "epsilon-Pufferfish of every tick's snapshot given the whole published series of `length` ticks"
-
-
 @dataclass(frozen=True)
-class MarkovQuilt(Fresh):
+class MarkovQuilt(LaplaceBaseline):
     """The Markov Quilt Mechanism on the stream of answers; the secret is a component's whole snapshot of one tick."""
 
     length: int = 100
@@ -258,34 +256,25 @@ class MarkovQuilt(Fresh):
     name: ClassVar[str] = "markov-quilt"
     label: ClassVar[str] = "Pufferfish, whole series"
     title: ClassVar[str] = "Markov Quilt exact (Song et al. 2017)"
-    guarantee: ClassVar[str] = _SECRET
+    guarantee: ClassVar[str] = (
+        "epsilon-Pufferfish of every tick's snapshot given the whole published series of `length` ticks"
+    )
     inferential: ClassVar[bool] = True
+    method: ClassVar[str] = "exact"
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
-        """From influences by powers of the kernel."""
-        return quilt_epsilon(chain, query, scale, length=self.length, method="exact")
+        """Epsilon from influences by powers of the kernel ("exact") or by the eigengap ("approx")."""
+        return quilt_epsilon(chain, query, scale, length=self.length, method=self.method)
 
     def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """The length of the series."""
+        """Return the length of the series."""
         return {"length": self.length}
 
 
 @dataclass(frozen=True)
-class ApproximateMarkovQuilt(Fresh):
+class ApproximateMarkovQuilt(MarkovQuilt):
     """The Markov Quilt Mechanism with influences bounded by the eigengap: cheaper, and never less noise."""
 
-    length: int = 100
-
     name: ClassVar[str] = "markov-quilt-approx"
-    label: ClassVar[str] = "Pufferfish, whole series"
     title: ClassVar[str] = "Markov Quilt approximate (Song et al. 2017)"
-    guarantee: ClassVar[str] = _SECRET
-    inferential: ClassVar[bool] = True
-
-    def nominal(self, chain: Model, query: Query, scale: float) -> float:
-        """From influences by the eigengap."""
-        return quilt_epsilon(chain, query, scale, length=self.length, method="approx")
-
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """The length of the series."""
-        return {"length": self.length}
+    method: ClassVar[str] = "approx"

@@ -1,4 +1,4 @@
-"""The table of a comparison: one row a method, what it promises, what it leaks, how far it is from the truth."""
+"""The table of a comparison: for each method its own guarantee, its leakage, and its error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIE = 1e-6
 
 @dataclass(frozen=True)
 class Row:
-    """One method: what it promises by its own theory, what it leaks exactly, and how far it is from the truth."""
+    """One method: its own guarantee, its exact leakage, and its error."""
 
     method: str
     name: str
@@ -36,7 +36,7 @@ class Row:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
+        """Return the content as plain data."""
         return asdict(self)
 
 
@@ -75,7 +75,7 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """Where our plan stands, in one sentence."""
+        """The result for our plan, in one or two sentences."""
         what = "error" if self.target == "budget" else "leakage"
         if self.better:
             first = f"Our plan is NOT the best here: less {what} by {', '.join(row.method for row in self.better)}."
@@ -83,12 +83,12 @@ class Comparison:
             first = f"No method that can be compared has less {what} than our plan."
         if not self.unknown:
             return first
-        names = ", ".join(f"{row.method} ({_most(row.leakage)})" for row in self.unknown)
+        names = ", ".join(f"{row.method} ({_describe_bound(row.leakage)})" for row in self.unknown)
         return f"{first} Less error, but what it leaks is not known: {names}."
 
     @property
     def lifetime_headline(self) -> str:
-        """Who keeps a record better over its whole life; our plans let records out once they are old."""
+        """Methods with a lower lifetime leakage than our plan, which does not protect old records."""
         mine = self["ours"].lifetime.value
         lower = [
             row.method
@@ -104,11 +104,11 @@ class Comparison:
         return f"Over the lifetime of a record our plan tells more than: {', '.join(lower)}."
 
     def records(self) -> list[dict[str, Any]]:
-        """One plain record per row."""
+        """Return the rows as plain data."""
         return [row.to_dict() for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
+        """Return the content as plain data, for JSON."""
         return {
             "target": self.target,
             "value": self.value,
@@ -140,11 +140,11 @@ class Comparison:
             table.add_row(
                 f"{row.method}\n  {row.label}",
                 "-" if row.age is None else str(row.age),
-                _number(row.nominal),
-                _quantity(row.leakage),
-                _quantity(row.lifetime),
-                _number(row.mse_raw),
-                _number(row.mse),
+                _format_number(row.nominal),
+                _format_quantity(row.leakage),
+                _format_quantity(row.lifetime),
+                _format_number(row.mse_raw),
+                _format_number(row.mse),
                 {"same release": "same", "not comparable": "-", "misses target": "misses"}.get(
                     row.verdict, row.verdict
                 ),
@@ -153,15 +153,15 @@ class Comparison:
         return table
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _quantity(found: Quantity) -> str:
-    if found.value is not None:
-        return f"{found.value:.4g}"
-    return "not\ncomputed" if found.at_most is None else f"at most\n{shown(found.at_most, 4)}"
+def _format_quantity(quantity: Quantity) -> str:
+    if quantity.value is not None:
+        return f"{quantity.value:.4g}"
+    return "not\ncomputed" if quantity.at_most is None else f"at most\n{shown(quantity.at_most, 4)}"
 
 
-def _most(found: Quantity) -> str:
-    return "no bound either" if found.at_most is None else f"at most {shown(found.at_most, 4)}"
+def _describe_bound(quantity: Quantity) -> str:
+    return "no bound either" if quantity.at_most is None else f"at most {shown(quantity.at_most, 4)}"

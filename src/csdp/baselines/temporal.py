@@ -1,14 +1,14 @@
-"""Temporal privacy leakage (Cao et al. 2017): what a stream of releases tells of one record.
+"""Temporal privacy leakage (Cao et al. 2017): leakage of one record by a stream of releases, and budgets that bound it.
 
 `BPL_t = L_B(BPL_{t-1}) + eps_t`, `FPL_t = L_F(FPL_{t+1}) + eps_t`, `TPL = BPL + FPL - eps_t`, with L the loss function
-of the backward and of the forward kernel over all pairs of snapshots. Everything is in logarithms.
+of the backward and of the forward kernel over all pairs of snapshots, in logarithms.
 
-The recursion does not ask how outputs come about. Let G(x_1..x_t) be the probability of what was published, and let it
-change by a factor of at most e^E when one component's snapshots of any w consecutive ticks change. Take the newest w
-ticks: the largest and the least G over them differ by at most e^E whatever was before, and the least is again such a
-function, of what was before. So `b <- E + L_w(b)`, L_w the loss of w steps back, bounds how far the probability of all
-outputs differs between two values of the newest snapshot, also where hidden noise and earlier outputs decide what is
-published. `newest_bound` and `tick_bound` are its limits; docs/baselines.md has the proof.
+The recursion holds for any mechanism. Let G(x_1..x_t) be the probability of the outputs, and let it change by a factor
+of at most e^E when one component's snapshots of any w consecutive ticks change. Over the newest w ticks the largest and
+the least G differ by at most e^E for every past, and the least is again such a function of the past. So
+`b <- E + L_w(b)`, L_w the loss of w steps back, bounds the log ratio of the probabilities of all outputs under two
+values of the newest snapshot, also where hidden noise and earlier outputs decide what is published. `newest_bound` and
+`tick_bound` are its limits; docs/baselines.md has the proof.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant.kernels import Backward, ProfileTable
-from csdp.baselines.protocol import Floats, stationary_chain
+from csdp.arrays import Floats
+from csdp.baselines.protocol import check_positive, check_stationary, check_whole
 from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Query
 
-#: Joint states of a component up to which its loss functions are tabled.
+#: Joint states of a component up to which its loss functions are tabulated.
 LOSS_STATES = 256
-#: Above this many times its cost (or 1) a limit is not looked for: there is none, or it is of no use.
+#: A limit is searched up to this many times its cost (or 1); beyond, it counts as infinite.
 HIGHEST = 1e4
 
 
@@ -44,25 +45,25 @@ class TemporalLeakage:
     tpl: Floats
 
     def to_dict(self) -> dict[str, Any]:
-        """The content as plain data."""
+        """Return the content as plain data."""
         return {"bpl": self.bpl.tolist(), "fpl": self.fpl.tolist(), "tpl": self.tpl.tolist()}
 
 
 def temporal_leakage(chain: Model, epsilons: npt.ArrayLike) -> TemporalLeakage:
-    """BPL, FPL and TPL per tick of releases that cost `epsilons[t]` between any two snapshots of tick t.
+    """Compute BPL, FPL and TPL per tick of releases that cost `epsilons[t]` between any two snapshots of tick t.
 
     Several components: the largest of each. Reference: Cao, Yoshikawa, Xiao and Xiong, "Quantifying differential
     privacy under temporal correlations" (2017).
 
     >>> from csdp import CoupledChain
-    >>> found = temporal_leakage(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), [1.0] * 100)
-    >>> round(float(found.bpl.max()), 4), round(float(found.tpl.max()), 4)
+    >>> leakage = temporal_leakage(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), [1.0] * 100)
+    >>> round(float(leakage.bpl.max()), 4), round(float(leakage.tpl.max()), 4)
     (1.5261, 2.0522)
     """
-    stationary_chain(chain)
+    check_stationary(chain)
     costs = _budgets(epsilons)
     bpl, fpl, tpl = (np.zeros(costs.size) for _ in range(3))
-    for backward, forward in losses(chain):
+    for backward, forward in loss_tables(chain):
         back = _recursion(costs, backward.largest)
         ahead = _recursion(costs[::-1], forward.largest)[::-1]
         bpl, fpl, tpl = np.maximum(bpl, back), np.maximum(fpl, ahead), np.maximum(tpl, back + ahead - costs)
@@ -80,36 +81,36 @@ def _budgets(epsilons: npt.ArrayLike) -> Floats:
 
 
 def group_sensitivity(chain: Model, query: Query) -> float:
-    """The largest change of the answer when all records of one component change."""
+    """Return the largest change of the answer when all records of one component change."""
     table = chain.value_table
-    return max(query.sensitivity(len(part), table, members=part) for part in chain.components())
+    return max(query.sensitivity(len(members), table, members=members) for members in chain.components())
 
 
 @lru_cache(maxsize=8)
-def losses(chain: Model, steps: int = 1) -> tuple[tuple[ProfileTable, ProfileTable], ...]:
-    """Loss functions of so many steps back and ahead, of every kind of component."""
-    found = []
-    for part in _parts(chain):
-        backward = Backward(part)
+def loss_tables(chain: Model, steps: int = 1) -> tuple[tuple[ProfileTable, ProfileTable], ...]:
+    """Return loss functions of this many steps back and ahead, for each distinct component."""
+    tables = []
+    for component in _distinct_components(chain):
+        backward = Backward(component)
         ahead = ProfileTable(np.linalg.matrix_power(backward.forward, steps), relative=backward.relative(steps))
-        found.append((backward.profile_table(steps), ahead))
-    return tuple(found)
+        tables.append((backward.profile_table(steps), ahead))
+    return tuple(tables)
 
 
-def _parts(chain: Model) -> list[Model]:
-    """A component of every kind, none too large to be tabled."""
-    found = []
+def _distinct_components(chain: Model) -> list[Model]:
+    """One of each set of equal components; raises TooLargeError if its loss functions cannot be tabulated."""
+    components = []
     for members, _ in chain.distinct_components(np.zeros(chain.sequences, dtype=np.intp)):
-        part = chain if len(members) == chain.sequences else chain.subchain(members)
-        if part.size > LOSS_STATES:
+        component = chain if len(members) == chain.sequences else chain.subchain(members)
+        if component.size > LOSS_STATES:
             raise TooLargeError(
-                f"temporal leakage: a component has {part.states}**{part.sequences} joint states; "
+                f"temporal leakage: a component has {component.states}**{component.sequences} joint states; "
                 f"at most {LOSS_STATES}",
-                needed=float(min(part.size, 10**300)),
+                needed=float(min(component.size, 10**300)),
                 limit=LOSS_STATES,
             )
-        found.append(part)
-    return found
+        components.append(component)
+    return components
 
 
 def _recursion(costs: Floats, loss: Callable[[float], float]) -> Floats:
@@ -121,17 +122,86 @@ def _recursion(costs: Floats, loss: Callable[[float], float]) -> Floats:
     return out
 
 
+def temporal_budgets(chain: Model, *, bound: float, length: int, allocation: str = "quantified") -> Floats:
+    """Compute budgets per tick under which the temporal privacy leakage of every tick is at most `bound`.
+
+    "quantified" (Cao et al. 2017, their finer algorithm): more at both ends, one value between, so that TPL meets the
+    bound at every tick; where correlations never fade no such value exists and "uniform" is used: the largest equal
+    budget that `length` ticks allow.
+
+    >>> from csdp import CoupledChain
+    >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> budgets = temporal_budgets(chain, bound=1.0, length=5)
+    >>> budgets.round(4).tolist()
+    [0.7215, 0.443, 0.443, 0.443, 0.7215]
+    >>> temporal_leakage(chain, budgets).tpl.round(6).tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    bound, length = check_positive("bound", bound), check_whole("length", length)
+    if allocation not in {"quantified", "uniform"}:
+        raise InputError(f"allocation: {allocation!r} given; 'quantified' or 'uniform'")
+    if length == 1:
+        return np.array([bound])
+    if allocation == "quantified" and length > 2:
+        ends = _quantified(chain, bound)
+        if ends is not None:
+            first, middle, last = ends
+            budgets = np.full(length, middle)
+            budgets[0], budgets[-1] = first, last
+            # Scale down, so that rounding cannot exceed the bound.
+            return budgets * min(1.0, bound / float(temporal_leakage(chain, budgets).tpl.max()))
+    low, high = bound / length, bound
+    for _ in range(80):
+        middle = (low + high) / 2
+        if temporal_leakage(chain, np.full(length, middle)).tpl.max() <= bound:
+            low = middle
+        else:
+            high = middle
+    return np.full(length, low)
+
+
+def _quantified(chain: Model, bound: float) -> tuple[float, float, float] | None:
+    """(first, between, last) with first + last - between = bound; None where the losses do not converge."""
+    pairs = loss_tables(chain)
+
+    def backward(b: float) -> float:
+        return max(table.largest(b) for table, _ in pairs)
+
+    def forward(b: float) -> float:
+        return max(table.largest(b) for _, table in pairs)
+
+    low, high = 0.0, bound
+    for _ in range(60):
+        first = (low + high) / 2
+        last = invert_loss(forward, first - backward(first), bound)
+        # first + last - (first - L_B(first)): both ends, less their common term
+        if last is not None and backward(first) + last <= bound:
+            low = first
+        else:
+            high = first
+    between = low - backward(low)
+    last = invert_loss(forward, between, bound)
+    if last is None or between <= bound * 1e-9:
+        return None
+    return low, between, last
+
+
 # ---- streams that decide by hidden noise ----------------------------------------------------------------------------
 
 
 def newest_bound(chain: Model, cost: float, *, window: int = 1, one: float | None = None) -> float:
-    """What all outputs up to now tell at most of the newest snapshot, after any number of ticks.
+    """Bound the leakage of the newest snapshot by all outputs up to now, after any number of ticks.
 
-    `cost`: how far the log-probability of what is published moves when one component's snapshots of any `window`
-    consecutive ticks change. The limit of `b <- cost + L_window(b)` from above; infinite where there is none. It
-    compares all pairs of snapshots, so it holds for every adversary. Against one who knows all presents but one, and
-    with `one` what a change of one record of one tick costs, it is also at most `one + L'(b)`, L' the loss of one step
-    over presents that differ in one sequence.
+    It is the limit of `b <- cost + L_window(b)`, rounded up; infinite where there is none. It compares all pairs of
+    snapshots, so it holds for every adversary. Against an informed one it is also at most `one + L'(b)`, L' the loss of
+    one step over presents that differ in one sequence.
+
+    Args:
+        chain: the model.
+        cost: the largest change of the log-probability of the outputs when one component's snapshots of any `window`
+            consecutive ticks change.
+        window: ticks that `cost` covers.
+        one: the same for a change of one record of one tick; only for an informed adversary.
 
     >>> from csdp import CoupledChain
     >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
@@ -139,44 +209,47 @@ def newest_bound(chain: Model, cost: float, *, window: int = 1, one: float | Non
     (1.5261, 1.0095)
     """
     worst = 0.0
-    for (back, _), neighbours in zip(losses(chain, window), _neighbours(chain), strict=True):
-        found = limit(back.largest, cost)
-        if one is not None and math.isfinite(found):
-            found = min(found, one + neighbours.profile(found) * (1 + 1e-12))
-        worst = max(worst, found)
+    for (back, _), neighbours in zip(loss_tables(chain, window), _neighbours(chain), strict=True):
+        bound = recursion_limit(back.largest, cost)
+        if one is not None and math.isfinite(bound):
+            bound = min(bound, one + neighbours.profile(bound) * (1 + 1e-12))
+        worst = max(worst, bound)
     return worst
 
 
 @lru_cache(maxsize=8)
 def _neighbours(chain: Model) -> tuple[AgedPairs, ...]:
-    """One step back from presents that differ in one sequence, of every kind of component."""
-    return tuple(AgedPairs(part, ages=[1] * part.sequences, adversary="informed") for part in _parts(chain))
+    """One step back from presents that differ in one sequence, for each distinct component."""
+    return tuple(
+        AgedPairs(component, ages=[1] * component.sequences, adversary="informed")
+        for component in _distinct_components(chain)
+    )
 
 
 def tick_bound(chain: Model, cost: float, *, window: int = 1) -> float:
-    """What all outputs, before and after, tell at most of one tick's snapshot; see `newest_bound`.
+    """Bound the leakage of one tick's snapshot by all outputs, before and after; arguments as for `newest_bound`.
 
-    The block that ends (or begins) at the tick costs `cost`; what lies on its far side and what lies on the tick's
-    other side add their losses.
+    The block that ends (or begins) at the tick costs `cost`; the outputs on its far side and those on the other side of
+    the tick add their losses.
     """
-    found = []
-    for (back, ahead), (one_back, one_ahead) in zip(losses(chain, window), losses(chain), strict=True):
-        past, future = limit(back.largest, cost), limit(ahead.largest, cost)
-        found.append(min(past + one_ahead.largest(future), future + one_back.largest(past)))
-    return max(found)
+    bounds = []
+    for (back, ahead), (one_back, one_ahead) in zip(loss_tables(chain, window), loss_tables(chain), strict=True):
+        past, future = recursion_limit(back.largest, cost), recursion_limit(ahead.largest, cost)
+        bounds.append(min(past + one_ahead.largest(future), future + one_back.largest(past)))
+    return max(bounds)
 
 
-def limit(loss: Callable[[float], float], cost: float) -> float:
-    """The limit of b <- cost + L(b), from above: where it is not raised any more; infinite where it never stops."""
-    found = inverse(loss, cost, HIGHEST * max(cost, 1.0))
-    return math.inf if found is None else found
+def recursion_limit(loss: Callable[[float], float], cost: float) -> float:
+    """Return the limit of b <- cost + L(b), rounded up; infinite where there is none."""
+    fixed_point = invert_loss(loss, cost, HIGHEST * max(cost, 1.0))
+    return math.inf if fixed_point is None else fixed_point
 
 
-def inverse(loss: Callable[[float], float], cost: float, ceiling: float) -> float | None:
-    """The least b with b - L(b) >= cost; None where it lies above the ceiling.
+def invert_loss(loss: Callable[[float], float], cost: float, ceiling: float) -> float | None:
+    """Return the least b with b - L(b) >= cost; None where it lies above the ceiling.
 
-    b - L(b) never falls: of a function whose logarithm ranges over b + c, cutting the top off at b loses a factor of at
-    most e^c, so L(b + c) <= L(b) + c.
+    b - L(b) is non-decreasing: clipping a function whose logarithm ranges over b + c to a range of b changes it by a
+    factor of at most e^c, so L(b + c) <= L(b) + c.
     """
     if ceiling - loss(ceiling) < cost:
         return None

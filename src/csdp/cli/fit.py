@@ -303,10 +303,10 @@ def _fit_pair_counts(
     from csdp.fitting.methods import make_chain
     from csdp.fitting.pairs import complete_graph
     from csdp.fitting.sample import Sample
-    from csdp.tables.layout import look
+    from csdp.tables.layout import find_table
     from csdp.tables.open import pair_counts
 
-    names = tuple(name for name in look(data, ()).header if name.lower() != "time")
+    names = tuple(name for name in find_table(data, ()).header if name.lower() != "time")
     if set(names) == {"sequence", "value"}:
         raise InputError(f"engine {engine}: a wide table expected, with one column for each sequence")
     width = inputs.parse_engine_step(step, engine)

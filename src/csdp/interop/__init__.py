@@ -1,11 +1,10 @@
-"""Neighbours: a plan inside OpenDP and dp_accounting, and releases as pandas, polars or arrow tables.
+"""Interoperation: a plan in OpenDP and dp_accounting, and releases as pandas, polars or arrow tables.
 
-Only plain, event-level differential privacy crosses over: what one release tells about one reading, under any model.
-The leakage of the present, which knows the correlations, has no counterpart there and stays with csdp.
+Only plain, event-level differential privacy is passed on: the leakage of one reading by one release, under any model.
+The CSDP leakage of the present, which takes correlations into account, has no counterpart in these libraries.
 """
 
-from csdp.interop.events import dp_accounting_event
+from csdp.interop.accounting import dp_accounting_event, opendp_measurement
 from csdp.interop.frames import releases_frame
-from csdp.interop.measurement import opendp_measurement
 
 __all__ = ["dp_accounting_event", "opendp_measurement", "releases_frame"]

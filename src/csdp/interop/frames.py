@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from csdp.errors import InputError
-from csdp.interop.needed import needed
+from csdp.interop.accounting import import_package
 from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.report.files import Series, TickGrid, arrow_table
@@ -17,11 +17,16 @@ Kind = Literal["pandas", "polars", "arrow"]
 def releases_frame(
     releases: Iterable[Release], kind: Kind = "pandas", *, plan: Plan | None = None, readings: TickGrid | None = None
 ) -> Any:
-    """Releases, such as a `Batch`, as a table: one row for each tick, in order.
+    """Return releases, such as a `Batch`, as a table: one row for each tick, in order.
 
-    Columns: tick, `value`, `estimate` and `standard_error` (with `:NAME` where the query has several outputs: the names
-    are the plan's, or numbers), ages, stale, epsilon_s. With the readings that they came of, such as a Panel, also
-    their time. An estimate that was not made is missing.
+    Columns: tick, `value`, `estimate` and `standard_error` (with `:NAME` where the query has several outputs), ages,
+    stale, epsilon_s; with `readings` also time. An estimate that was not made is missing.
+
+    Args:
+        releases: of one query.
+        kind: "pandas", "polars" or "arrow".
+        plan: gives the names of several outputs; by default they are numbered.
+        readings: from which the releases were made, such as a Panel; gives the times.
 
     >>> one = Release(5, (0.25,), (0.5,), (0.125,), ages=2, stale=0, epsilon_s=0.2)
     >>> releases_frame([one], "arrow").to_pylist()[0]["value"]
@@ -29,9 +34,8 @@ def releases_frame(
     """
     if kind not in {"pandas", "polars", "arrow"}:
         raise InputError(f"kind: {kind!r} given; 'pandas', 'polars' or 'arrow'")
-    package = needed(kind, package=kind) if kind != "arrow" else None
-    found = tuple(releases)
-    table = arrow_table(_series(found, plan, readings))
+    package = import_package(kind, package=kind) if kind != "arrow" else None
+    table = arrow_table(_series(tuple(releases), plan, readings))
     if readings is None:
         table = table.drop_columns(["time"])
     if kind == "pandas":
@@ -56,5 +60,5 @@ def _series(releases: tuple[Release, ...], plan: Plan | None, readings: TickGrid
     times = dict(zip(readings.ticks.tolist(), stamps, strict=True))
     absent = [release.tick for release in ordered if release.tick not in times]
     if absent:
-        raise InputError(f"readings: they have no tick {absent[0]}; give those that the releases came of")
+        raise InputError(f"readings: they have no tick {absent[0]}; give those from which the releases were made")
     return Series(names, times, ordered)

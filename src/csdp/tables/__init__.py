@@ -2,15 +2,15 @@
 
 from csdp.tables.engine import Engine, EngineSource
 from csdp.tables.open import ENGINES, open_table, pair_counts
-from csdp.tables.streaming import Taken, publish_stream
-from csdp.tables.workers import SparkWorkers
+from csdp.tables.spark import SparkWorkers
+from csdp.tables.streaming import StreamResult, publish_stream
 
 __all__ = [
     "ENGINES",
     "Engine",
     "EngineSource",
     "SparkWorkers",
-    "Taken",
+    "StreamResult",
     "open_table",
     "pair_counts",
     "publish_stream",

@@ -7,17 +7,15 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
+from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
+from csdp.panel.read import Outside
 from csdp.scratch import Scratch
-from csdp.tables.draws import RowNoise
-from csdp.tables.layout import Found, cell_values, look
-from csdp.tables.relational import RelationalEngine
-from csdp.tables.sql import Cells, Domain, Layout, cells_of
+from csdp.tables.layout import TableFiles, find_table
+from csdp.tables.relational import RelationalEngine, RowNoise
+from csdp.tables.sql import CellKind, Domain, Layout, cell_kind
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,21 +40,21 @@ class DuckDBEngine(RelationalEngine):
         path: str | Path,
         *,
         names: Sequence[str],
-        values: npt.NDArray[np.float64],
+        values: Floats,
         step: int | None = None,
-        outside: Literal["refuse", "clamp"] = "refuse",
+        outside: Outside = "refuse",
         memory_limit: str | None = None,
         threads: int | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        found = look(path, names)
+        table = find_table(path, names)
         self._backend: _DuckDB = _DuckDB(memory_limit, threads, folder)
         try:
-            self._backend.layout = self._backend.lay_out(found, names)
+            self._backend.layout = self._backend.lay_out(table, names)
         except BaseException:
             self._backend.close()
             raise
-        domain = Domain(tuple(names), cell_values(found, values), outside == "clamp")
+        domain = Domain(tuple(names), table.cell_values(values), outside == "clamp")
         super().__init__(self._backend, domain, step=step)
 
     def close(self) -> None:
@@ -75,14 +73,14 @@ class _DuckDB:
         import duckdb
 
         self._scratch = Scratch(folder)
-        self._let_go: Callable[[], object] = lambda: None
+        self._close_copy: Callable[[], object] = lambda: None
         if set(str(self._scratch.path)) & set("*?["):
             self._scratch.close()
             raise InputError(
-                f"folder: {self._scratch.path.parent} given; one without '*', '?' and '[' in its path, which DuckDB "
-                "would take as a pattern. Set TMPDIR, or give another folder"
+                f"folder: {self._scratch.path.parent} given; its path may not contain '*', '?' or '[', which DuckDB "
+                "takes as a pattern. Set TMPDIR, or give another folder"
             )
-        # Nothing is fetched from elsewhere.
+        # DuckDB may download nothing.
         config: dict[str, Any] = {
             "temp_directory": str(self._scratch.path / "spill"),
             "preserve_insertion_order": False,
@@ -105,12 +103,12 @@ class _DuckDB:
         connection = getattr(self, "_connection", None)
         if connection is not None:
             connection.close()
-        self._let_go()
+        self._close_copy()
         self._scratch.close()
 
     @contextmanager
-    def _told(self, label: str) -> Iterator[None]:
-        """Errors in our words: those of the database may quote readings."""
+    def _plain_errors(self, label: str) -> Iterator[None]:
+        """Replace errors of DuckDB, whose messages may quote readings."""
         import duckdb
 
         try:
@@ -130,48 +128,48 @@ class _DuckDB:
 
     def run(self, query: str) -> Any:
         """The result as an Arrow table."""
-        with self._told(self.layout.label):
+        with self._plain_errors(self.layout.label):
             return self._connection.sql(query).to_arrow_table()
 
-    def put(self, name: str, table: Any) -> None:
-        """Make a small Arrow table known under a name."""
-        with self._told(name):
-            self._connection.register("given", table)
-            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM given")
-            self._connection.unregister("given")
+    def register(self, name: str, table: Any) -> None:
+        """Make a small Arrow table available under a name."""
+        with self._plain_errors(name):
+            self._connection.register("arrow_table", table)
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM arrow_table")
+            self._connection.unregister("arrow_table")
 
     def noised(self, rows: str, unit: float, levels: Mapping[int, tuple[Any, float]], keys: Mapping[int, bytes]) -> Any:
-        """Rows with their noise, batch by batch."""
+        """Return rows with their noise, batch by batch."""
         import pyarrow as pa
 
         return pa.Table.from_batches(list(RowNoise(unit, levels, keys)(iter(self.run(rows).to_batches()))))
 
-    def lay_out(self, found: Found, names: Sequence[str]) -> Layout:
-        """The table as a relation (time, sequence, value); CSV and wide tables are written out once as long Parquet."""
-        listed = self._linked(found.files)
-        source = _from_csv(listed, found) if found.csv else f"read_parquet({listed}, hive_partitioning=false)"
-        if found.csv or found.value is None:
-            copied = self._new_copy()
-            with self._told(found.label):
+    def lay_out(self, table: TableFiles, names: Sequence[str]) -> Layout:
+        """Return the table as a relation (time, sequence, value); CSV and wide tables are copied to long Parquet."""
+        listed = self._link_files(table.files)
+        source = _read_csv_sql(listed, table) if table.csv else f"read_parquet({listed}, hive_partitioning=false)"
+        if table.csv or table.value is None:
+            copied = self._create_copy()
+            with self._plain_errors(table.label):
                 self._connection.execute(
-                    f"COPY ({self._long(source, found, names)}) TO {_text(copied)} (FORMAT parquet, USE_TMP_FILE false)"
+                    f"COPY ({self._long(source, table, names)}) TO {_text(copied)} (FORMAT parquet, USE_TMP_FILE false)"
                 )
             source = f"read_parquet({_text(copied)}, hive_partitioning=false)"
             columns = ("time", "sequence", "value")
         else:
-            columns = (found.time, str(found.sequence), found.value)
+            columns = (table.time, str(table.sequence), table.value)
         time, sequence, value = map(_quoted, columns)
-        kinds = self._kinds(
-            found.label, f"SELECT {time} AS time, {sequence} AS sequence, {value} AS value FROM {source}"
+        kinds = self._column_kinds(
+            table.label, f"SELECT {time} AS time, {sequence} AS sequence, {value} AS value FROM {source}"
         )
         name = "{}" if kinds["sequence"] in {*_WHOLE, "VARCHAR"} else "CAST({} AS VARCHAR)"
         relation = f"SELECT {time} AS time, {name.format(sequence)} AS sequence, {value} AS value FROM {source}"
-        return Layout(found.label, relation, kinds["sequence"] in _WHOLE, _cells(found.label, kinds["value"]))
+        return Layout(table.label, relation, kinds["sequence"] in _WHOLE, _cell_kind(table.label, kinds["value"]))
 
-    def _linked(self, files: Sequence[Path]) -> str:
-        """The files under names that DuckDB takes as they are: links in its own folder, as a list in SQL.
+    def _link_files(self, files: Sequence[Path]) -> str:
+        """Link the files into the scratch folder under plain names; return the links as an SQL list.
 
-        A path may hold '*', '?' or '[', which DuckDB takes as a pattern, and there is no way to quote all of them.
+        DuckDB takes '*', '?' and '[' in a path as a pattern, and not all of them can be quoted.
         """
         links = []
         for number, file in enumerate(files):
@@ -179,29 +177,32 @@ class _DuckDB:
             links[-1].symlink_to(file)
         return f"[{', '.join(map(_text, links))}]"
 
-    def _new_copy(self) -> Path:
-        """Where to write a copy of the readings. It has no name where the system allows, so that it ends with the
-        process, however that ends; elsewhere it goes with the scratch folder.
+    def _create_copy(self) -> Path:
+        """Create a file for a copy of the readings, and return its path.
+
+        Where the system allows, the file is unlinked and reached through /proc, so that it disappears even if the
+        process is killed; elsewhere it is removed with the scratch folder.
         """
         copy = self._scratch.path / "readings.parquet"
         handle = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._let_go = weakref.finalize(self, os.close, handle)
+        self._close_copy = weakref.finalize(self, os.close, handle)
         nameless = Path(f"/proc/self/fd/{handle}")
         if not nameless.exists():
             return copy
         copy.unlink()
         return nameless
 
-    def _long(self, source: str, found: Found, names: Sequence[str]) -> str:
-        time = _quoted(found.time)
-        when = f"trim({time})" if found.csv else time
-        if found.value is not None:
+    def _long(self, source: str, table: TableFiles, names: Sequence[str]) -> str:
+        """SQL for the relation (time, sequence, value) of a CSV file or a wide table."""
+        time = _quoted(table.time)
+        when = f"trim({time})" if table.csv else time
+        if table.value is not None:
             return (
-                f"SELECT {when} AS time, trim({_quoted(str(found.sequence))}) AS sequence, "
-                f"{_quoted(found.value)} AS value FROM {source}"
+                f"SELECT {when} AS time, trim({_quoted(str(table.sequence))}) AS sequence, "
+                f"{_quoted(table.value)} AS value FROM {source}"
             )
-        kinds = {} if found.csv else self._kinds(found.label, f"SELECT * FROM {source}")
-        text = found.csv or any(_cells(found.label, kinds[name.strip()]) == "text" for name in names)
+        kinds = {} if table.csv else self._column_kinds(table.label, f"SELECT * FROM {source}")
+        text = table.csv or any(_cell_kind(table.label, kinds[name.strip()]) == "text" for name in names)
         kind = "VARCHAR" if text else "DOUBLE"
         columns = ", ".join(f"CAST({_quoted(name.strip())} AS {kind}) AS {_quoted(name.strip())}" for name in names)
         listed = ", ".join(_quoted(name.strip()) for name in names)
@@ -209,17 +210,17 @@ class _DuckDB:
         unpivoted = f"({whole}) UNPIVOT INCLUDE NULLS (value FOR sequence IN ({listed}))"
         return f'SELECT "time of row" AS time, sequence, value FROM {unpivoted}'
 
-    def _kinds(self, label: str, query: str) -> dict[str, str]:
-        with self._told(label):
+    def _column_kinds(self, label: str, query: str) -> dict[str, str]:
+        with self._plain_errors(label):
             return {str(row[0]): str(row[1]) for row in self._connection.sql(f"DESCRIBE {query}").fetchall()}
 
 
-def _cells(label: str, kind: str) -> Cells:
-    return cells_of(label, kind, small=_SMALL, numbers={*_WHOLE, "FLOAT", "DOUBLE"}, text="VARCHAR")
+def _cell_kind(label: str, kind: str) -> CellKind:
+    return cell_kind(label, kind, small=_SMALL, numbers={*_WHOLE, "FLOAT", "DOUBLE"}, text="VARCHAR")
 
 
-def _from_csv(listed: str, found: Found) -> str:
-    columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in found.header)
+def _read_csv_sql(listed: str, table: TableFiles) -> str:
+    columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in table.header)
     return (
         f"read_csv({listed}, header=true, auto_detect=false, delim=',', quote='\"', escape='\"', compression='none', "
         f"hive_partitioning=false, columns={{{columns}}})"

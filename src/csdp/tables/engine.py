@@ -1,4 +1,4 @@
-"""What the pipeline asks of an engine, and an engine as a source of aged answers."""
+"""The protocol of an engine, an engine as a source of aged answers, and releases written as a table."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.publisher import Release
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
-
-class Answering(Protocol):
-    """The part of an engine that a publisher needs."""
+class AnswerEngine(Protocol):
+    """The methods of an engine that a publisher needs."""
 
     def check(self, plan: Plan) -> None:
-        """Refuse a table that is not one of the plan's chain."""
+        """Raise InputError unless the table holds readings of the plan's chain."""
 
     def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
-        """(tick, staleness, reason why not, or empty) in order of ticks, from which readings are missing alone."""
+        """(tick, staleness, why it cannot be released or "") in order of ticks; depends only on missing readings."""
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks (ticks, d), exact, on the plan's lattice."""
@@ -36,15 +34,16 @@ class Answering(Protocol):
         """
 
 
-class Engine(Answering, Protocol):
-    """One table of readings, and what the pipeline needs of it; answers of all engines are equal to the last bit.
+class Engine(AnswerEngine, Protocol):
+    """One table of readings; answers of all engines are equal to the last bit.
 
-    A table holds a chain's readings: known sequences, declared values, one reading each at a time on a regular grid.
-    What is not so is refused by `check`, before anything is charged. No message quotes a reading.
+    A table holds a chain's readings: known sequences, declared values, at most one reading of each sequence at each
+    time of a regular grid. `check` raises InputError for any other, before anything is charged. No message quotes a
+    reading.
     """
 
     @property
-    def ticks(self) -> npt.NDArray[np.int64]:
+    def ticks(self) -> Ints:
         """Consecutive ticks, from the first to the last that has a reading."""
 
     @property
@@ -55,14 +54,14 @@ class Engine(Answering, Protocol):
     def step(self) -> int:
         """Time from one tick to the next."""
 
-    def pair_counts(self, edges: npt.ArrayLike) -> Counts:
+    def pair_counts(self, edges: npt.ArrayLike) -> Ints:
         """Counts (edges, m, m) for pairs (target, source): ticks with the source in a and the target next in b."""
 
     def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
         """Write releases as a long Parquet table, one row per tick and output."""
 
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release the resources of the engine."""
 
     def __enter__(self) -> Self: ...
 
@@ -76,20 +75,20 @@ class EngineSource:
     get their noise at the gate. For an identity query the gate hands over a key for each granted tick, and noise is
     drawn where the rows are.
 
-    What an engine says is held against the plan by the gate, as for every source (`csdp.publisher.checks`): ticks in
-    order, staleness within the limit, answers that are possible. Whether an answer is the right one of those that are
-    possible, nobody can see from outside: an engine is trusted code.
+    The gate checks what an engine returns against the plan, as for every source (`csdp.publisher.checks`): ticks in
+    order, staleness within the limit, possible answers. A possible but wrong answer cannot be detected: an engine is
+    trusted code.
     """
 
-    def __init__(self, engine: Answering, plan: Plan, *, ticks: range | None = None) -> None:
+    def __init__(self, engine: AnswerEngine, plan: Plan, *, ticks: range | None = None) -> None:
         plan.check_exact()
         engine.check(plan)
         self._engine = engine
-        self._ticks = ticks  # only these are offered; the others are there for the ages
+        self._ticks = ticks  # only these are offered; older ones are needed for the ages
 
     @property
     def times(self) -> npt.NDArray[Any]:
-        """The times of the ticks, where the engine knows them: the gate holds timestamps against the wall clock."""
+        """The times of the ticks, where the engine knows them: the gate compares timestamps with the wall clock."""
         return np.asarray(getattr(self._engine, "times", ()))
 
     @property
@@ -98,7 +97,7 @@ class EngineSource:
         return int(getattr(self._engine, "step", 1))
 
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
-        """Which ticks could be released, from which readings are missing alone."""
+        """For each tick: staleness, and why it cannot be released; depends only on which readings are missing."""
         for entry in self._engine.availability(plan):
             if self._ticks is None or entry[0] in self._ticks:
                 yield entry
@@ -121,11 +120,65 @@ class EngineSource:
         return self._engine.noised(plan, keys)
 
 
-def checked_edges(edges: npt.ArrayLike, sequences: int) -> npt.NDArray[np.int64]:
-    """Pairs (target, source) of sequence numbers."""
+def check_edges(edges: npt.ArrayLike, sequences: int) -> Ints:
+    """Return edges as an array of pairs (target, source) of sequence numbers; raise InputError if they are none."""
     pairs = np.asarray(edges)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
         raise InputError("edges: pairs (target, source) of sequence numbers expected")
     if pairs.size and (pairs.min() < 0 or pairs.max() >= sequences):
         raise InputError(f"edges: sequence numbers lie between 0 and {sequences - 1}")
     return pairs.astype(np.int64)
+
+
+def _release_schema(*, stamps: bool) -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("tick", pa.int64()),
+            ("time", pa.timestamp("s") if stamps else pa.int64()),
+            ("output", pa.string()),
+            ("value", pa.float64()),
+            ("stale", pa.int64()),
+            ("epsilon_s", pa.float64()),
+        ]
+    )
+
+
+def _release_table(release: Release, names: Any, time: Any) -> Any:
+    """One release as a long Arrow table."""
+    import pyarrow as pa
+
+    stamps = isinstance(time, np.datetime64)
+    count = len(release.values)
+    if count != len(names):
+        raise InputError(f"write: {len(names)} names given for {count} outputs")
+    when = pa.array(np.full(count, time)) if stamps else pa.array(np.full(count, int(time), dtype=np.int64))
+    columns = [
+        pa.array(np.full(count, release.tick, dtype=np.int64)),
+        when,
+        names,
+        pa.array(np.asarray(release.values, dtype=np.float64)),
+        pa.array(np.full(count, release.stale, dtype=np.int64)),
+        pa.array(np.full(count, release.epsilon_s)),
+    ]
+    return pa.Table.from_arrays(columns, schema=_release_schema(stamps=stamps))
+
+
+def write_long(releases: Iterable[Release], path: Path, *, names: Sequence[str], clock: Mapping[int, Any]) -> None:
+    """Write releases tick by tick as a long Parquet table, atomically: into a `.part` file that is then renamed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    labels = pa.array(names, pa.string())
+    stamps = any(isinstance(time, np.datetime64) for time in clock.values())
+    part = path.with_name(path.name + ".part")
+    try:
+        with pq.ParquetWriter(part, _release_schema(stamps=stamps)) as writer:
+            for release in releases:
+                writer.write_table(_release_table(release, labels, clock[release.tick]))
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"write: {path} cannot be written ({error.strerror}); run it again elsewhere") from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from csdp.arrays import Floats
 from csdp.errors import InputError
 from csdp.panel.tables import check_columns, list_columns
 
-KINDS = (".parquet", ".csv")
-
 
 @dataclass(frozen=True)
-class Found:
-    """The files of a table, and its columns by what they are; `value` is None for a wide one."""
+class TableFiles:
+    """Files of a table, and the names of its columns; `sequence` and `value` are None for a wide table."""
 
     label: str
     files: tuple[Path, ...]  #: absolute; each is to be opened under exactly this name
@@ -29,16 +27,16 @@ class Found:
     sequence: str | None
     value: str | None
 
-    @property
-    def states(self) -> bool:
-        """Whether cells are state numbers, not values."""
-        return self.value is not None and self.value.lower() == "state"
+    def cell_values(self, values: Floats) -> Floats:
+        """Values that cells may have: those of the states, or the state numbers where the column is named 'state'."""
+        has_states = self.value is not None and self.value.lower() == "state"
+        return np.arange(values.shape[-1], dtype=np.float64) if has_states else values
 
 
-def look(path: str | Path, names: Sequence[str]) -> Found:
+def find_table(path: str | Path, names: Sequence[str]) -> TableFiles:
     """Find the files and columns of a CSV file, a Parquet file or a folder of Parquet files.
 
-    A path is the name of one file or folder, never a pattern, and says nothing about what the file holds.
+    A path names one file or folder; it is never taken as a pattern, and folder names add no columns.
     """
     file = Path(path)
     kind = file.suffix.lower()
@@ -48,7 +46,7 @@ def look(path: str | Path, names: Sequence[str]) -> Found:
         files = _folder_files(file)
         header = _common_header(file.name, files)
     elif kind == ".parquet":
-        files, header = (file,), tuple(parquet_schema(file).names)
+        files, header = (file,), tuple(_parquet_schema(file).names)
     elif kind == ".csv":
         files, header = (file,), _csv_header(file)
     else:
@@ -67,7 +65,7 @@ def look(path: str | Path, names: Sequence[str]) -> Found:
             f"{file.name}: no column {missing[0]!r}; the chain names {', '.join(list(names)[:8])}. "
             "A wide table has one column per sequence, a long one has time, sequence and value"
         )
-    return Found(
+    return TableFiles(
         file.name,
         tuple(one.absolute() for one in files),
         kind == ".csv" and not file.is_dir(),
@@ -79,29 +77,29 @@ def look(path: str | Path, names: Sequence[str]) -> Found:
 
 
 def _folder_files(folder: Path) -> tuple[Path, ...]:
-    """The Parquet files of a folder. What one engine would read and another leave out is refused, not chosen.
+    """The Parquet files of a folder. Entries that some engines read and others skip raise InputError.
 
-    Names that begin with "_" or "." are marks of the programme that wrote the folder (`_SUCCESS`, checksums), unless
-    they are Parquet files or folders: parts of a table that is not finished, or is a log of changes.
+    Names that begin with "_" or "." are skipped as marks of the writing program (`_SUCCESS`, checksums), unless they
+    are Parquet files or folders, which belong to an unfinished table or a log of changes.
     """
-    found = []
+    files = []
     for entry in sorted(folder.iterdir()):
         parquet = entry.suffix.lower() == ".parquet" and entry.is_file()
         if parquet and not entry.name.startswith(("_", ".")):
-            found.append(entry)
+            files.append(entry)
         elif parquet or entry.is_dir() or not entry.name.startswith(("_", ".")):
             raise InputError(
-                f"{folder.name}: it holds {entry.name!r}; a folder is a table where all that it holds are .parquet "
-                "files whose names begin with neither '_' nor '.'. Move the others elsewhere"
+                f"{folder.name}: it holds {entry.name!r}; the folder of a table may only hold .parquet files whose "
+                "names do not begin with '_' or '.'. Move the others elsewhere"
             )
-    if not found:
+    if not files:
         raise InputError(f"{folder.name}: a folder without .parquet files given")
-    return tuple(found)
+    return tuple(files)
 
 
 def _common_header(label: str, files: Sequence[Path]) -> tuple[str, ...]:
-    """The columns that all files have, of the same kinds: engines would fill, cast or drop what differs."""
-    columns = [[(column.name, column.type) for column in parquet_schema(file)] for file in files]
+    """The columns of all files, which must be equal in name and type: engines would fill, cast or drop others."""
+    columns = [[(column.name, column.type) for column in _parquet_schema(file)] for file in files]
     for file, own in zip(files, columns, strict=True):
         if own != columns[0]:
             raise InputError(
@@ -111,13 +109,13 @@ def _common_header(label: str, files: Sequence[Path]) -> tuple[str, ...]:
     return tuple(name for name, _ in columns[0])
 
 
-def parquet_schema(file: Path) -> Any:
-    """The columns of a Parquet file."""
+def _parquet_schema(file: Path) -> Any:
+    """Return the columns of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with file.open("rb") as handle:  # an open file: a name might be taken for an address
+        with file.open("rb") as handle:  # not by name, which might be taken for an address
             return pq.read_schema(handle)
     except (pa.ArrowException, OSError):
         raise InputError(f"{file.name}: not a Parquet file") from None
@@ -134,8 +132,3 @@ def _csv_header(file: Path) -> tuple[str, ...]:
     if header is None or first is None:
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
     return tuple(name.strip() for name in header)
-
-
-def cell_values(found: Found, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The values that cells may have: those of the states, or the state numbers themselves."""
-    return np.arange(values.shape[-1], dtype=np.float64) if found.states else values

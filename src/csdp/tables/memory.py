@@ -1,4 +1,4 @@
-"""The panel in memory behind the protocol of the engines: the measure for the others."""
+"""A panel in memory as an engine: the reference for the others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Ints
 from csdp.noise.indexed import indexed_noise
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import PanelSource, Release
-from csdp.tables.engine import checked_edges
-from csdp.tables.writing import write_long
-
-Floats = npt.NDArray[np.float64]
+from csdp.tables.engine import check_edges, write_long
 
 
 class MemoryEngine:
@@ -37,7 +35,7 @@ class MemoryEngine:
         self._source: tuple[str, PanelSource] | None = None
 
     @property
-    def ticks(self) -> npt.NDArray[np.int64]:
+    def ticks(self) -> Ints:
         """Consecutive ticks."""
         return self._panel.ticks
 
@@ -51,43 +49,43 @@ class MemoryEngine:
         """Time from one tick to the next."""
         return self._panel.step
 
-    def _of(self, plan: Plan) -> PanelSource:
+    def _source_for(self, plan: Plan) -> PanelSource:
         if self._source is None or self._source[0] != plan.digest:
             self._source = (plan.digest, PanelSource(self._panel, plan))
         return self._source[1]
 
     def check(self, plan: Plan) -> None:
-        """Refuse a panel that is not one of the plan's chain."""
-        self._of(plan)
+        """Raise InputError unless the panel holds readings of the plan's chain."""
+        self._source_for(plan)
 
     def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
-        """Which ticks could be released, from which readings are missing alone."""
-        return self._of(plan).availability(plan)
+        """For each tick: staleness, and why it cannot be released; depends only on which readings are missing."""
+        return self._source_for(plan).availability(plan)
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
-        return self._of(plan).answers(plan, ticks)
+        return self._source_for(plan).answers(plan, ticks)
 
     def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Answers of an identity query with noise from one key per tick."""
         exact = self.answers(plan, list(keys))
-        everyone = np.arange(exact.shape[1])
+        sequences = np.arange(exact.shape[1])
         for row, (tick, key) in enumerate(keys.items()):
             level = plan.at(plan.level(tick))
-            exact[row] += indexed_noise(level.scale, everyone, key) * level.step
+            exact[row] += indexed_noise(level.scale, sequences, key) * level.step
         return exact
 
-    def pair_counts(self, edges: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def pair_counts(self, edges: npt.ArrayLike) -> Ints:
         """Counts (edges, m, m) of lag-1 pairs."""
-        pairs = checked_edges(edges, len(self._panel.names))
-        return counted(self._panel.states, pairs, self._states)
+        pairs = check_edges(edges, len(self._panel.names))
+        return count_pairs(self._panel.states, pairs, self._states)
 
     def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
         """Write releases as a long Parquet table."""
         write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def __enter__(self) -> Self:
         return self
@@ -96,8 +94,8 @@ class MemoryEngine:
         self.close()
 
 
-def counted(states: npt.NDArray[Any], pairs: npt.NDArray[np.int64], m: int) -> npt.NDArray[np.int64]:
-    """Lag-1 pair counts (edges, m, m) of a block (T, s); -1 where a reading is missing, which no pair counts."""
+def count_pairs(states: npt.NDArray[Any], pairs: Ints, m: int) -> Ints:
+    """Count lag-1 pairs (edges, m, m) of a block (T, s); pairs with a missing reading (-1) are not counted."""
     from csdp.fitting import compiled
     from csdp.fitting.pairs import bit_planes
 

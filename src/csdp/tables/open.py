@@ -1,4 +1,4 @@
-"""The front doors: open a table with the engine that is asked for, and count its lag-1 pairs."""
+"""Open a table with a chosen engine, and count its lag-1 pairs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Ints
 from csdp.errors import InputError
 from csdp.panel import read_panel
+from csdp.panel.read import Outside
 from csdp.tables.engine import Engine
-from csdp.tables.layout import Found, cell_values, look
+from csdp.tables.layout import TableFiles, find_table
 from csdp.tables.memory import MemoryEngine
 
 EngineName = Literal["memory", "duckdb", "spark"]
-Outside = Literal["refuse", "clamp"]
+
 ENGINES: Final = get_args(EngineName)
 
 
@@ -34,11 +36,19 @@ def open_table(
 ) -> Engine:
     """Open a table of readings: CSV or Parquet, long (time, sequence, value or state) or wide.
 
-    `path` is one file, or a folder of Parquet files with the same columns; it is never taken as a pattern, and names
-    of folders add no columns.
+    All engines give the same answers to the last bit.
 
-    `names` and `values` (m,) or (s, m) are those of the chain; `master` is for Spark, `memory_limit` and `threads` for
-    DuckDB. All engines give the same answers to the last bit.
+    Args:
+        path: one file, or a folder of Parquet files with the same columns. It is never taken as a pattern, and names
+            of folders add no columns.
+        names: sequences of the chain.
+        values: of the chain's states, (m,) or (s, m).
+        engine: "memory", "duckdb" (larger than memory) or "spark" (clusters).
+        step: time from one tick to the next; found from the times if None.
+        outside: what to do with a reading that is no declared value: "refuse" the table, or "clamp" to the nearest.
+        master: of Spark, such as "local[2]".
+        memory_limit: of DuckDB, such as "4GB".
+        threads: of DuckDB; by default one per core.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +70,7 @@ def open_table(
     if table.ndim not in {1, 2} or (table.ndim == 2 and table.shape[0] != len(names)) or not np.isfinite(table).all():
         raise InputError(f"values: shape {table.shape} given; (states,) or ({len(names)}, states), finite")
     if table.ndim == 2 and (table == table[0]).all():
-        table = table[0]  # sequences that are alike are asked together
+        table = table[0]  # one list of values makes shorter SQL
     if engine == "duckdb":
         from csdp.tables.duck import DuckDBEngine
 
@@ -77,35 +87,28 @@ def open_table(
         from csdp.tables.spark import SparkEngine
 
         return SparkEngine(path, names=names, values=table, step=step, outside=outside, master=master)
-    return _in_memory(path, names, table, step, outside)
-
-
-def _in_memory(
-    path: str | Path, names: Sequence[str], values: npt.NDArray[np.float64], step: int | None, outside: Outside
-) -> MemoryEngine:
-    found = look(path, names)
-    cells = np.broadcast_to(cell_values(found, values), (len(names), values.shape[-1]))
+    files = find_table(path, names)
     panel = read_panel(
-        _folder_table(found) if Path(path).is_dir() else found.files[0],
+        _read_folder(files) if Path(path).is_dir() else files.files[0],
         names=names,
-        values=cells,
+        values=np.broadcast_to(files.cell_values(table), (len(names), table.shape[-1])),
         step=step,
         outside=outside,
         sort=True,
-        time=found.time,
-        sequence=found.sequence,
-        value=found.value,
+        time=files.time,
+        sequence=files.sequence,
+        value=files.value,
     )
-    return MemoryEngine(panel, states=values.shape[-1])
+    return MemoryEngine(panel, states=table.shape[-1])
 
 
-def _folder_table(found: Found) -> object:
-    """The files of a folder, one after the other; they have the same columns."""
+def _read_folder(folder: TableFiles) -> object:
+    """Read the files of a folder, one after the other, into one Arrow table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     tables = []
-    for file in found.files:
+    for file in folder.files:
         try:
             with file.open("rb") as handle:
                 tables.append(pq.read_table(handle))
@@ -126,11 +129,11 @@ def pair_counts(
     master: str | None = None,
     memory_limit: str | None = None,
     threads: int | None = None,
-) -> npt.NDArray[np.int64]:
-    """Lag-1 pair counts (edges, m, m) of a table, for edges (target, source).
+) -> Ints:
+    """Count lag-1 pairs (edges, m, m) of a table, for edges (target, source); other arguments as for `open_table`.
 
-    counts[e, a, b] = ticks t at which the source was in state a and, at t + 1, the target in state b; pairs with a
-    missing reading do not count. Counts of private data are private: a chain made of them is a leak.
+    counts[e, a, b] = number of ticks t with the source in state a and, at t + 1, the target in state b; pairs with a
+    missing reading are not counted. Counts of private data are private: a chain made from them leaks.
     """
     table = open_table(
         path,

@@ -1,9 +1,11 @@
-"""An engine over SQL: DuckDB and Spark differ in how they run it, not in what it says."""
+"""The engine over SQL that DuckDB and Spark share, and the noise that is added to rows in place."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -11,37 +13,49 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
+from csdp.arrays import Floats, Ints
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
+from csdp.noise import indexed_noise
 from csdp.plan import Plan
 from csdp.publisher import Release
-from csdp.tables import gaps, sql
-from csdp.tables.engine import checked_edges
-from csdp.tables.memory import counted
+from csdp.tables import sql
+from csdp.tables.engine import check_edges, write_long
+from csdp.tables.memory import count_pairs
 from csdp.tables.sql import Domain
-from csdp.tables.survey import Backend, Survey, dimensions, folded, survey
-from csdp.tables.writing import write_long
+from csdp.tables.survey import (
+    Backend,
+    Survey,
+    check_repeated,
+    dimensions,
+    fold_contributions,
+    register_clock,
+    staleness_by_age,
+    survey_table,
+)
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-#: Cells of a dense block that may stand in memory at a time.
+#: Largest number of cells of a dense block in memory.
 BLOCK_CELLS = 1 << 25
 
 
 class RowBackend(Backend, Protocol):
-    """A backend that can add noise to the rows of an identity query, where they are."""
+    """A backend that can add noise to the rows of an identity query without collecting them first."""
 
     distributed: bool
 
     def noised(self, rows: str, unit: float, levels: Mapping[int, Any], keys: Mapping[int, bytes]) -> Any:
-        """An Arrow table (tick, idx, noised) of rows (tick, idx, part): part * unit + noise * step."""
+        """An Arrow table (tick, idx, noised) of rows (tick, idx, contribution): contribution * unit + noise * step."""
 
 
 class RelationalEngine:
-    """One table under one chain's domain, read through SQL. `once`: it is known that no reading is repeated.
+    """One table under one chain's domain, read through SQL.
 
-    `by_place`: the sequences are called by their places in the chain, so there are no names to compare.
+    Args:
+        backend: runs the SQL.
+        domain: names of the sequences and their values.
+        step: time from one tick to the next; found from the times if None.
+        once: whether readings are known not to repeat, so that this is not checked.
+        by_place: whether sequences are named by their positions in the chain, so that names are not compared.
     """
 
     trusted_noise = True
@@ -70,7 +84,7 @@ class RelationalEngine:
         write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
 
     def close(self) -> None:
-        """Let go of what the engine itself opened: nothing here."""
+        """Close what the engine itself opened: nothing here."""
 
     def __enter__(self) -> Self:
         return self
@@ -78,29 +92,29 @@ class RelationalEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- what was found ----------------------------------------------------------------------------------------------
+    # ---- the table ----------------------------------------------------------------------------------------------
 
     @property
     def ticks(self) -> Ints:
         """Consecutive ticks, from the first to the last that has a reading."""
-        return self._any_survey().ticks
+        return self._last_survey().ticks
 
     @property
     def times(self) -> npt.NDArray[Any]:
         """The times of the ticks, as they were read."""
-        return self._any_survey().times
+        return self._last_survey().times
 
     @property
     def step(self) -> int:
         """Time from one tick to the next."""
-        return self._any_survey().step
+        return self._last_survey().step
 
     def check(self, plan: Plan) -> None:
-        """Refuse a table that is not one of the plan's chain."""
+        """Raise InputError unless the table holds readings of the plan's chain."""
         self._domain_of(plan)
         if self._domain.states != plan.model.states:
             raise InputError(f"table: {self._domain.states} states given; the chain has {plan.model.states}")
-        self._surveyed(plan)
+        self._survey_for(plan)
 
     def _domain_of(self, plan: Plan | None) -> Domain:
         """The domain with its sequences in the order of the plan's chain."""
@@ -110,41 +124,43 @@ class RelationalEngine:
             self._arranged = (plan.chain.digest, self._domain.arrange(plan.model.names))
         return self._arranged[1]
 
-    def _any_survey(self) -> Survey:
-        return self._surveyed(None) if self._survey is None else self._survey[1]
+    def _last_survey(self) -> Survey:
+        return self._survey_for(None) if self._survey is None else self._survey[1]
 
-    def _surveyed(self, plan: Plan | None) -> Survey:
-        """The one pass over the table, kept while it serves: a common age and a query of counts need no other."""
+    def _survey_for(self, plan: Plan | None) -> Survey:
+        """The survey that a plan needs, cached: plans with one common age and a query of counts share one."""
         key = _kind(plan)
         if self._survey is None or (self._survey[0] != key and plan is not None):
-            found = survey(self._backend, self._domain_of(plan), plan, step=self._step)
+            domain = self._domain_of(plan)
+            survey = survey_table(self._backend, domain, plan, step=self._step)
             if self._survey is None and not self._once:
-                gaps.check_repeated(self._backend, self._domain_of(plan), found)
-            self._survey, self._stale, self._filled = (key, found), None, None
+                check_repeated(self._backend, domain, survey)
+            self._survey, self._stale, self._filled = (key, survey), None, None
         return self._survey[1]
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
-        """Which ticks could be released, from which readings are missing alone."""
-        found = self._surveyed(plan)
-        stale, reasons = fran.judged(plan, found.ticks.size, {} if found.whole.all() else self._stalest(plan, found))
-        yield from zip(found.ticks.tolist(), stale.tolist(), reasons, strict=True)
+        """For each tick: staleness, and why it cannot be released; depends only on which readings are missing."""
+        survey = self._survey_for(plan)
+        old = {} if survey.whole.all() else self._staleness(plan, survey)
+        stale, reasons = fran.judged(plan, survey.ticks.size, old)
+        yield from zip(survey.ticks.tolist(), stale.tolist(), reasons, strict=True)
 
-    def _stalest(self, plan: Plan, found: Survey) -> dict[int, Ints]:
+    def _staleness(self, plan: Plan, survey: Survey) -> dict[int, Ints]:
         key = (plan.ages, plan.chain.digest)
         if self._stale is None or self._stale[0] != key:
-            gaps.put_clock(self._backend, found, "clock", np.ones(found.at.size, dtype=bool))
-            self._put_dimensions(plan)
-            old = gaps.stalest(self._backend, self._known(plan, "clock"), found, dict(Counter(plan.ages)))
-            self._stale = (key, old)
+            register_clock(self._backend, survey, "clock", np.ones(survey.at.size, dtype=bool))
+            self._register_dimensions(plan)
+            known = self._known(plan, "clock")
+            self._stale = (key, staleness_by_age(self._backend, known, survey, dict(Counter(plan.ages))))
         return self._stale[1]
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice."""
         query = plan.query
-        if not isinstance(query, FoldComputation) or not (query.alike or sql.folded_part(plan)):
-            return self._from_snapshots(plan, ticks)
+        if not isinstance(query, FoldComputation) or not (query.alike or sql.folded_column(plan)):
+            return self._answer_snapshots(plan, ticks)
         counts, folds = self._cells(plan, ticks)
         if folds is not None:
             join: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
@@ -153,79 +169,79 @@ class RelationalEngine:
 
     def _cells(self, plan: Plan, ticks: Sequence[int]) -> tuple[Ints, Ints | None]:
         """Counts (ticks, G, m) and folds (ticks, G) of the aged snapshots: those of age a are a ticks back."""
-        found = self._surveyed(plan)
+        survey = self._survey_for(plan)
         ages = np.asarray(sorted(set(plan.ages)))
-        rows = np.asarray(ticks, dtype=np.int64)[:, None] - ages[None, :] - int(found.ticks[0])
-        counts, folds = found.counts, found.folds
-        if not found.whole[rows].all():
-            counts, folds = self._with_gaps_filled(plan, found)
+        rows = np.asarray(ticks, dtype=np.int64)[:, None] - ages[None, :] - int(survey.ticks[0])
+        counts, folds = survey.counts, survey.folds
+        if not survey.whole[rows].all():
+            counts, folds = self._fill_gaps(plan, survey)
         group = np.arange(ages.size)[None, :]
         return counts[rows, group], None if folds is None else folds[rows, group]
 
-    def _with_gaps_filled(self, plan: Plan, found: Survey) -> tuple[Ints, Ints | None]:
+    def _fill_gaps(self, plan: Plan, survey: Survey) -> tuple[Ints, Ints | None]:
         """Counts and folds of every slice with the last readings in the place of missing ones; in one pass."""
         key = plan.digest
         if self._filled is None or self._filled[0] != key:
-            gaps.put_clock(self._backend, found, "clock", np.ones(found.at.size, dtype=bool))
-            part = sql.folded_part(plan)
+            register_clock(self._backend, survey, "clock", np.ones(survey.at.size, dtype=bool))
+            folds = sql.folded_column(plan)
             cells = self._backend.run(
-                f"SELECT slice, age, st, count(*) AS n{part} FROM ({self._slices(plan, found, 'clock')}) s "
+                f"SELECT slice, age, st, count(*) AS n{folds} FROM ({self._slices(plan, survey, 'clock')}) s "
                 "GROUP BY slice, age, st"
             )
             ages = np.asarray(sorted(set(plan.ages)))
             place = (
-                cells.column("slice").to_numpy().astype(np.int64) - int(found.ticks[0]),
+                cells.column("slice").to_numpy().astype(np.int64) - int(survey.ticks[0]),
                 np.searchsorted(ages, cells.column("age").to_numpy()),
             )
-            counts = np.zeros((found.ticks.size, ages.size, self._domain.states), dtype=np.int64)
+            counts = np.zeros((survey.ticks.size, ages.size, self._domain.states), dtype=np.int64)
             np.add.at(counts, (*place, cells.column("st").to_numpy()), cells.column("n").to_numpy())
-            self._filled = (key, counts, folded(cells, plan, place, counts.shape[:2]))
+            self._filled = (key, counts, fold_contributions(cells, plan, place, counts.shape[:2]))
         return self._filled[1], self._filled[2]
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 
-    def _put_dimensions(self, plan: Plan | None) -> None:
+    def _register_dimensions(self, plan: Plan | None) -> None:
         table, _ = dimensions(self._domain_of(plan), plan, whole_names=self._backend.layout.whole_names)
-        self._backend.put("dimensions", table)
+        self._backend.register("dimensions", table)
 
     def _known(self, plan: Plan | None, clock: str) -> str:
-        rows = sql.readings(self._backend.layout, self._domain_of(plan), sql.part_columns(plan))
-        return sql.on_clock(rows, clock)
+        rows = sql.readings(self._backend.layout, self._domain_of(plan), sql.contribution_columns(plan))
+        return sql.known_readings(rows, clock)
 
-    def _slices(self, plan: Plan, found: Survey, clock: str) -> str:
-        """Known readings at their slices; where some are missing, the last ones stand in as the plan allows."""
-        self._put_dimensions(plan)
+    def _slices(self, plan: Plan, survey: Survey, clock: str) -> str:
+        """Relation of known readings at their slices; the last reading replaces missing ones up to the stale limit."""
+        self._register_dimensions(plan)
         known = self._known(plan, clock)
-        if found.whole.all() or plan.stale_limit == 0:
+        if survey.whole.all() or plan.stale_limit == 0:
             return f"SELECT k.*, tick AS slice FROM ({known}) k"
-        last = int(found.ticks[-1])
-        return sql.filled(known, limit=plan.stale_limit, last=last, unnest=self._backend.unnest)
+        last = int(survey.ticks[-1])
+        return sql.fill_gaps(known, limit=plan.stale_limit, last=last, unnest=self._backend.unnest)
 
     def _rows(self, plan: Plan, ticks: Sequence[int]) -> str:
-        """Relation (tick, idx, st, part) of the aged snapshots of some ticks: the row's slice is shifted by its age."""
-        found = self._surveyed(plan)
+        """Relation (tick, idx, st, contribution) of the aged snapshots of some ticks: tick = slice + age."""
+        survey = self._survey_for(plan)
         low, high = min(ticks) - plan.max_age - plan.stale_limit, max(ticks) - plan.min_age
-        gaps.put_clock(self._backend, found, "clock", (found.at >= low) & (found.at <= high))
-        slices = self._slices(plan, found, "clock")
+        register_clock(self._backend, survey, "clock", (survey.at >= low) & (survey.at <= high))
+        slices = self._slices(plan, survey, "clock")
         wanted = ", ".join(str(int(tick)) for tick in ticks)
-        part = f", {sql.part(plan)} AS part" if plan.query.per_sequence else ""
+        contribution = f", {sql.contribution(plan)} AS contribution" if plan.query.per_sequence else ""
         return (
-            f"SELECT CAST(slice + age AS BIGINT) AS tick, idx, st{part} FROM ({slices}) s "
+            f"SELECT CAST(slice + age AS BIGINT) AS tick, idx, st{contribution} FROM ({slices}) s "
             f"WHERE slice + age IN ({wanted})"
         )
 
-    def _from_snapshots(self, plan: Plan, ticks: Sequence[int]) -> Floats:
+    def _answer_snapshots(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         together = max(1, BLOCK_CELLS // plan.model.sequences)
-        parts = []
+        blocks = []
         for start in range(0, len(ticks), together):
             chosen = ticks[start : start + together]
             cells = self._backend.run(self._rows(plan, chosen))
             aged = self._dense(cells, "st", chosen).astype(np.intp)
-            parts.append(fran.lattice_answer(plan, aged))
-        return np.concatenate(parts)
+            blocks.append(fran.lattice_answer(plan, aged))
+        return np.concatenate(blocks)
 
     def _dense(self, cells: Any, column: str, ticks: Sequence[int]) -> npt.NDArray[Any]:
-        """Rows (tick, idx, ...) as an array (ticks, s); one for each cell, or the table has changed meanwhile."""
+        """Rows (tick, idx, ...) as an array (ticks, s); raises InputError unless there is one row per cell."""
         order = np.argsort(ticks)
         row = order[np.searchsorted(np.asarray(ticks)[order], cells.column("tick").to_numpy())]
         count = len(self._domain.names)
@@ -240,24 +256,27 @@ class RelationalEngine:
     def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Answers of an identity query with noise drawn where the rows are, from the key of each tick."""
         ticks = list(keys)
-        levels = {tick: plan.at(plan.level(tick)) for tick in ticks}
-        scales = {tick: (level.scale, level.step) for tick, level in levels.items()}
-        cells = self._backend.noised(self._rows(plan, ticks), plan.unit, scales, keys)
+        levels = {}
+        for tick in ticks:
+            level = plan.at(plan.level(tick))
+            levels[tick] = (level.scale, level.step)
+        cells = self._backend.noised(self._rows(plan, ticks), plan.unit, levels, keys)
         return self._dense(cells, "noised", ticks)
 
     # ---- pairs -------------------------------------------------------------------------------------------------------
 
     def pair_counts(self, edges: npt.ArrayLike) -> Ints:
         """Counts (edges, m, m) of lag-1 pairs; pairs with a missing reading do not count."""
-        pairs = checked_edges(edges, len(self._domain.names))
-        found = self._any_survey()
-        self._put_dimensions(None)
+        pairs = check_edges(edges, len(self._domain.names))
+        survey = self._last_survey()
+        self._register_dimensions(None)
         if not pairs.size:
             return np.zeros((0, self._domain.states, self._domain.states), dtype=np.int64)
-        return self._pairs_by_groups(found, pairs) if self._backend.distributed else self._pairs_by_blocks(found, pairs)
+        count = self._pairs_by_groups if self._backend.distributed else self._pairs_by_blocks
+        return count(survey, pairs)
 
-    def _pairs_by_blocks(self, found: Survey, pairs: Ints) -> Ints:
-        """Dense blocks of consecutive ticks, each beginning with the last row of the one before."""
+    def _pairs_by_blocks(self, survey: Survey, pairs: Ints) -> Ints:
+        """Count in dense blocks of consecutive ticks; each block begins with the last row of the previous one."""
         count, m = len(self._domain.names), self._domain.states
         height = BLOCK_CELLS // count
         if height < 2:
@@ -267,26 +286,26 @@ class RelationalEngine:
                 limit=BLOCK_CELLS // 2,
             )
         total = np.zeros((pairs.shape[0], m, m), dtype=np.int64)
-        first, last = int(found.ticks[0]), int(found.ticks[-1])
+        first, last = int(survey.ticks[0]), int(survey.ticks[-1])
         for low in range(first, max(last, first + 1), height - 1):
             high = min(low + height - 1, last)
-            gaps.put_clock(self._backend, found, "clock", (found.at >= low) & (found.at <= high))
+            register_clock(self._backend, survey, "clock", (survey.at >= low) & (survey.at <= high))
             cells = self._backend.run(f"SELECT tick, idx, st FROM ({self._known(None, 'clock')}) k")
             block = np.full((high - low + 1, count), -1, dtype=np.int16)
             place = cells.column("tick").to_numpy() - low, cells.column("idx").to_numpy()
             block[place] = cells.column("st").to_numpy()
-            total += counted(block, pairs, m)
+            total += count_pairs(block, pairs, m)
         return total
 
-    def _pairs_by_groups(self, found: Survey, pairs: Ints) -> Ints:
-        """Each reading goes to its edges, as a source one tick later; what meets at (edge, tick) is a pair."""
+    def _pairs_by_groups(self, survey: Survey, pairs: Ints) -> Ints:
+        """Count by grouping: readings go to their edges, sources one tick later; two at one (edge, tick) are a pair."""
         import pyarrow as pa
 
         m = self._domain.states
-        gaps.put_clock(self._backend, found, "clock", np.ones(found.at.size, dtype=bool))
+        register_clock(self._backend, survey, "clock", np.ones(survey.at.size, dtype=bool))
         numbers = np.arange(pairs.shape[0], dtype=np.int64)
         for name, column in (("targets", 0), ("sources", 1)):
-            self._backend.put(name, pa.table({"edge": numbers, "idx": pairs[:, column].astype(np.int32)}))
+            self._backend.register(name, pa.table({"edge": numbers, "idx": pairs[:, column].astype(np.int32)}))
         known = self._known(None, "clock")
         each = (
             f"SELECT e.edge, k.tick + 1 AS at, k.st AS a, CAST(NULL AS INT) AS b FROM ({known}) k JOIN sources e "
@@ -303,9 +322,39 @@ class RelationalEngine:
 
 
 def _kind(plan: Plan | None) -> object:
-    """What a survey depends on."""
+    """What a survey depends on, as a key of the cache."""
     if plan is None:
         return None
     ages = (plan.ages, plan.chain.digest) if len(set(plan.ages)) > 1 else None
-    weights = plan.digest if sql.folded_part(plan) else None
+    weights = plan.digest if sql.folded_column(plan) else None
     return (ages, weights) if ages is not None or weights is not None else None
+
+
+@dataclass(frozen=True)
+class RowNoise:
+    """Adds noise to rows (tick, idx, contribution), in this process or in a worker's task.
+
+    The noise of a row is a function of (key of its tick, number of its sequence), so a task that runs again, elsewhere
+    or over other rows, draws the same. The keys are passed to workers in memory and are never written to disk.
+    """
+
+    unit: float
+    levels: Mapping[int, tuple[Fraction, float]]
+    keys: Mapping[int, bytes]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield Arrow batches (tick, idx, noised)."""
+        import pyarrow as pa
+
+        for batch in batches:
+            ticks, idx, contribution = (batch.column(name).to_numpy() for name in ("tick", "idx", "contribution"))
+            noised = contribution.astype(np.float64) * self.unit
+            for tick in np.unique(ticks).tolist():
+                rows = ticks == tick
+                scale, step = self.levels[tick]
+                noised[rows] += indexed_noise(scale, idx[rows], self.keys[tick]) * step
+            columns = [pa.array(ticks), pa.array(idx.astype(np.int64)), pa.array(noised)]
+            yield pa.RecordBatch.from_arrays(columns, names=["tick", "idx", "noised"])
+
+    def __repr__(self) -> str:
+        return f"<RowNoise of {len(self.keys)} ticks>"  # a key must not reach a log

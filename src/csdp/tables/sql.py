@@ -1,7 +1,7 @@
-"""The SQL that DuckDB and Spark share. Aging is a shift of the row, `tick + age`, never a self-join.
+"""The SQL that DuckDB and Spark share. Aging shifts a row to `tick + age`; there is no self-join.
 
-Everything that is summed is a whole number, so no engine can differ in a last bit. A table of dimensions, one row for
-each sequence, brings its place, its age and a secret random weight (see `survey`).
+All sums are of whole numbers, so the engines agree to the last bit. The table `dimensions` has one row per sequence:
+its position in the chain, its age and two secret random weights (see `csdp.tables.survey`).
 """
 
 from __future__ import annotations
@@ -13,37 +13,35 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats, Ints
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.panel.readings import match_names
 from csdp.panel.tables import EMPTY
 from csdp.plan import Plan
 
-Floats = npt.NDArray[np.float64]
-
-#: What a row can be beside a state.
+#: Codes in the column of states for rows without a valid state.
 MISSING, UNDECLARED, INFINITE, NO_NUMBER = -1, -2, -3, -4
 
-
-Cells = Literal["small", "numbers", "text"]
+CellKind = Literal["small", "numbers", "text"]
 
 
 @dataclass(frozen=True)
 class Layout:
     """A table as a relation with the columns time, sequence, value.
 
-    `whole_names`: the sequences are whole numbers. `cells`: "small" for whole numbers of at most 16 bits, of which
-    there can be few different ones; "numbers"; or "text".
+    `whole_names`: the sequences are whole numbers. `cells`: "small" for whole numbers of at most 16 bits, which have
+    few distinct values; "numbers"; or "text".
     """
 
     label: str
     relation: str
     whole_names: bool
-    cells: Cells
+    cells: CellKind
 
 
-def cells_of(label: str, kind: str, *, small: Container[str], numbers: Container[str], text: str) -> Cells:
-    """What cells of some kind hold, given what the dialect calls its kinds; decimals are numbers in every dialect."""
+def cell_kind(label: str, kind: str, *, small: Container[str], numbers: Container[str], text: str) -> CellKind:
+    """Kind of cells of an SQL type, given the dialect's names of types; decimals are numbers in every dialect."""
     if kind in small:
         return "small"
     if kind in numbers or kind.lower().startswith("decimal"):
@@ -55,14 +53,14 @@ def cells_of(label: str, kind: str, *, small: Container[str], numbers: Container
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """What the sequences are called and which values they may have: values (m,), or (s, m) where they differ."""
+    """Names of the sequences and their declared values: (m,), or (s, m) where sequences differ."""
 
     names: tuple[str, ...]
     values: Floats
     clamp: bool
 
     def arrange(self, names: Sequence[str]) -> Domain:
-        """The same domain with its sequences in the order of a chain's names."""
+        """Return the same domain with its sequences in the order of a chain's names."""
         hint = "Open the table with names= of the chain"
         place = match_names(self.names, names, what="table", hint=hint)
         if place is None:
@@ -73,7 +71,7 @@ class Domain:
 
     @property
     def states(self) -> int:
-        """m."""
+        """Number of states m."""
         return int(self.values.shape[-1])
 
     @property
@@ -91,25 +89,30 @@ class Domain:
 
 
 def number(value: float) -> str:
-    """A double that every dialect reads as the same double."""
+    """SQL literal that every dialect reads as the same double."""
     return f"CAST('{float(value)!r}' AS DOUBLE)"
 
 
-def columns(domain: Domain) -> dict[str, npt.NDArray[np.generic]]:
-    """Columns of dimensions for values that differ between sequences."""
+def value_columns(domain: Domain) -> dict[str, npt.NDArray[np.generic]]:
+    """Columns of `dimensions` for values that differ between sequences."""
     if domain.alike:
         return {}
     order = np.argsort(domain.values, axis=1)
     levels = np.take_along_axis(domain.values, order, axis=1)
     middles = (levels[:, 1:] + levels[:, :-1]) / 2
-    found: dict[str, npt.NDArray[np.generic]] = {"tolerance": domain.tolerance}
-    found |= {f"level_{k}": levels[:, k] for k in range(domain.states)}
-    found |= {f"state_{k}": order[:, k].astype(np.int32) for k in range(domain.states)}
-    return found | {f"middle_{k}": middles[:, k] for k in range(domain.states - 1)}
+    return {
+        "tolerance": domain.tolerance,
+        **{f"level_{k}": levels[:, k] for k in range(domain.states)},
+        **{f"state_{k}": order[:, k].astype(np.int32) for k in range(domain.states)},
+        **{f"middle_{k}": middles[:, k] for k in range(domain.states - 1)},
+    }
 
 
 def readings(layout: Layout, domain: Domain, more: Iterable[str] = ()) -> str:
-    """Every row with its sequence (`more` columns of the dimensions with it) and its state `st`, or what is wrong."""
+    """Relation of all rows with the columns of their sequence (and `more` of `dimensions`) and their state `st`.
+
+    `st` is the state, or one of the codes MISSING, UNDECLARED, INFINITE, NO_NUMBER.
+    """
     if domain.alike:
         order = np.argsort(domain.values)
         levels = domain.values[order]
@@ -123,7 +126,9 @@ def readings(layout: Layout, domain: Domain, more: Iterable[str] = ()) -> str:
     nearest, place = (_stepwise(middle, choice) for choice in (level, state))
     wrong = "" if domain.clamp else f"WHEN abs({nearest} - v) > {tolerance} THEN {UNDECLARED} "
     text = layout.cells == "text"
-    garbled = f"WHEN v IS NULL AND value IS NOT NULL AND {_not_empty()} THEN {NO_NUMBER} " if text else ""
+    words = ", ".join(f"'{word}'" for word in EMPTY)
+    not_empty = f"lower(trim(value)) NOT IN ({words})"
+    garbled = f"WHEN v IS NULL AND value IS NOT NULL AND {not_empty} THEN {NO_NUMBER} " if text else ""
     st = (
         f"CASE {garbled}WHEN v IS NULL OR isnan(v) THEN {MISSING} "
         f"WHEN abs(v) = CAST('Infinity' AS DOUBLE) THEN {INFINITE} {wrong}ELSE {place} END"
@@ -138,65 +143,65 @@ def readings(layout: Layout, domain: Domain, more: Iterable[str] = ()) -> str:
 
 
 def _stepwise(middle: list[str], choice: list[str]) -> str:
-    """The choice whose interval holds v: the one after the last middle that v is above."""
+    """SQL for the choice whose interval holds v: the one after the last middle below v."""
     if len(choice) == 1:
         return choice[0]
     steps = "".join(f"WHEN v > {middle[k - 1]} THEN {choice[k]} " for k in range(len(choice) - 1, 0, -1))
     return f"CASE {steps}ELSE {choice[0]} END"
 
 
-def _not_empty() -> str:
-    words = ", ".join(f"'{word}'" for word in EMPTY)
-    return f"lower(trim(value)) NOT IN ({words})"
+def has_own_contributions(plan: Plan | None) -> bool:
+    """Whether sequences contribute differently, so that counts of states do not determine the answer."""
+    return plan is not None and plan.query.weights is not None and not has_equal_contributions(plan)
 
 
-def weighted(plan: Plan | None) -> bool:
-    """Whether what a sequence contributes depends on which one it is, so that counts of states do not say all."""
-    return plan is not None and plan.query.weights is not None and not shared(plan)
-
-
-def shared(plan: Plan) -> bool:
-    """Whether every sequence contributes the same in the same state, in one output or each in its own."""
+def has_equal_contributions(plan: Plan) -> bool:
+    """Whether all sequences contribute the same in the same state, to one output or each to its own."""
     return isinstance(plan.query, FoldComputation) and plan.query.rows.shape[0] == 1
 
 
-def units(plan: Plan) -> npt.NDArray[np.int64]:
-    """What each state contributes, in whole lattice units: (s, m), or (1, m) where all sequences are alike."""
+def lattice_contributions(plan: Plan) -> Ints:
+    """Contribution of each state in whole lattice units: (s, m), or (1, m) where all sequences are alike."""
     weights = plan.query.weights
     assert weights is not None
-    return np.round((weights[:1] if shared(plan) else weights) / plan.unit).astype(np.int64)
+    return np.round((weights[:1] if has_equal_contributions(plan) else weights) / plan.unit).astype(np.int64)
 
 
-def part_columns(plan: Plan | None) -> dict[str, npt.NDArray[np.generic]]:
-    """Columns of dimensions: what a sequence contributes in each state, where sequences differ."""
-    if plan is None or not weighted(plan):
+def contribution_columns(plan: Plan | None) -> dict[str, npt.NDArray[np.generic]]:
+    """Columns of `dimensions`: the contribution of a sequence in each state, where sequences differ."""
+    if plan is None or not has_own_contributions(plan):
         return {}
-    return {f"part_{a}": column for a, column in enumerate(units(plan).T)}
+    return {f"contribution_{a}": column for a, column in enumerate(lattice_contributions(plan).T)}
 
 
-def part(plan: Plan) -> str:
-    """What a row contributes, in whole lattice units."""
-    found = units(plan)
-    each = [f"part_{a}" if weighted(plan) else f"CAST({found[0, a]} AS BIGINT)" for a in range(found.shape[1])]
-    return "CASE st " + "".join(f"WHEN {a} THEN {text} " for a, text in enumerate(each)) + "END"
+def contribution(plan: Plan) -> str:
+    """SQL for the contribution of a row, in whole lattice units."""
+    if has_own_contributions(plan):
+        choices = list(contribution_columns(plan))
+    else:
+        choices = [f"CAST({units} AS BIGINT)" for units in lattice_contributions(plan)[0]]
+    return "CASE st " + "".join(f"WHEN {a} THEN {text} " for a, text in enumerate(choices)) + "END"
 
 
-def folded_part(plan: Plan | None) -> str:
-    """A column `p` of folded parts, where counts of states do not say all; nothing elsewhere."""
-    if plan is None or not isinstance(plan.query, FoldComputation) or not weighted(plan) or plan.query.per_sequence:
+def folded_column(plan: Plan | None) -> str:
+    """SQL for a column `p` of folded contributions; empty where counts of states determine the answer."""
+    if plan is None or not has_own_contributions(plan) or plan.query.per_sequence:
         return ""
-    return f", CAST({plan.query.fold}({part(plan)}) AS BIGINT) AS p"
+    query = plan.query
+    if not isinstance(query, FoldComputation):
+        return ""
+    return f", CAST({query.fold}({contribution(plan)}) AS BIGINT) AS p"
 
 
-def on_clock(readings_sql: str, clock: str) -> str:
-    """Known readings with their ticks; only those of the times that the clock lists."""
+def known_readings(readings_sql: str, clock: str) -> str:
+    """Relation of the known readings at the times listed in the table `clock`, with their ticks."""
     return f"SELECT k.*, c.tick FROM ({readings_sql}) k JOIN {clock} c ON k.time = c.time WHERE k.st >= 0"
 
 
-def filled(known: str, *, limit: int, last: int, unnest: str) -> str:
-    """Every reading at its own slice and, where the next are missing, at up to `limit` more: the shift of a stale row.
+def fill_gaps(known: str, *, limit: int, last: int, unnest: str) -> str:
+    """Relation that repeats each reading at up to `limit` following ticks (`slice`) without a reading.
 
-    `unnest`: how the dialect makes rows of the whole numbers {a} to {b}.
+    `unnest`: SQL of the dialect that makes rows of the whole numbers {a} to {b}.
     """
     following = f"SELECT n.*, lead(tick) OVER (PARTITION BY idx ORDER BY tick) AS following FROM ({known}) n"
     end = f"least(coalesce(following - 1, {last}), tick + {limit}, {last})"

@@ -1,9 +1,9 @@
-"""One pass over a table: is it one of the chain's, and how many sequences are in which state at every time.
+"""One pass over a table: check it against the chain, count states at every time, find missing and repeated readings.
 
-Whether a tick is whole (every sequence once) is found without a list of its rows: each of the s sequences has two
-secret random whole numbers below 2^b, b = 53 - bits of s, and those of s rows add up to those of all sequences, exactly
-in doubles. A tick of s rows that repeats some and lacks others passes for whole with probability at most 2^-2b (2^-72
-for 100,000 sequences), whoever made the table. Ticks that are not whole are then looked at row by row.
+A tick is whole if every sequence has one reading. This is checked without listing the rows: each of the s sequences has
+two secret random whole numbers below 2^b, b = 53 - bits of s; over the s rows of a whole tick they sum to that of
+all sequences, exactly in doubles. A tick of s rows that repeats some sequences and lacks others passes as whole with
+probability at most 2^-2b (2^-72 for 100,000 sequences), for any table. Other ticks are then examined row by row.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Bools, Floats, Ints
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
+from csdp.fran import NEVER
 from csdp.panel import to_states
 from csdp.panel.grid import TimeColumn, consecutive_ticks, find_step, read_times
 from csdp.plan import Plan
 from csdp.tables import sql
 from csdp.tables.sql import Domain, Layout
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-#: Rows that a survey may have: (time, age, state).
+#: Largest number of rows (time, age, state) of a survey.
 MAX_CELLS = 20_000_000
 
 
 class Backend(Protocol):
-    """What the shared SQL needs of a dialect."""
+    """What the has_equal_contributions SQL needs of a dialect."""
 
     layout: Layout
     unnest: str
@@ -39,16 +38,16 @@ class Backend(Protocol):
     def run(self, query: str) -> Any:
         """The result as an Arrow table."""
 
-    def put(self, name: str, table: Any) -> None:
-        """Make a small Arrow table known under a name."""
+    def register(self, name: str, table: Any) -> None:
+        """Make a small Arrow table available under a name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one pass found. Arrays of T ticks, G distinct ages, m states.
+    """Result of the pass, for T ticks, G distinct ages, m states.
 
-    `counts` (T, G, m): sequences in each state; `folds` (T, G): folded parts in lattice units, where the query needs
-    them; `whole` (T,): every sequence was read once; `raw`: distinct times as in the table, with `at` their ticks.
+    `counts` (T, G, m): sequences in each state; `folds` (T, G): folded contributions in lattice units, where the query
+    needs them; `whole` (T,): every sequence was read once; `raw`: distinct times as in the table; `at`: their ticks.
     """
 
     ticks: Ints
@@ -57,33 +56,33 @@ class Survey:
     ages: tuple[int, ...]
     counts: Ints
     folds: Ints | None
-    whole: npt.NDArray[np.bool_]
+    whole: Bools
     raw: Any
     at: Ints
 
 
 def dimensions(domain: Domain, plan: Plan | None, *, whole_names: bool) -> tuple[Any, Floats]:
-    """One row for each sequence, and the sums of their two secret weights."""
+    """Return the table with one row per sequence, and the sums of the two secret weights."""
     import pyarrow as pa
 
     count = len(domain.names)
     bits = 53 - count.bit_length()
     words = np.frombuffer(secrets.token_bytes(16 * count), dtype=np.uint64).reshape(2, count)
     weights = (words >> np.uint64(64 - bits)).astype(np.float64)
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "name": _names(domain.names, whole_names),
         "idx": np.arange(count, dtype=np.int32),
         "age": np.zeros(count, np.int32) if plan is None else np.asarray(plan.ages, dtype=np.int32),
         "w": weights[0],
         "w2": weights[1],
-        **sql.columns(domain),
-        **sql.part_columns(plan),
+        **sql.value_columns(domain),
+        **sql.contribution_columns(plan),
     }
-    return pa.table(found), weights.sum(axis=1)
+    return pa.table(columns), weights.sum(axis=1)
 
 
 def _names(names: tuple[str, ...], whole: bool) -> Any:
-    """The names as the table's column has them; of whole numbers only those that are written as one."""
+    """Names in the type of the table's column: text, or whole numbers with null for a name that is none."""
     import pyarrow as pa
 
     stripped = [name.strip() for name in names]
@@ -91,36 +90,36 @@ def _names(names: tuple[str, ...], whole: bool) -> Any:
         return pa.array(stripped, pa.string())
     numbers = [int(name) if name.lstrip("-").isascii() and name.lstrip("-").isdigit() else None for name in stripped]
     alike = [n if n is not None and str(n) == name else None for n, name in zip(numbers, stripped, strict=True)]
-    # As narrow as they fit: a join of equal kinds is the fastest.
+    # The narrowest type that fits: joins of equal types are fastest.
     return pa.array(alike, pa.int32() if max(map(abs, filter(None, alike)), default=0) < 2**31 else pa.int64())
 
 
-def survey(backend: Backend, domain: Domain, plan: Plan | None, *, step: int | None) -> Survey:
-    """Look at the whole table once; refuse what is not a table of the chain."""
+def survey_table(backend: Backend, domain: Domain, plan: Plan | None, *, step: int | None) -> Survey:
+    """Read the whole table once; raise InputError if it is not a table of the chain's readings."""
     layout = backend.layout
     table, totals = dimensions(domain, plan, whole_names=layout.whole_names)
-    backend.put("dimensions", table)
+    backend.register("dimensions", table)
     ages = tuple(sorted(set(plan.ages))) if plan is not None else (0,)
-    found = backend.run(_query(backend, domain, plan, several=len(ages) > 1))
-    if not found.num_rows:
+    groups = backend.run(_query(backend, domain, plan, several=len(ages) > 1))
+    if not groups.num_rows:
         raise InputError(f"{layout.label}: no rows")
-    if found.num_rows > MAX_CELLS:
+    if groups.num_rows > MAX_CELLS:
         raise TooLargeError(
             f"{layout.label}: more than {MAX_CELLS:,} different times; split the table, or round its times to the grid",
-            needed=found.num_rows,
+            needed=groups.num_rows,
             limit=MAX_CELLS,
         )
-    states = _states(layout, domain, plan, found)
-    _check_rows(backend, domain, found, states)
-    encoded = found.column("time").combine_chunks().dictionary_encode()
-    clock = _clock(layout.label, found.column("time"), encoded.dictionary)
+    states = _states(layout, domain, plan, groups)
+    _check_rows(backend, domain, groups, states)
+    encoded = groups.column("time").combine_chunks().dictionary_encode()
+    clock = _clock(layout.label, groups.column("time"), encoded.dictionary)
     distinct = np.unique(clock.numbers)
     every = find_step(layout.label, clock, distinct, step)
     ticks, times = consecutive_ticks(layout.label, clock, distinct, every)
     at = clock.numbers // (every * clock.per_second)
     row = (at - ticks[0])[encoded.indices.to_numpy()]
-    age = np.searchsorted(ages, found.column("age").to_numpy()) if len(ages) > 1 else np.zeros(len(row), dtype=np.intp)
-    n = found.column("n").to_numpy()
+    age = np.searchsorted(ages, groups.column("age").to_numpy()) if len(ages) > 1 else np.zeros(len(row), dtype=np.intp)
+    n = groups.column("n").to_numpy()
     known = states >= 0
     counts = np.zeros((ticks.size, len(ages), domain.states), dtype=np.int64)
     np.add.at(counts, (row[known], age[known], states[known]), n[known])
@@ -128,36 +127,36 @@ def survey(backend: Backend, domain: Domain, plan: Plan | None, *, step: int | N
     whole[row[~known]] = False
     for name, expected in zip(("f", "f2"), totals, strict=True):
         weights = np.zeros(ticks.size)
-        np.add.at(weights, row[known], found.column(name).to_numpy()[known])
+        np.add.at(weights, row[known], groups.column(name).to_numpy()[known])
         whole &= weights == expected
-    folds = folded(found.filter(known), plan, (row[known], age[known]), (ticks.size, len(ages)))
+    folds = fold_contributions(groups.filter(known), plan, (row[known], age[known]), (ticks.size, len(ages)))
     return Survey(ticks, times, every, ages, counts, folds, whole, encoded.dictionary, at)
 
 
 def _query(backend: Backend, domain: Domain, plan: Plan | None, *, several: bool) -> str:
     count = "count(*) AS n, count(w) AS known, sum(w) AS f, sum(w2) AS f2"
     age = "age, " if several else ""
-    if _as_they_are(backend.layout, domain, plan):
-        # Cells as they are: the engine knows their range, and the few different ones are understood afterwards.
+    if _has_raw_cells(backend.layout, domain, plan):
+        # Group by the raw cells: they have few distinct values, which `_states` maps to states afterwards.
         rows = f"({backend.layout.relation}) r LEFT JOIN dimensions d ON r.sequence = d.name"
         query = f"SELECT time, {age}value AS cell, {count} FROM {rows} GROUP BY time, {age}value"
     else:
-        rows = sql.readings(backend.layout, domain, sql.part_columns(plan))
-        part = sql.folded_part(plan)
-        query = f"SELECT time, {age}st AS cell, {count}{part} FROM ({rows}) a GROUP BY time, {age}st"
+        rows = sql.readings(backend.layout, domain, sql.contribution_columns(plan))
+        folds = sql.folded_column(plan)
+        query = f"SELECT time, {age}st AS cell, {count}{folds} FROM ({rows}) a GROUP BY time, {age}st"
     return f"{query} LIMIT {MAX_CELLS + 1}"
 
 
-def _as_they_are(layout: Layout, domain: Domain, plan: Plan | None) -> bool:
-    return layout.cells == "small" and domain.alike and not sql.weighted(plan)
+def _has_raw_cells(layout: Layout, domain: Domain, plan: Plan | None) -> bool:
+    return layout.cells == "small" and domain.alike and not sql.has_own_contributions(plan)
 
 
-def _states(layout: Layout, domain: Domain, plan: Plan | None, found: Any) -> Ints:
-    """States of the groups, or what is wrong with them."""
+def _states(layout: Layout, domain: Domain, plan: Plan | None, groups: Any) -> Ints:
+    """States of the groups, or the codes of `csdp.tables.sql` for those without one."""
     import pyarrow as pa
 
-    cells = found.column("cell")
-    if not _as_they_are(layout, domain, plan):
+    cells = groups.column("cell")
+    if not _has_raw_cells(layout, domain, plan):
         return np.asarray(cells.to_numpy(), dtype=np.int64)
     distinct = cells.combine_chunks().dictionary_encode(null_encoding="encode")
     numbers = distinct.dictionary.cast(pa.int8() if pa.types.is_boolean(cells.type) else cells.type).cast(pa.float64())
@@ -172,10 +171,10 @@ def _states(layout: Layout, domain: Domain, plan: Plan | None, found: Any) -> In
     return np.asarray(code[distinct.indices.to_numpy()])
 
 
-def _check_rows(backend: Backend, domain: Domain, found: Any, states: Ints) -> None:
-    n = found.column("n").to_numpy()
+def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> None:
+    n = groups.column("n").to_numpy()
     label = backend.layout.label
-    if int(n.sum()) != int(found.column("known").to_numpy().sum()):
+    if int(n.sum()) != int(groups.column("known").to_numpy().sum()):
         rows = f"({backend.layout.relation}) r LEFT JOIN dimensions d ON r.sequence = d.name"
         [name] = backend.run(f"SELECT r.sequence FROM {rows} WHERE d.w IS NULL LIMIT 1").column(0).to_pylist()
         if name is None:
@@ -189,7 +188,7 @@ def _check_rows(backend: Backend, domain: Domain, found: Any, states: Ints) -> N
     if (states == sql.INFINITE).any():
         raise InputError(f"{label}: infinite readings; leave missing cells empty")
     if (states == sql.UNDECLARED).any():
-        # The reading itself is private; only how many and what is allowed is told.
+        # The reading itself is private: the message gives a count and what is allowed.
         raise InputError(
             f"readings: {int(n[states == sql.UNDECLARED].sum())} are none of the {domain.states} declared values of "
             "their sequence; declare the values in the chain, discretise first, or choose outside='clamp'"
@@ -204,12 +203,73 @@ def _clock(label: str, column: Any, distinct: Any) -> TimeColumn:
     return read_times(label, "time", pa.chunked_array([distinct]), None)
 
 
-def folded(found: Any, plan: Plan | None, place: tuple[Any, Any], shape: tuple[int, int]) -> Ints | None:
-    """The folded parts (T, G) of groups at their places; None where counts say all."""
-    if "p" not in found.column_names:
+def fold_contributions(groups: Any, plan: Plan | None, place: tuple[Any, Any], shape: tuple[int, int]) -> Ints | None:
+    """Fold the contributions of groups into (T, G); None where counts of states determine the answer."""
+    if "p" not in groups.column_names:
         return None
     fold = plan.query.fold if plan is not None and isinstance(plan.query, FoldComputation) else "sum"
     start = {"sum": 0, "max": np.iinfo(np.int64).min, "min": np.iinfo(np.int64).max}[fold]
     out = np.full(shape, start, dtype=np.int64)
-    {"sum": np.add, "max": np.maximum, "min": np.minimum}[fold].at(out, place, found.column("p").to_numpy())
+    {"sum": np.add, "max": np.maximum, "min": np.minimum}[fold].at(out, place, groups.column("p").to_numpy())
     return out
+
+
+def register_clock(backend: Backend, survey: Survey, name: str, chosen: Bools) -> None:
+    """Register the chosen times of the table with their ticks as a small table."""
+    import pyarrow as pa
+
+    backend.register(name, pa.table({"time": survey.raw.filter(pa.array(chosen)), "tick": survey.at[chosen]}))
+
+
+def check_repeated(backend: Backend, domain: Domain, survey: Survey) -> None:
+    """Raise InputError for two readings of a sequence at one tick, also where one of them is empty."""
+    suspect = ~survey.whole[survey.at - survey.ticks[0]]
+    if not suspect.any():
+        return
+    register_clock(backend, survey, "suspects", suspect)
+    rows = sql.readings(backend.layout, domain)
+    twice = backend.run(
+        f"SELECT c.tick, a.idx FROM ({rows}) a JOIN suspects c ON a.time = c.time "
+        "GROUP BY c.tick, a.idx HAVING count(*) > 1 ORDER BY c.tick, a.idx LIMIT 1"
+    )
+    if twice.num_rows:
+        tick, place = int(twice.column(0)[0].as_py()), int(twice.column(1)[0].as_py())
+        time = survey.times[tick - int(survey.ticks[0])]
+        raise InputError(f"{backend.layout.label}: two readings of {domain.names[place]!r} at time {time}; keep one")
+
+
+def staleness_by_age(backend: Backend, known: str, survey: Survey, members: dict[int, int]) -> dict[int, Ints]:
+    """Largest staleness (T,) among the sequences of each age at every slice; NEVER where one was not read yet.
+
+    Args:
+        backend: runs the SQL.
+        known: relation of known readings with their ticks.
+        survey: of the same table.
+        members: number of sequences of each age.
+
+    Gaps are queried by their two ends, so the result has at most one row for each age and tick.
+    """
+    first, total = int(survey.ticks[0]), survey.ticks.size
+    end = first + total
+    begun = backend.run(
+        "SELECT age, count(*) AS n, max(begin) AS latest FROM "
+        f"(SELECT idx, age, min(tick) AS begin FROM ({known}) k GROUP BY idx, age) b GROUP BY age"
+    ).to_pylist()
+    gaps = backend.run(
+        "SELECT age, tick, max(until) AS until FROM (SELECT age, tick, "
+        f"coalesce(lead(tick) OVER (PARTITION BY idx ORDER BY tick), {end}) AS until FROM ({known}) k) g "
+        "WHERE until > tick + 1 GROUP BY age, tick ORDER BY tick"
+    )
+    stale = {age: np.zeros(total, dtype=np.int64) for age in members}
+    reach = dict.fromkeys(members, 0)
+    for age, tick, until in zip(*(gaps.column(name).to_pylist() for name in ("age", "tick", "until")), strict=True):
+        # Gaps come in order of their beginnings: the earliest gap that holds a slice has its stalest reading.
+        start = max(tick - first + 1, reach[age])
+        stale[age][start : until - first] = np.arange(start, until - first) - (tick - first)
+        reach[age] = max(reach[age], until - first)
+    latest = {int(row["age"]): row for row in begun}
+    for age, count in members.items():
+        row: Any = latest.get(age)
+        unread = total if row is None or row["n"] < count else int(row["latest"]) - first
+        stale[age][:unread] = NEVER
+    return stale

@@ -13,7 +13,7 @@ from dp_accounting import dp_event, pld, rdp
 import csdp
 from csdp.errors import InputError
 from csdp.interop import dp_accounting_event
-from csdp.interop.events import lattice_steps
+from csdp.interop.accounting import lattice_steps
 
 PAPER = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 UNEVEN = csdp.CoupledChain(
@@ -40,10 +40,10 @@ def epsilon(event, delta=1e-15):
 @pytest.mark.parametrize(("chain", "query", "level"), PLANS)
 def test_dp_accounting_finds_the_event_level(chain, query, level):
     plan = csdp.Plan(chain, query, ages=2, epsilon_c=level)
-    found = epsilon(dp_accounting_event(plan))
+    cost = epsilon(dp_accounting_event(plan))
     # A custom query is given a little more noise than its answers, which lie on a lattice, can need.
     slack = 1e-5 if query.name == "spread" else 1e-9
-    assert level * (1 - slack) - 1e-12 <= found <= csdp.Accountant(plan).event_level() * (1 + 1e-9)
+    assert level * (1 - slack) - 1e-12 <= cost <= csdp.Accountant(plan).event_level() * (1 + 1e-9)
 
 
 def test_it_would_notice_half_the_noise():
@@ -57,9 +57,9 @@ def test_it_would_notice_half_the_noise():
 @pytest.mark.parametrize("releases", [1, 2, 10])
 def test_releases_compose_as_often_as_they_read_a_reading(stale, releases):
     plan = csdp.Plan(PAPER, csdp.Mean(), ages=2, epsilon_c=0.5, stale_limit=stale)
-    found = epsilon(dp_accounting_event(plan, releases))
-    assert found == pytest.approx(0.5 * min(releases, 1 + stale), rel=1e-9)
-    assert found <= csdp.Accountant(plan).event_level(stale) * (1 + 1e-9)
+    cost = epsilon(dp_accounting_event(plan, releases))
+    assert cost == pytest.approx(0.5 * min(releases, 1 + stale), rel=1e-9)
+    assert cost <= csdp.Accountant(plan).event_level(stale) * (1 + 1e-9)
     assert epsilon(dp_accounting_event(plan, releases, unit="sequence")) == pytest.approx(0.5 * releases, rel=1e-9)
 
 

@@ -149,7 +149,7 @@ def test_a_seeded_publisher_is_refused(tmp_path):
         publisher = csdp.Publisher(PLAN, dataset="wards", ledger=tmp_path / "ledger.db", unsafe_seed=1)
     with publisher:
         assert publisher.unsafe
-        with pytest.raises(InputError, match="from a seed, which protects nobody"):
+        with pytest.raises(InputError, match="from a seed, which gives no protection"):
             opendp_measurement(publisher, ticks=1)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from csdp import CoupledChain
-from csdp.auditing.past_sampler import Pasts
+from csdp.auditing.presents import PastSampler
 from oracle import aged_law, aged_law_paths, joint_kernel
 
 ALARM = 1e-10
@@ -24,7 +24,7 @@ CASES = {
 
 def drawn(chain, ages, present, count, seed):
     depths = sorted(set(ages))
-    slices = Pasts(chain, depths, oldest=max(ages)).draw(present, count, np.random.default_rng(seed))
+    slices = PastSampler(chain, depths, oldest=max(ages)).draw(present, count, np.random.default_rng(seed))
     return np.stack([slices[:, depths.index(age), i] for i, age in enumerate(ages)], axis=1)
 
 
@@ -78,5 +78,5 @@ def test_what_is_not_known_of_the_present_is_drawn_too():
 def test_slices_of_one_past_hang_together():
     """Successive slices follow the chain: a permutation leaves no freedom at all."""
     turning = CoupledChain([[1.0]], [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    slices = Pasts(turning, range(5), oldest=4).draw([2], 50, np.random.default_rng(1))
+    slices = PastSampler(turning, range(5), oldest=4).draw([2], 50, np.random.default_rng(1))
     assert slices[:, :, 0].tolist() == [[2, 1, 0, 2, 1]] * 50

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran, low_bits
-from csdp.auditing.mechanisms import plan_mechanism
+from csdp.auditing.audit import plan_mechanism
 from csdp.errors import InputError
 from csdp.noise import Randomness, lattice_step, two_sided_geometric
 from csdp.noise.indexed import indexed_noise
@@ -34,10 +34,10 @@ def in_single_precision(exact, generator):
 @pytest.mark.parametrize("naive", [numpy_laplace, inverse_law, difference], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("answers", [(0.0, 1.0), (1.0, 2.0)], ids=str)
 def test_noise_in_floating_point_fails(naive, answers):
-    found = low_bits(naive, answers=answers, epsilon=1.0, seed=1)
-    assert found.violated
-    assert found.lower > 4
-    assert found.verdict.startswith("violated")
+    result = low_bits(naive, answers=answers, epsilon=1.0, seed=1)
+    assert result.violated
+    assert result.lower > 4
+    assert result.verdict.startswith("violated")
 
 
 def test_rounding_the_noise_before_adding_it_fails_too():
@@ -54,9 +54,9 @@ def test_our_integers_pass(scale):
         )
         return exact + noise * step
 
-    found = low_bits(ours, epsilon=1 / scale, samples=100_000, seed=3)
-    assert not found.violated
-    assert found.verdict.startswith("no violation found")
+    result = low_bits(ours, epsilon=1 / scale, samples=100_000, seed=3)
+    assert not result.violated
+    assert result.verdict.startswith("no violation found")
 
 
 def test_noise_by_key_and_index_passes():
@@ -82,8 +82,8 @@ def test_our_plans_pass_also_after_the_division(query):
         row = [0, 1, 0] if exact[0] == answers[0] else [1, 1, 0]
         return mechanism(np.tile(np.array(row, dtype=np.int8), (exact.size, 1)), generator)[:, 0]
 
-    found = low_bits(ours, answers=tuple(answers), epsilon=1.0, samples=100_000, seed=4)
-    assert not found.violated
+    result = low_bits(ours, answers=tuple(answers), epsilon=1.0, samples=100_000, seed=4)
+    assert not result.violated
 
 
 def test_the_release_itself_passes():

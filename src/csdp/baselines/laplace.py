@@ -1,0 +1,295 @@
+"""Baselines that add Laplace noise of a calibrated scale to the answer of one snapshot, fresh or of one age.
+
+They differ in how the scale follows from their epsilon: each has `nominal(scale)`, the epsilon of its own theory for
+noise of that scale; calibration inverts it. The CSDP leakage of such a release is computed exactly. Here are their base
+class, plain, group and age-dependent differential privacy, and temporal budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp import fran
+from csdp.accountant import Accountant
+from csdp.aging import Adversary
+from csdp.arrays import Floats
+from csdp.baselines.laws import own_variation
+from csdp.baselines.protocol import (
+    Errors,
+    Quantity,
+    Trace,
+    check_inputs,
+    check_one_target,
+    check_positive,
+    check_snapshots,
+    check_whole,
+    mechanism_record,
+)
+from csdp.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
+from csdp.bounds.closed_forms import loose
+from csdp.bounds.leakage import Setting
+from csdp.chain import Model
+from csdp.computation import Computation, verify_query
+from csdp.errors import CsdpError, InputError, TooLargeError
+from csdp.estimate import mse
+from csdp.noise import Randomness, two_sided_geometric
+from csdp.plan import Plan
+from csdp.queries import Query
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceRelease:
+    """A calibrated baseline: `f(snapshot of that age) + Laplace(scale)`, one scale for every tick, or one each."""
+
+    baseline: str
+    guarantee: str
+    chain: Model
+    query: Query
+    age: int
+    epsilon: float
+    scales: tuple[float, ...]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _plans(self) -> dict[float, Plan]:
+        """The same release as a csdp plan for every scale, which gives its noise and its leakage."""
+        sensitivity = self.query.sensitivity(1, self.chain.value_table)
+        return {scale: Plan(self.chain, self.query, self.age, sensitivity / scale) for scale in set(self.scales)}
+
+    @property
+    def epsilon_c(self) -> float:
+        """The noise level epsilon_c of the least noise."""
+        return self._plans[min(self.scales)].epsilon_c
+
+    def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
+        """Run it on snapshots (T, s): one output for every tick with a snapshot of that age before it."""
+        rows = check_snapshots(states, self.chain)
+        ticks = rows.shape[0] - self.age
+        if ticks < 1:
+            raise InputError(f"states: {rows.shape[0]} snapshots given; more than {self.age}, the age, are needed")
+        if len(self.scales) not in {1, ticks}:
+            raise InputError(f"states: {ticks} outputs asked for; this mechanism has budgets for {len(self.scales)}")
+        scales = np.broadcast_to(np.array(self.scales), ticks)
+        first = self._plans[self.scales[0]]
+        exact = fran.lattice_answer(first, rows[:ticks]) / first.divisor
+        noise = np.empty_like(exact)
+        for scale, plan in self._plans.items():
+            at = np.flatnonzero(scales == scale)
+            plan.check_noise()
+            steps = two_sided_geometric(plan.scale, (at.size, exact.shape[1]), randomness)
+            noise[at] = steps * (plan.step / plan.divisor)
+        wide = np.broadcast_to(scales[:, None], exact.shape)
+        return Trace(exact + noise, exact + noise, exact, wide)
+
+    def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
+        """Outputs (ticks, d), for study only."""
+        return self.trace(states, randomness).values
+
+    def leakage(self, adversary: Adversary = "informed") -> Quantity:
+        """Exact leakage of the present of one release; of several scales, of the one with the least noise."""
+        try:
+            leakage = leakage_setting(self.chain, self.query, self.age, adversary).at(self.epsilon_c).answer("exact")
+        except TooLargeError as error:
+            return Quantity(None, f"not computed: {error}")
+        return Quantity(leakage.epsilon, f"exact, one release at age {self.age}, {adversary} adversary")
+
+    def lifetime(self, releases: int) -> Quantity:
+        """Temporal privacy leakage of a record over this many releases, an upper bound."""
+        releases = check_whole("releases", releases)
+        if len(self.scales) > 1:
+            costs = group_sensitivity(self.chain, self.query) / np.array(self.scales)
+            return Quantity(float(temporal_leakage(self.chain, costs).tpl.max()), "temporal privacy leakage")
+        try:
+            value = Accountant(self._plans[self.scales[0]]).lifetime(releases)
+        except CsdpError as error:
+            return Quantity(None, f"not computed: {error}")
+        return Quantity(value, f"temporal privacy leakage over {releases} releases")
+
+    def errors(self) -> Errors:
+        """Mean squared error, the mean over ticks."""
+        plain = {s: mse(self.chain, self.query, ages=self.age, epsilon_c=p.epsilon_c) for s, p in self._plans.items()}
+        raw = linear = 0.0
+        for scale, count in Counter(self.scales).items():
+            level, share = self._plans[scale].epsilon_c, count / len(self.scales)
+            raw += share * plain[scale].safe
+            linear += share * mse(self.chain, self.query, ages=self.age, epsilon_c=level, estimate="linear").safe
+        any_scale = plain[self.scales[0]]
+        return Errors(raw, linear, any_scale.no_data, any_scale.how)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content as plain data."""
+        return {**mechanism_record(self, {"age": self.age}), "details": dict(self.details)}
+
+
+@dataclass(frozen=True)
+class LaplaceBaseline(ABC):
+    """Base of these baselines: the age of the data, and calibration by inverting `nominal`."""
+
+    age: int = 0
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    title: ClassVar[str]
+    guarantee: ClassVar[str]
+    inferential: ClassVar[bool]
+
+    @abstractmethod
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """Return the epsilon of this baseline's own theory for noise of that scale; it falls as the scale grows."""
+
+    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
+        """Return further results of the calibration as plain data."""
+        return {}
+
+    def scales(self, chain: Model, query: Query, epsilon: float) -> tuple[float, ...]:
+        """Return the least noise with this baseline's guarantee at `epsilon`: one scale, or one for every tick."""
+        start = query.sensitivity(1, chain.value_table) / epsilon
+        return (least_scale(lambda b: self.nominal(chain, query, b), epsilon, start),)
+
+    def calibrate(
+        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+    ) -> LaplaceRelease:
+        """Return the least noise with the guarantee at `epsilon`, or noise of `scale` with the guarantee it gives."""
+        check_one_target(epsilon, scale)
+        check_whole("age", self.age, 0)
+        query = check_inputs(chain, query)
+        if scale is None:
+            nominal = check_positive("epsilon", epsilon)
+            scales = self.scales(chain, query, nominal)
+        else:
+            scales = (check_positive("scale", scale),)
+            nominal = self.nominal(chain, query, scales[0])
+        details = self.describe(chain, query, min(scales))
+        return LaplaceRelease(self.name, self.guarantee, chain, query, self.age, nominal, scales, details)
+
+
+def least_scale(nominal: Callable[[float], float], target: float, start: float) -> float:
+    """Return the least scale with nominal(scale) <= target; nominal falls as the scale grows."""
+    guess = start * nominal(start) / target
+    if guess > 0 and math.isfinite(guess) and 0 <= target - nominal(guess) <= 1e-13 * target:
+        return guess
+    low = high = start
+    for _ in range(60):
+        if nominal(high) <= target:
+            break
+        low, high = high, high * 4
+    else:
+        raise InputError(f"epsilon: {target:g} given; no noise of this baseline reaches it under this chain")
+    for _ in range(60):
+        if nominal(low) > target:
+            break
+        low, high = low / 4, low
+    else:
+        raise InputError(
+            f"epsilon: {target:g} given; under this chain and age this baseline allows it without any noise. "
+            "Give a smaller epsilon, or a smaller age"
+        )
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        if nominal(middle) <= target:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def leakage_setting(chain: Model, query: Query, age: int, adversary: Adversary) -> Setting:
+    """Return the setting of a leakage with its aged laws computed once; `.at(epsilon_c)` changes the noise level."""
+    return _cached_setting(chain, verify_query(query, chain), age, adversary)
+
+
+@lru_cache(maxsize=32)
+def _cached_setting(chain: Model, query: Computation, age: int, adversary: Adversary) -> Setting:
+    setting = Setting.make(chain, query, ages=age, epsilon_c=1.0, adversary=adversary)
+    setting.answer("exact")
+    return setting
+
+
+@dataclass(frozen=True)
+class LaplaceDP(LaplaceBaseline):
+    """Plain differential privacy of one record: scale Delta_f / epsilon, correlations ignored."""
+
+    name: ClassVar[str] = "laplace"
+    label: ClassVar[str] = "DP of one record"
+    title: ClassVar[str] = "Laplace (Dwork et al. 2006)"
+    guarantee: ClassVar[str] = "epsilon-DP of one record; no inferential guarantee"
+    inferential: ClassVar[bool] = False
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """Delta_f / scale."""
+        return query.sensitivity(1, chain.value_table) / scale
+
+
+@dataclass(frozen=True)
+class GroupDP(LaplaceBaseline):
+    """Group differential privacy: all records of a component count as one."""
+
+    name: ClassVar[str] = "group"
+    label: ClassVar[str] = "DP of all tied records"
+    title: ClassVar[str] = "Laplace for groups"
+    guarantee: ClassVar[str] = "epsilon-DP of all records of one tick that are tied together, however they are tied"
+    inferential: ClassVar[bool] = True
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """s_k / scale, k the largest component."""
+        return group_sensitivity(chain, query) / scale
+
+
+@dataclass(frozen=True)
+class AgeDP(LaplaceBaseline):
+    """Age-dependent DP (Zhang et al. 2023): epsilon-DP noise on aged data, users taken as independent."""
+
+    age: int = 1
+
+    name: ClassVar[str] = "adp"
+    label: ClassVar[str] = "age-dependent DP, users independent"
+    title: ClassVar[str] = "Age-dependent DP (Zhang et al. 2023)"
+    guarantee: ClassVar[str] = (
+        "a user's present is protected up to epsilon IF users are independent: ln(1 + Delta(t)(e^eps_c - 1))"
+    )
+    inferential: ClassVar[bool] = False
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """ln(1 + Delta (e^(Delta_f / scale) - 1)), Delta the largest total variation of a user's own aged state."""
+        return loose(own_variation(chain, self.age), query.sensitivity(1, chain.value_table) / scale)
+
+    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
+        """Delta(t)."""
+        return {"total_variation": own_variation(chain, self.age)}
+
+
+@dataclass(frozen=True)
+class TemporalBudgets(LaplaceBaseline):
+    """Budgets over time that keep the temporal privacy leakage of every tick below a bound (Cao et al. 2017)."""
+
+    length: int = 100
+    allocation: Literal["quantified", "uniform"] = "quantified"
+
+    name: ClassVar[str] = "temporal-budgets"
+    label: ClassVar[str] = "temporal leakage, whole series"
+    title: ClassVar[str] = "Temporal budgets (Cao et al. 2017)"
+    guarantee: ClassVar[str] = (
+        "all releases of the stream together tell at most epsilon about any tick's snapshot, under the model"
+    )
+    inferential: ClassVar[bool] = True
+
+    def nominal(self, chain: Model, query: Query, scale: float) -> float:
+        """The largest TPL over `length` ticks of equal noise."""
+        cost = group_sensitivity(chain, query) / scale
+        return float(temporal_leakage(chain, np.full(check_whole("length", self.length), cost)).tpl.max())
+
+    def scales(self, chain: Model, query: Query, epsilon: float) -> tuple[float, ...]:
+        """One scale for every tick, from budgets for a bound on TPL."""
+        budgets = temporal_budgets(chain, bound=epsilon, length=self.length, allocation=self.allocation)
+        return tuple((group_sensitivity(chain, query) / budgets).tolist())
