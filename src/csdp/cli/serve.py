@@ -59,8 +59,8 @@ def serve(
     new` makes those of writers and readers.
     """
     try:
+        from csdp.service import Settings
         from csdp.service.server import serve as run
-        from csdp.service.settings import Settings
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: install csdp[service]") from None
     settings = Settings(
@@ -104,7 +104,7 @@ def _first_key(store: Keys) -> None:
     """An admin key where there is none, shown once."""
     from csdp.service.keys import ALL, new_key
 
-    if any(key.role == "admin" and key.everywhere for key in store.all()):
+    if any(key.role == "admin" and key.is_for_all for key in store.all()):
         return
     key, text = new_key("admin", [ALL], label="first")
     store.add(key)
@@ -136,7 +136,7 @@ def new(
     key, text = new_key(role, dataset, label=label)
     _store(keys).add(key)
     if form == "json":
-        show_json({**key.shown(), "key": text})
+        show_json({**key.public_record(), "key": text})
         return
     typer.echo(f"csdp: key {key.id}, shown this once:", err=True)
     typer.echo(text)
@@ -151,7 +151,7 @@ def list_keys(keys: KeysOption = _KEYS, form: Form = "table") -> None:
     """
     from rich.table import Table
 
-    found = [key.shown() for key in _store(keys).all()]
+    found = [key.public_record() for key in _store(keys).all()]
     if form == "json":
         show_json(found)
         return

@@ -7,8 +7,10 @@ when the ledger has recorded it; delivering it is at least once.
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -52,14 +54,32 @@ def as_content(release: Release, clock: Clock) -> dict[str, Any]:
     }
 
 
-def as_line(output: dict[str, Any]) -> bytes:
-    """An output as one line of JSON; an infinite number is the text "inf"."""
+def replace_infinite(value: Any) -> Any:
+    """The same data with every infinite number as text: an unbounded leakage must not look like a missing one.
+
+    >>> replace_infinite({"epsilon": float("inf"), "mse": (1.0, 2)})
+    {'epsilon': 'inf', 'mse': [1.0, 2]}
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else ("-inf" if value < 0 else None)
+    if isinstance(value, Mapping):
+        return {key: replace_infinite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_infinite(inner) for inner in value]
+    return value
+
+
+def encode_json(content: Any) -> bytes:
+    """Compact strict JSON; infinite numbers as in `replace_infinite`."""
     try:
-        text = json.dumps(output, separators=(",", ":"), allow_nan=False)
+        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     except ValueError:
-        strict = {key: str(value) if value == float("inf") else value for key, value in output.items()}
-        text = json.dumps(strict, separators=(",", ":"), allow_nan=False)
-    return text.encode() + b"\n"
+        return json.dumps(replace_infinite(content), separators=(",", ":"), allow_nan=False).encode()
+
+
+def as_line(output: dict[str, Any]) -> bytes:
+    """An output as one line of JSON."""
+    return encode_json(output) + b"\n"
 
 
 class LineSink:
