@@ -235,7 +235,7 @@ def test_a_busy_ledger_costs_no_reading(tmp_path):
         writer = served.client("writer")
         hand_in(writer, range(3))
         live = served.app.state.service.datasets[WARD].publisher_thread
-        live.runner._delivery._ledger._database.timeout = 0.2
+        live.runner._ledger._database.timeout = 0.2
         lock = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         live.submit(lambda: _shorten(live)).result(10)
         lock.execute("BEGIN IMMEDIATE")
@@ -250,7 +250,7 @@ def test_a_busy_ledger_costs_no_reading(tmp_path):
 
 def _shorten(live):
     """Wait a moment for the lock, not half a minute."""
-    database = live.runner._delivery._ledger._database
+    database = live.runner._ledger._database
     with database.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA busy_timeout = 200")
 

@@ -53,10 +53,10 @@ class Checked:
 
 def checked(path: str) -> Checked:
     """Read a specification and all that it names, as a start would."""
-    from csdp.stream.from_spec import planned, sequences
+    from csdp.stream.from_spec import make_plan, resolve_sequences
     from csdp.stream.spec import read_spec
 
     spec = read_spec(path)
-    plan = planned(spec)
-    names, _ = sequences(spec, plan)
+    plan = make_plan(spec)
+    names, _ = resolve_sequences(spec, plan)
     return Checked(path, spec, plan, names)

@@ -38,8 +38,8 @@ def stream(
     Stop with Ctrl-C or SIGTERM: ticks whose time is not over stay open. Start again with the same command: no tick is
     published twice, and an output that may not have arrived is delivered again.
     """
-    from csdp.stream.from_spec import opened
-    from csdp.stream.live import run, stopping
+    from csdp.stream import run, stop_on_signals
+    from csdp.stream.from_spec import open_stream
     from csdp.stream.spec import read_spec
 
     if check:
@@ -52,8 +52,8 @@ def stream(
     if form != "table":
         raise InputError("format: json goes with --check; without it, outputs go where the specification says")
     with (
-        opened(read_spec(spec), on_drift=_drifted) as live,
-        stopping(live.runner.stop),
+        open_stream(read_spec(spec), on_drift=_drifted) as live,
+        stop_on_signals(live.runner.stop),
         _status_line() as tell,
     ):
         status = run(live.runner, live.source, by_wall_clock=live.by_wall_clock, on_status=tell)

@@ -18,8 +18,8 @@ from csdp.service import Settings
 from csdp.service.leadership import ForwardSocket, make_lock
 from csdp.service.publisher_thread import PublisherThread
 from csdp.service.responses import HttpProblem, busy_problem, error_place
-from csdp.stream.from_spec import planned, publisher_of, sequences
-from csdp.stream.sinks import as_content
+from csdp.stream.from_spec import make_plan, make_publisher, resolve_sequences
+from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
 log = logging.getLogger("csdp.service")
@@ -38,8 +38,8 @@ class ServedDataset:
         self.name = spec.dataset
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
-        self.plan = planned(spec)
-        self.names, _ = sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
+        self.plan = make_plan(spec)
+        self.names, _ = resolve_sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
         self._chain_names = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
         self.publisher_thread: PublisherThread | None = None
@@ -47,7 +47,7 @@ class ServedDataset:
         self._settings = settings
         self._ledger = Ledger.open(spec.ledger)
         # For questions only; the runner has its own. Both have the same plan and the same ledger.
-        self._publisher = publisher_of(spec, self.plan, self._ledger)
+        self._publisher = make_publisher(spec, self.plan, self._ledger)
         self._figures_lock = threading.Lock()
         self._figures: tuple[float, tuple[int, int | None], dict[str, Any]] | None = None
         self._leader_lock = make_lock(spec.ledger, self.name)
@@ -153,7 +153,7 @@ class ServedDataset:
 
     def release_record(self, published: Published) -> dict[str, Any]:
         """A release as readers see it."""
-        return {"id": published.seq, **as_content(Release.of(published), self.spec.clock)}
+        return {"id": published.seq, **release_record(Release.of(published), self.spec.clock)}
 
     async def status(self) -> dict[str, Any]:
         """Counts, leakage against its limits, the ages of readings, and why publishing waits, if it does."""

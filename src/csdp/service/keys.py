@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from csdp.errors import InputError
-from csdp.stream.private_file import write_privately
+from csdp.scratch import write_privately
 
 Role = Literal["writer", "reader", "admin"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)

@@ -15,8 +15,8 @@ from csdp.publisher import Release, Skipped
 from csdp.service import Settings
 from csdp.service.responses import HttpProblem, error_place
 from csdp.stream import Alarm, Bad, Runner, Snapshot, run
-from csdp.stream.from_spec import running, source
-from csdp.stream.messages import Message, decoded
+from csdp.stream.from_spec import open_runner, open_source
+from csdp.stream.messages import Message, decode_message
 from csdp.stream.runner import Fate
 from csdp.stream.spec import StreamSpec
 
@@ -47,7 +47,7 @@ class PublisherThread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-{spec.dataset}")
         self.submit = self._executor.submit  #: run something in the thread of this dataset
         self.runner: Runner = self._stack.enter_context(
-            running(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome)
+            open_runner(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome)
         )
         self._source: threading.Thread | None = None
         self.submit(self._publish, self.runner.recover)
@@ -72,7 +72,7 @@ class PublisherThread:
         lines = split_lines(body, max_line=settings.max_line, max_lines=settings.max_lines) if many else [body]
         counts = {"accepted": 0, "late": 0, "ahead": 0, "unreadable": 0}
         for number, line in enumerate(lines, start=1):
-            message = decoded(line)
+            message = decode_message(line)
             if not many and isinstance(message, Bad):
                 detail = f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}"
                 raise HttpProblem(422, "unreadable", detail)
@@ -117,7 +117,7 @@ class PublisherThread:
     def _read_source(self) -> None:
         """Feed the runner from the source in its specification, until it ends or the service does."""
         try:
-            run(self.runner, source(self._spec))
+            run(self.runner, open_source(self._spec))
         except Exception as error:
             self.trouble = f"the {self._spec.source.kind} source has failed"
             log.error("%s: %s (%s at %s)", self._spec.dataset, self.trouble, type(error).__name__, error_place(error))

@@ -24,8 +24,8 @@ from csdp.scratch import Scratch
 from csdp.service import Settings
 from csdp.service.access import Service
 from csdp.service.app import create, open_datasets
-from csdp.stream import stopping
-from csdp.stream.from_spec import planned
+from csdp.stream import stop_on_signals
+from csdp.stream.from_spec import make_plan
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
@@ -155,7 +155,7 @@ def serve(settings: Settings, *, host: str, port: int, workers: int = 1, ready: 
 def _answer(app: FastAPI, listening: socket.socket) -> None:
     """Answer requests until SIGINT or SIGTERM, which is a regular end."""
     # uvicorn raises the signal that ended it once more when it is done.
-    with stopping(threading.Event()):
+    with stop_on_signals(threading.Event()):
         Server(app).run(sockets=[listening])
 
 
@@ -168,7 +168,7 @@ def check_shareable(settings: Settings) -> None:
         spec = read_spec(path)
         if "://" not in spec.ledger or spec.ledger.startswith("sqlite"):
             raise spec.error("ledger", "several workers need postgresql://...; with a file use --workers 1")
-        planned(spec)
+        make_plan(spec)
 
 
 def _run_workers(settings: Settings, listening: socket.socket, count: int) -> None:
@@ -185,7 +185,7 @@ def _run_workers(settings: Settings, listening: socket.socket, count: int) -> No
             ENVIRONMENT: replace(settings, folder=str(scratch.path)).to_json(),
             "PROMETHEUS_MULTIPROC_DIR": str(metrics),
         }
-        with stopping(stop):
+        with stop_on_signals(stop):
             workers += [_start_worker(environment, listening) for _ in range(count)]
             while not stop.wait(_POLL):
                 for i, worker in enumerate(workers):

@@ -22,10 +22,10 @@ from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query
 from csdp.stream.discretise import Nearest, ToStates
 from csdp.stream.mqtt import Broker, MqttSink, MqttSource
-from csdp.stream.runner import Alarm, Drift, Runner
+from csdp.stream.runner import Alarm, DriftMonitor, Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource
-from csdp.stream.spec import GivenPlan, Place, StreamSpec, Target
+from csdp.stream.spec import Endpoint, ExplicitPlan, PlanTarget, StreamSpec
 
 if TYPE_CHECKING:
     from csdp.estimate.error import Estimate
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Stream:
+class OpenStream:
     """All that a specification names, open."""
 
     runner: Runner
@@ -43,25 +43,25 @@ class Stream:
 
 
 @contextmanager
-def opened(
+def open_stream(
     spec: StreamSpec,
     *,
     stdin: BinaryIO | None = None,
     stdout: BinaryIO | None = None,
     on_drift: Callable[[Alarm], None] | None = None,
-) -> Iterator[Stream]:
+) -> Iterator[OpenStream]:
     """Open what a specification names; everything is closed at the end, also after an error.
 
     Errors of the files that it names carry its file and line.
     """
     if spec.source.kind == "http":
         raise spec.error("source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file or mqtt")
-    with running(spec, planned(spec), stdout=stdout, on_drift=on_drift) as runner:
-        yield Stream(runner, source(spec, stdin), spec.by_wall_clock)
+    with open_runner(spec, make_plan(spec), stdout=stdout, on_drift=on_drift) as runner:
+        yield OpenStream(runner, open_source(spec, stdin), spec.by_wall_clock)
 
 
 @contextmanager
-def running(
+def open_runner(
     spec: StreamSpec,
     plan: Plan,
     *,
@@ -70,10 +70,10 @@ def running(
     on_outcome: Callable[[Release | Skipped], None] | None = None,
 ) -> Iterator[Runner]:
     """The runner of a specification with its ledger and sink, without a source."""
-    names, states = sequences(spec, plan)
+    names, states = resolve_sequences(spec, plan)
     with ExitStack() as stack:
         ledger = stack.enter_context(_ledger(spec))
-        publisher = publisher_of(spec, plan, ledger)
+        publisher = make_publisher(spec, plan, ledger)
         sink = _sink(spec, stdout)
         if sink is not None:
             stack.callback(sink.close)
@@ -91,7 +91,7 @@ def running(
         )
 
 
-def publisher_of(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
+def make_publisher(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
     """The gate of a specification, on an open ledger."""
     return Publisher(
         plan,
@@ -107,7 +107,7 @@ def publisher_of(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
     )
 
 
-def model(spec: StreamSpec) -> Model:
+def load_chain(spec: StreamSpec) -> Model:
     """The chain that a specification names."""
     if not spec.chain.is_file():
         raise spec.error(
@@ -118,10 +118,10 @@ def model(spec: StreamSpec) -> Model:
     return _at(spec, "chain", lambda: load_model(spec.chain))
 
 
-def planned(spec: StreamSpec) -> Plan:
+def make_plan(spec: StreamSpec) -> Plan:
     """The plan: from a file, from its numbers, or found for a target. The same specification gives the same plan."""
-    if isinstance(spec.plan, GivenPlan):
-        given, chain = spec.plan, model(spec)
+    if isinstance(spec.plan, ExplicitPlan):
+        given, chain = spec.plan, load_chain(spec)
         plan = _at(
             spec,
             "plan",
@@ -136,15 +136,15 @@ def planned(spec: StreamSpec) -> Plan:
         )
         _at(spec, "plan", lambda: plan.certified)
         return plan
-    if isinstance(spec.plan, Target):
-        target, chain = spec.plan, model(spec)
+    if isinstance(spec.plan, PlanTarget):
+        target, chain = spec.plan, load_chain(spec)
         return _at(spec, "target", lambda: _kept(chain, target))
     return _from_file(spec)
 
 
 def _from_file(spec: StreamSpec) -> Plan:
     file = spec.plan
-    assert not isinstance(file, GivenPlan | Target)
+    assert not isinstance(file, ExplicitPlan | PlanTarget)
     try:
         plan = Plan.from_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -154,12 +154,12 @@ def _from_file(spec: StreamSpec) -> Plan:
     except (ArithmeticError, AttributeError, IndexError, ValueError, OSError) as error:
         raise spec.error("plan.file", f"{file}: not a plan as `csdp plan` writes it ({type(error).__name__})") from None
     chains = plan.chain.members if isinstance(plan.chain, Family) else (plan.chain,)
-    if model(spec).digest not in {chain.digest for chain in chains}:
+    if load_chain(spec).digest not in {chain.digest for chain in chains}:
         raise spec.error("plan.file", f"{file}: made for another chain than {spec.chain}")
     return plan
 
 
-def _kept(chain: Model, target: Target) -> Plan:
+def _kept(chain: Model, target: PlanTarget) -> Plan:
     """The plan that was found for this target before, if it is kept in a file; else it is searched for, and kept."""
     asked = json.dumps({**asdict(target), "file": None, "chain": chain.digest, "algorithm": ALGORITHM}, sort_keys=True)
     question = hashlib.sha256(asked.encode()).hexdigest()
@@ -178,7 +178,7 @@ def _kept(chain: Model, target: Target) -> Plan:
     return plan
 
 
-def _found(chain: Model, target: Target) -> Plan:
+def _found(chain: Model, target: PlanTarget) -> Plan:
     from csdp.planning import find_plan
 
     found = find_plan(
@@ -205,7 +205,7 @@ def _found(chain: Model, target: Target) -> Plan:
     )
 
 
-def sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates]:
+def resolve_sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates]:
     """The names of the sequences in messages, as declared, and what turns readings, in the chain's order, to states."""
     chain = plan.model
     own = tuple(chain.names)
@@ -226,7 +226,7 @@ def sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates]:
     return given, discretiser
 
 
-def _drift(plan: Plan) -> Drift:
+def _drift(plan: Plan) -> DriftMonitor:
     from csdp.errors import PrivacyLeakWarning
     from csdp.fitting.drift import DriftCheck
 
@@ -244,7 +244,7 @@ def _ledger(spec: StreamSpec) -> Ledger:
         raise spec.error("ledger", str(error)) from None
 
 
-def source(spec: StreamSpec, stdin: BinaryIO | None = None) -> Source:
+def open_source(spec: StreamSpec, stdin: BinaryIO | None = None) -> Source:
     """Where readings come from."""
     place = spec.source
     if place.kind == "stdin":
@@ -273,7 +273,7 @@ def _sink(spec: StreamSpec, stdout: BinaryIO | None) -> Sink | None:
     )
 
 
-def _broker(place: Place) -> Broker:
+def _broker(place: Endpoint) -> Broker:
     assert place.broker is not None
     return place.broker
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from csdp.errors import CsdpError, InputError
-from csdp.stream.messages import decoded
-from csdp.stream.sinks import as_line
+from csdp.stream.messages import decode_message
+from csdp.stream.sinks import encode_line
 from csdp.stream.sources import Emit
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Broker:
         return context
 
 
-class Connection:
+class BrokerConnection:
     """A client that connects in the background, again and again, and says how it is doing."""
 
     def __init__(self, broker: Broker, client_id: str, *, lasting: bool) -> None:
@@ -148,10 +148,10 @@ class MqttSource:
     """
 
     def __init__(self, broker: Broker, *, topic: str, client_id: str) -> None:
-        self._topic = checked_topic(topic)
+        self._topic = check_topic(topic)
         if not client_id:
             raise InputError("mqtt: an empty client_id given; the lasting session needs a name")
-        self._connection = Connection(broker, client_id, lasting=True)
+        self._connection = BrokerConnection(broker, client_id, lasting=True)
 
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Emit what arrives until `stop` is set; connections that are lost come back by themselves."""
@@ -165,7 +165,7 @@ class MqttSource:
                 if number == connection.number:
                     client.ack(mid, qos)
 
-            emit(decoded(bytes(message.payload), sequence=self._sequence(message.topic)), accepted)
+            emit(decode_message(bytes(message.payload), sequence=self._sequence(message.topic)), accepted)
 
         def connected() -> None:
             client.subscribe(f"{self._topic}/#", qos=1)
@@ -191,9 +191,9 @@ class MqttSink:
     """Outputs to a broker: one message each on `topic`, QoS 1, retained if asked, taken when the broker says so."""
 
     def __init__(self, broker: Broker, *, topic: str, client_id: str, retain: bool = False) -> None:
-        self._topic = checked_topic(topic)
+        self._topic = check_topic(topic)
         self._retain = retain
-        self._connection = Connection(broker, client_id, lasting=False)
+        self._connection = BrokerConnection(broker, client_id, lasting=False)
         self._taken: set[int] = set()
         self._changed = threading.Condition()
         self._started = False
@@ -209,7 +209,7 @@ class MqttSink:
         if not self._started:
             self._connection.start()
             self._started = True
-        sent = self._connection.client.publish(self._topic, as_line(output).rstrip(), qos=1, retain=self._retain)
+        sent = self._connection.client.publish(self._topic, encode_line(output).rstrip(), qos=1, retain=self._retain)
         left = _LAST_WORDS
         with self._changed:
             while sent.mid not in self._taken:
@@ -234,7 +234,7 @@ class MqttSink:
             self._connection.stop()
 
 
-def checked_topic(topic: str) -> str:
+def check_topic(topic: str) -> str:
     """A topic without wildcards, and without a slash at its ends."""
     if not topic or topic != topic.strip("/") or set(topic) & set("+#\0"):
         raise InputError(f"mqtt: topic {topic!r} given; a text without +, # and slashes at its ends")

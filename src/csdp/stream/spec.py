@@ -9,14 +9,14 @@ from typing import Literal
 
 from csdp.clock import Clock, Time, parsed_duration, parsed_time
 from csdp.errors import InputError
-from csdp.stream.mqtt import Broker, checked_topic
-from csdp.stream.toml import Document, Section, one_of, positive, text, texts, whole, wholes, yes_or_no
+from csdp.stream.mqtt import Broker, check_topic
+from csdp.stream.toml import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
 
 LIMITS = ("budget", "event_limit", "lifetime_limit")
 
 
 @dataclass(frozen=True)
-class GivenPlan:
+class ExplicitPlan:
     """A plan by its numbers."""
 
     query: str
@@ -27,7 +27,7 @@ class GivenPlan:
 
 
 @dataclass(frozen=True)
-class Target:
+class PlanTarget:
     """What a plan is searched for: least error within a budget, or least leakage within an error.
 
     `file` keeps the plan that was found, so that the next start need not search.
@@ -47,7 +47,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Place:
+class Endpoint:
     """A source or a sink."""
 
     kind: str
@@ -71,12 +71,12 @@ class StreamSpec:
     discretiser: Path | None
     state_file: Path | None
     drift: bool
-    plan: Path | GivenPlan | Target
+    plan: Path | ExplicitPlan | PlanTarget
     limits: dict[str, float | None]
     clock: Clock
     by_wall_clock: bool
-    source: Place
-    sink: Place
+    source: Endpoint
+    sink: Endpoint
 
     def error(self, key: str, message: str) -> InputError:
         """An error at the line of a key, such as `plan.file`."""
@@ -98,7 +98,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     sequences = top.take("sequences", texts, None)
     discretiser = top.take("discretiser", text, None)
     state_file = top.take("state_file", text, None)
-    drift = top.take("drift", yes_or_no, False)
+    drift = top.take("drift", boolean, False)
     plan = _plan(document, folder)
     clock, by_wall_clock = _clock(document.section("clock"))
     spec = StreamSpec(
@@ -121,7 +121,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     return spec
 
 
-def _plan(document: Document, folder: Path) -> Path | GivenPlan | Target:
+def _plan(document: Document, folder: Path) -> Path | ExplicitPlan | PlanTarget:
     both = [name for name in ("plan", "target") if name in document.content]
     if len(both) != 1:
         where = (both[1],) if both else ()
@@ -135,34 +135,34 @@ def _plan(document: Document, folder: Path) -> Path | GivenPlan | Target:
         return path
     if ("age" in section) == ("ages" in section):
         raise section.error("ages", "give one of 'age' (for all sequences), 'ages' (a list), or 'file'")
-    found = GivenPlan(
+    found = ExplicitPlan(
         query=section.take("query", _query, "mean"),
-        ages=section.take("age", whole(0)) if "age" in section else section.take("ages", wholes),
+        ages=section.take("age", integer(0)) if "age" in section else section.take("ages", integers),
         epsilon_c=section.take("epsilon_c", positive),
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
-        stale_limit=section.take("stale_limit", whole(0, 10_000), 0),
+        stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
     )
     section.passed("age", "ages", "file")
     section.finish()
     return found
 
 
-def _target(section: Section, folder: Path) -> Target:
+def _target(section: TomlTable, folder: Path) -> PlanTarget:
     if ("budget" in section) == ("max_mse" in section):
         raise section.error("max_mse", "give one of 'budget' (least error) and 'max_mse' (least leakage)")
     file = section.take("file", text, None)
-    found = Target(
+    found = PlanTarget(
         file=None if file is None else folder / file,
         query=section.take("query", _query, "mean"),
         budget=section.take("budget", positive, None),
         max_mse=section.take("max_mse", positive, None),
-        min_age=section.take("min_age", whole(0), 1),
-        max_age=section.take("max_age", whole(0), 20),
-        vector=section.take("vector", yes_or_no, False),
+        min_age=section.take("min_age", integer(0), 1),
+        max_age=section.take("max_age", integer(0), 20),
+        vector=section.take("vector", boolean, False),
         estimate=section.take("estimate", one_of("raw", "linear"), "raw"),
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
         event_limit=section.take("event_limit", positive, 10.0),
-        stale_limit=section.take("stale_limit", whole(0, 10_000), 0),
+        stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
     )
     section.finish()
     return found
@@ -176,15 +176,15 @@ def _query(value: object) -> str:
     return name
 
 
-def _limits(section: Section, plan: Path | GivenPlan | Target) -> dict[str, float | None]:
+def _limits(section: TomlTable, plan: Path | ExplicitPlan | PlanTarget) -> dict[str, float | None]:
     """The limits of the dataset; a budget that was planned for is a ceiling too."""
-    planned = {"budget": plan.budget} if isinstance(plan, Target) else {}
+    planned = {"budget": plan.budget} if isinstance(plan, PlanTarget) else {}
     found = {name: section.take(name, positive, planned.get(name)) for name in LIMITS}
     section.finish()
     return found
 
 
-def _clock(section: Section) -> tuple[Clock, bool]:
+def _clock(section: TomlTable) -> tuple[Clock, bool]:
     def length(value: object) -> Time:
         found = parsed_duration(value)
         if found < 0:
@@ -198,7 +198,7 @@ def _clock(section: Section) -> tuple[Clock, bool]:
         return found
 
     def origin(value: object) -> int:
-        found = parsed_time(value if isinstance(value, str) else whole(-(2**53))(value))
+        found = parsed_time(value if isinstance(value, str) else integer(-(2**53))(value))
         if not isinstance(found, int):
             raise InputError(f"{value!r} given; a whole number, or a timestamp of a whole second")
         return found
@@ -212,7 +212,7 @@ def _clock(section: Section) -> tuple[Clock, bool]:
     )
     # Each on its own, so that what does not go with the rest is told at its line.
     clock = section.take("ahead", lambda value: replace(clock, ahead=length(value)), clock)
-    clock = section.take("jump", lambda value: replace(clock, jump=whole(1)(value)), clock)
+    clock = section.take("jump", lambda value: replace(clock, jump=integer(1)(value)), clock)
     by_wall_clock = section.take("advance", one_of("readings", "wall"), "readings") == "wall"
     if by_wall_clock and clock.times == "data":
         raise section.error("advance", "'wall' given with times = 'data'; the wall clock says nothing about such times")
@@ -220,33 +220,33 @@ def _clock(section: Section) -> tuple[Clock, bool]:
     return clock, by_wall_clock
 
 
-def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Place:
+def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Endpoint:
     section = document.section(which)
     plain = "stdin" if which == "source" else "stdout"
     kinds = (plain, "file", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
     kind = section.take("kind", one_of(*kinds))
     if kind == "file":
-        place = Place(
+        place = Endpoint(
             kind,
             path=folder / section.take("path", text),
-            follow=section.take("follow", yes_or_no, True) if which == "source" else True,
+            follow=section.take("follow", boolean, True) if which == "source" else True,
         )
     elif kind == "mqtt":
         name = f"csdp-{dataset}" if which == "source" else f"csdp-{dataset}-out"
-        place = Place(
+        place = Endpoint(
             kind,
-            topic=section.take("topic", lambda value: checked_topic(text(value))),
+            topic=section.take("topic", lambda value: check_topic(text(value))),
             client_id=section.take("client_id", text, name),
-            retain=section.take("retain", yes_or_no, False) if which == "sink" else False,
+            retain=section.take("retain", boolean, False) if which == "sink" else False,
             broker=_broker(section, folder),
         )
     else:
-        place = Place(kind)
+        place = Endpoint(kind)
     section.finish()
     return place
 
 
-def _broker(section: Section, folder: Path) -> Broker:
+def _broker(section: TomlTable, folder: Path) -> Broker:
     def file(key: str) -> Path | None:
         given = section.take(key, text, None)
         if given is None:
@@ -255,18 +255,18 @@ def _broker(section: Section, folder: Path) -> Broker:
             raise section.error(key, f"{given!r} given; no such file")
         return folder / given
 
-    tls = section.take("tls", yes_or_no, False)
+    tls = section.take("tls", boolean, False)
     username = section.take("username", text, None)
     found = Broker(
         host=section.take("host", text, "127.0.0.1"),
-        port=section.take("port", whole(1, 65535), 8883 if tls else 1883),
+        port=section.take("port", integer(1, 65535), 8883 if tls else 1883),
         username=username,
         password=_password(section, folder),
         tls=tls,
         ca_file=file("ca_file"),
         cert_file=file("cert_file"),
         key_file=file("key_file"),
-        keepalive=section.take("keepalive", whole(5, 3600), 30),
+        keepalive=section.take("keepalive", integer(5, 3600), 30),
     )
     if found.password is not None and username is None:
         raise section.error("username", "a password without a username given")
@@ -277,7 +277,7 @@ def _broker(section: Section, folder: Path) -> Broker:
     return found
 
 
-def _password(section: Section, folder: Path) -> str | None:
+def _password(section: TomlTable, folder: Path) -> str | None:
     """From a file or from the environment: a specification is shown around, so it holds no secret."""
     if "password" in section:
         raise section.error("password", "no secrets in this file; use password_file or password_env")

@@ -10,7 +10,7 @@ from csdp.errors import InputError
 
 
 @dataclass(frozen=True)
-class Shown:
+class FileFacts:
     """What a file of readings shows about a stream; none of its readings."""
 
     names: tuple[str, ...]
@@ -18,17 +18,17 @@ class Shown:
     timestamps: bool
 
 
-def look(data: str | Path) -> Shown:
+def read_facts(data: str | Path) -> FileFacts:
     """Read the names, the step of time and the kind of times of a CSV or Parquet file."""
     from csdp.panel import read_readings
 
     found = read_readings(data, sort=True, duplicates="last")
-    return Shown(found.names, int(found.step), found.times.dtype.kind == "M")
+    return FileFacts(found.names, int(found.step), found.times.dtype.kind == "M")
 
 
 def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "chain.json") -> str:
     """The text of a first specification for readings such as those in a file."""
-    shown = look(data)
+    shown = read_facts(data)
     name = Path(data).stem if dataset is None else dataset
     if not name.isprintable():
         raise InputError("dataset: a text of printable characters expected")

@@ -51,17 +51,17 @@ class Document:
         name = ".".join(keys)
         return InputError(f"{self.path}:{self.line(keys)}: {name + ': ' if name else ''}{message}")
 
-    def section(self, *keys: str) -> Section:
+    def section(self, *keys: str) -> TomlTable:
         """A table, empty where it is not there."""
         found: Any = self.content
         for key in keys:
             found = found.get(key, {})
         if not isinstance(found, dict):
             raise self.error(keys, f"a {_name(found)} given; a table such as [{'.'.join(keys)}] expected")
-        return Section(self, keys, found)
+        return TomlTable(self, keys, found)
 
 
-class Section:
+class TomlTable:
     """One table, whose keys are taken one by one; what is left over at the end is an error."""
 
     def __init__(self, document: Document, keys: Keys, content: dict[str, Any]) -> None:
@@ -119,14 +119,14 @@ def text(value: object) -> str:
     return value
 
 
-def yes_or_no(value: object) -> bool:
+def boolean(value: object) -> bool:
     """True or false."""
     if not isinstance(value, bool):
         raise InputError(f"{_shown(value)} given; true or false")
     return value
 
 
-def whole(low: int, high: int = 2**53) -> Callable[[object], int]:
+def integer(low: int, high: int = 2**53) -> Callable[[object], int]:
     """A whole number between two others."""
 
     def check(value: object) -> int:
@@ -164,11 +164,11 @@ def texts(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def wholes(value: object) -> tuple[int, ...]:
+def integers(value: object) -> tuple[int, ...]:
     """A list of whole numbers, 0 or more."""
     if not isinstance(value, list) or not value:
         raise InputError(f"{_shown(value)} given; a list of whole numbers")
-    return tuple(whole(0)(item) for item in value)
+    return tuple(integer(0)(item) for item in value)
 
 
 def _name(value: object) -> str:
