@@ -293,8 +293,8 @@ class TestAccess:
 
 def test_topics_with_slashes_are_names():
     source = MqttSource(Broker(), topic="ward/7", client_id="x")
-    assert source._sequence("ward/7/bed/3") == "bed/3"
-    assert source._sequence("ward/7") is None
+    assert source._sequence_of("ward/7/bed/3") == "bed/3"
+    assert source._sequence_of("ward/7") is None
     assert Reading("bed/3", 1, 2) == Reading("bed/3", 1, 2)
 
 

@@ -332,7 +332,8 @@ class Runner:
         if self._last_data is not None:  # before the first reading of all there was nothing to publish
             self._skipped += to - self._done
             self._reason = "no reading for too long"
-            self._check_drift(self._missing)  # a gap is no step of the chain
+            if self._drift is not None:
+                self._check_drift(self._drift, self._missing)  # a gap is no step of the chain
         self._done = to
         return True
 
@@ -366,13 +367,12 @@ class Runner:
             self.recent.append(outcome)
             if self._on_outcome is not None:
                 self._on_outcome(outcome)
-        self._check_drift(snapshot)
+        if self._drift is not None:
+            self._check_drift(self._drift, snapshot)
 
-    def _check_drift(self, snapshot: npt.NDArray[np.int16]) -> None:
-        if self._drift is None:
-            return
+    def _check_drift(self, drift: DriftMonitor, snapshot: npt.NDArray[np.int16]) -> None:
         try:
-            alarm = self._drift.update(snapshot)
+            alarm = drift.update(snapshot)
         except Exception as error:  # a check for the operator must not stop what is published
             log.warning("the drift check failed (%s) and is switched off", type(error).__name__)
             self._drift = None
