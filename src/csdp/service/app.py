@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import csdp
 from csdp.errors import InputError
@@ -27,11 +27,6 @@ from csdp.service.responses import HttpProblem, error_place, install_handlers
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
@@ -136,10 +131,10 @@ def create(settings: Settings, datasets: dict[str, ServedDataset] | None = None)
 class SecurityHeaders:
     """Adds the headers that restrict what a browser does with an answer."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
 
         async def send_with_headers(message: Message) -> None:
@@ -156,10 +151,10 @@ class SecurityHeaders:
 class SendTimeout:
     """Gives up on clients that do not accept their answer."""
 
-    def __init__(self, app: App, *, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, *, seconds: float) -> None:
         self._app, self._seconds = app, seconds
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
 
         async def send_in_time(message: Message) -> None:
@@ -175,10 +170,10 @@ class SendTimeout:
 class RequestCounter:
     """Counts requests by their route as it is declared, never by the address that was asked for."""
 
-    def __init__(self, app: App, *, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -204,10 +199,10 @@ class RequestCounter:
 class ErrorBoundary:
     """Turns an unexpected error into a plain answer, and keeps its message out of the log."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         started = False
 

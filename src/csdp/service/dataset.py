@@ -98,7 +98,7 @@ class ServedDataset:
         thread = self.publisher_thread
         if thread is None:
             return await self._socket.ask({"op": "ingest", "many": many}, body, seconds=self._settings.work_seconds)
-        box = [body]  # emptied by whoever comes first, so that work that was given up holds no memory
+        box = [body]  # emptied by the thread or at the time limit, so that work that was given up holds no memory
         del body
         work = thread.submit(thread.ingest, box, many=many, settings=self._settings)
         try:

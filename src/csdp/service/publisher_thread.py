@@ -91,7 +91,7 @@ class PublisherThread:
         return counts
 
     def maintain(self) -> None:
-        """Do what is due although nobody writes: let time pass, and retry what a busy ledger held up."""
+        """Do what is due without a request: let time pass, and retry what a busy ledger held up."""
         if self._spec.by_wall_clock:
             self._publish(lambda: self.runner.advance(self.runner.publisher.ticking.wall.now()))
         elif self._behind:

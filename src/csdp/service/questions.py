@@ -197,7 +197,7 @@ class Questions:
             left.cancel()
             task.askers -= 1
             if not task.askers and not task.answer.done():
-                self._give_up(task, HttpProblem(400, "cut-off", "nobody waits for this answer"))
+                self._give_up(task, HttpProblem(400, "cut-off", "all clients that asked have left"))
 
     def _add_task(self, which: DatasetQuestion, key: str) -> _Task:
         if self._closed:

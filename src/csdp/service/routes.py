@@ -103,7 +103,7 @@ async def metrics(request: Request, service: Shared, credentials: Credentials = 
     openapi_extra=roles_extra("admin"),
 )
 async def keys(service: Shared, key: Admin) -> Response:
-    """Those that this key may manage, without their secrets."""
+    """The keys that this key may manage, without their secrets."""
     return JsonResponse([one.public_record() for one in service.keys.all() if _manages(key, one)])
 
 
@@ -117,8 +117,8 @@ async def keys(service: Shared, key: Admin) -> Response:
     openapi_extra=roles_extra("admin", requestBody=openapi.KEY_BODY),
 )
 async def make_key(request: Request, service: Shared, key: Admin) -> Response:
-    """Its secret is in this answer and nowhere else: only a hash is kept. An admin of some datasets can make keys for
-    those alone.
+    """The secret is in this answer and nowhere else: only a hash is stored. An admin of some datasets can make keys for
+    those only.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HttpProblem(415, "type", "send application/json")
@@ -158,7 +158,7 @@ async def remove_key(
     service: Shared,
     key: Admin,
 ) -> Response:
-    """At once, also for connections that are open. The last admin key for all datasets stays."""
+    """It stops working at once, also on open connections. The last admin key for all datasets cannot be removed."""
     keepers = [one for one in service.keys.all() if one.role == "admin" and one.is_for_all]
     if [one.id for one in keepers] == [key_id]:
         raise HttpProblem(403, "last-admin", "this is the last admin key for all datasets; make another one first")
@@ -271,7 +271,7 @@ async def events(
 async def _until_key_removed(
     service: Service, key: Key, stream: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """Events until the key is removed: nobody goes on listening with a key that was taken away."""
+    """Events until the key of the listener is removed."""
     async with aclosing(stream):
         async for data in stream:
             if key not in service.keys.all():

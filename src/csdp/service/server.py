@@ -146,7 +146,7 @@ def serve(settings: Settings, *, host: str, port: int, workers: int = 1, ready: 
             ready(listening.getsockname()[1])
             _run_workers(settings, listening, workers)
         return
-    datasets = open_datasets(settings)  # first, so that a mistake in a specification is told before anything listens
+    datasets = open_datasets(settings)  # first: a mistake in a specification is an error before anything listens
     with open_socket(host, port) as listening:
         ready(listening.getsockname()[1])
         _answer(create(settings, datasets), listening)
