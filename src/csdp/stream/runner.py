@@ -145,8 +145,6 @@ class Runner:
         self._lock = threading.RLock()
         self._done = 0  # the last tick that was dealt with
         self._open = OpenTicks(len(self.names))
-        self._missing = np.full(len(self.names), -1, dtype=np.int16)  # the snapshot of a tick without readings
-        self._missing.flags.writeable = False
         # Nothing older than what the ledger has charged can be published, whatever arrives again.
         self._charged = ledger.summary(publisher.dataset).newest_tick
         self._last_data: int | None = None
@@ -295,7 +293,7 @@ class Runner:
                     continue
                 tick = self._done + 1
                 readings = self._open.readings(tick)
-                states = self._missing if readings is None else self._states.states_of(readings)
+                states = np.full(len(self.names), -1) if readings is None else self._states.states_of(readings)
                 snapshot = np.asarray(states, dtype=np.int16)
                 outcome = self._publish(tick, snapshot)
                 delivery = self._delivery
@@ -332,8 +330,8 @@ class Runner:
         if self._last_data is not None:  # before the first reading of all there was nothing to publish
             self._skipped += to - self._done
             self._reason = "no reading for too long"
-            if self._drift is not None:
-                self._check_drift(self._drift, self._missing)  # a gap is no step of the chain
+            if self._drift is not None:  # a gap is no step of the chain
+                self._check_drift(self._drift, np.full(len(self.names), -1, dtype=np.int16))
         self._done = to
         return True
 
