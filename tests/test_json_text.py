@@ -16,7 +16,7 @@ from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.json_text import parse_json
 from csdp.ledger.records import decode
 from csdp.panel import Discretiser
-from csdp.stream.messages import Bad, decoded
+from csdp.stream.messages import Bad, decode_message
 from csdp.stream.spec import read_spec
 
 DIGITS = "9" * 5000
@@ -63,8 +63,8 @@ def test_files_with_long_numbers(tmp_path, digits):
 
 def test_messages_with_long_numbers():
     for text in (f'{{"time": {DIGITS}, "values": [0]}}', f'{{"time": 1, "values": [{DIGITS}]}}', DIGITS):
-        assert isinstance(decoded(text.encode()), Bad)
-    assert isinstance(decoded(f'{{"time": 1, "value": {DIGITS}}}'.encode(), sequence="a"), Bad)
+        assert isinstance(decode_message(text.encode()), Bad)
+    assert isinstance(decode_message(f'{{"time": 1, "value": {DIGITS}}}'.encode(), sequence="a"), Bad)
 
 
 def test_a_specification_with_a_long_number(tmp_path):

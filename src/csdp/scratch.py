@@ -171,3 +171,25 @@ def _unlink_if_left(part: str) -> None:
             os.unlink(part)
     finally:
         os.close(handle)
+
+
+def write_privately(path: Path, content: bytes) -> None:
+    """Replace a file by one of mode 0600 in one step; an error leaves the old file. Durable when this returns.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "keys.json"
+    ...     write_privately(file, b"{}")
+    ...     file.read_bytes(), oct(file.stat().st_mode & 0o777), len(list(file.parent.iterdir()))
+    (b'{}', '0o600', 1)
+    """
+    with open_part(path) as (handle, part):
+        with os.fdopen(handle, "wb", closefd=False) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
+        os.replace(part, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

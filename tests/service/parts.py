@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 
 from csdp.chain.files import save_model
+from csdp.service import Settings
 from csdp.service.app import create
 from csdp.service.keys import Keys, new_key
-from csdp.service.server import Server, bound
-from csdp.service.settings import Settings
+from csdp.service.server import Server, open_socket
 
 from stream.parts import pairs  # isort: skip
 
@@ -108,7 +108,7 @@ class Served:
 def serving(settings, *, send_buffer=None):
     """A real server in a thread."""
     app = create(settings)
-    with bound("127.0.0.1", 0) as listening:
+    with open_socket("127.0.0.1", 0) as listening:
         if send_buffer is not None:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # connections inherit it
         server = Server(app)

@@ -212,7 +212,7 @@ def test_events_come_live_and_go_on_after_a_cut(served):
 def test_a_client_far_behind_reads_the_ledger(served, monkeypatch):
     import csdp.service.events as feed
 
-    monkeypatch.setattr(feed, "_KEPT", 3)
+    monkeypatch.setattr(feed, "_BUFFERED", 3)
     monkeypatch.setattr(feed, "_PAGE", 4)
     writer, reader = served.client("writer"), served.client("reader")
     with reader.stream("GET", f"{URL}/events") as first:  # somebody listens, so the newest events are kept

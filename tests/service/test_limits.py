@@ -9,10 +9,10 @@ import time
 import httpx
 import pytest
 
+from csdp.service.access import PendingBytes, RateLimit
 from csdp.service.app import create
-from csdp.service.ingest import Limits, lines_of
-from csdp.service.limits import Rate, Waiting
-from csdp.service.problems import Problem
+from csdp.service.publisher_thread import split_lines
+from csdp.service.responses import HttpProblem
 
 from service.parts import WARD, events, hand_in, released, serving, settings_of, snapshot  # isort: skip
 
@@ -185,7 +185,7 @@ def test_wrong_keys_are_slowed_down(tmp_path):
 
 def test_the_rate_of_a_key_in_the_long_run():
     now = [0.0]
-    rate = Rate(rate=5.0, burst=10.0, clock=lambda: now[0])
+    rate = RateLimit(rate=5.0, burst=10.0, clock=lambda: now[0])
     granted = 0
     for _ in range(10_000):
         now[0] += 0.01
@@ -194,28 +194,28 @@ def test_the_rate_of_a_key_in_the_long_run():
 
 
 def test_bytes_that_wait_are_bounded():
-    waiting = Waiting(100)
-    with waiting.holding() as one, waiting.holding() as two:
+    waiting = PendingBytes(100)
+    with waiting.reserve() as one, waiting.reserve() as two:
         one(60)
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HttpProblem) as caught:
             two(41)
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
         two(40)
-    with waiting.holding() as again:
+    with waiting.reserve() as again:
         again(100)
 
 
 def test_empty_bodies():
     for body in (b"", b"\n\n", b"  \n\t"):
-        with pytest.raises(Problem, match="no message"):
-            lines_of(body, Limits(100, 10))
+        with pytest.raises(HttpProblem, match="no message"):
+            split_lines(body, max_line=100, max_lines=10)
 
 
 def test_a_dataset_that_is_stuck_tells_writers_to_come_back(tmp_path):
     with serving(settings_of(tmp_path, work_seconds=0.3)) as served:
         writer = served.client("writer")
         hand_in(writer, range(3))
-        live = served.app.state.service.datasets[WARD].live
+        live = served.app.state.service.datasets[WARD].publisher_thread
         with live.runner._lock:  # as a sink that does not answer would hold it
             stuck = writer.post(f"{URL}/snapshots", json=snapshot(3))
             refused(stuck, 503, "busy")
@@ -234,8 +234,8 @@ def test_a_busy_ledger_costs_no_reading(tmp_path):
     with serving(settings_of(tmp_path)) as served:
         writer = served.client("writer")
         hand_in(writer, range(3))
-        live = served.app.state.service.datasets[WARD].live
-        live.runner._delivery._ledger._database.timeout = 0.2
+        live = served.app.state.service.datasets[WARD].publisher_thread
+        live.runner._ledger._database.timeout = 0.2
         lock = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         live.submit(lambda: _shorten(live)).result(10)
         lock.execute("BEGIN IMMEDIATE")
@@ -250,7 +250,7 @@ def test_a_busy_ledger_costs_no_reading(tmp_path):
 
 def _shorten(live):
     """Wait a moment for the lock, not half a minute."""
-    database = live.runner._delivery._ledger._database
+    database = live.runner._ledger._database
     with database.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA busy_timeout = 200")
 

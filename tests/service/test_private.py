@@ -154,12 +154,12 @@ def test_an_error_never_repeats_what_was_sent(shared, method, path, more):
 
 
 def test_an_unexpected_error_is_told_without_its_words(served, monkeypatch):
-    from csdp.service.dataset import Dataset
+    from csdp.service.dataset import ServedDataset
 
     def broken(self, *_, **__):
         raise RuntimeError(f"value {MARK}")
 
-    monkeypatch.setattr(Dataset, "releases", broken)
+    monkeypatch.setattr(ServedDataset, "releases", broken)
     with everything_logged() as records:
         answer = served.client("reader").get(f"{URL}/releases")
     assert answer.status_code == 500

@@ -14,7 +14,7 @@ import pytest
 
 from csdp.errors import InputError
 from csdp.ledger import Ledger
-from csdp.service.workers import check_shared
+from csdp.service.server import check_shareable
 
 from service.parts import WARD, events, hand_in, released, settings_of, write_spec  # isort: skip
 from service.processes import Process  # isort: skip
@@ -207,7 +207,7 @@ def test_two_workers_share_a_dataset(started, tmp_path, postgres_server):
 
 def test_several_workers_need_postgresql(tmp_path):
     with pytest.raises(InputError, match=r"toml:\d+: ledger: several workers need postgresql"):
-        check_shared(settings_of(tmp_path))
+        check_shareable(settings_of(tmp_path))
 
 
 def test_memory_stays_flat(started, tmp_path):

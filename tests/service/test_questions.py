@@ -205,7 +205,7 @@ def test_a_process_that_dies_is_replaced(tmp_path):
         assert solvers() == [idle]  # used again
         idle.kill()
         idle.wait(20)
-        until(lambda: not served.app.state.service.questions._idle[0].alive)
+        until(lambda: not served.app.state.service.questions._idle[0].is_alive)
         assert reader.get(f"{URL}/what-if", params={**SHORT, "age": 3}).status_code == 200
 
 

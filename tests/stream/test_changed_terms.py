@@ -98,7 +98,7 @@ def test_a_service_follows_limits_and_survives_a_change_of_plan(tmp_path):
         assert [one["tick"] for one in released(reader)] == [1, 2]
         assert reader.get("/api/datasets").status_code == 200
         assert served.client("admin", "*").get("/metrics").status_code == 200
-        live = served.app.state.service.datasets[WARD].live
+        live = served.app.state.service.datasets[WARD].publisher_thread
         assert "published under plan" in live.trouble
         changed.change_plan(mine, from_tick=12, budget=0.9)
         hand_in(writer, range(12, 16))

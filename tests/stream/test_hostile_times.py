@@ -14,7 +14,7 @@ from csdp.publisher import Publisher
 from csdp.publisher.times import recorded_times
 from csdp.report.certificate import certify
 from csdp.stream import Clock, Runner, run
-from csdp.stream.from_spec import opened
+from csdp.stream.from_spec import open_stream
 from csdp.stream.spec import read_spec
 from csdp.stream.template import first_spec
 from csdp.stream.timekeeper import REPEATS, Majority
@@ -26,7 +26,7 @@ from stream.parts import DATASET, NAMES, NOW, Memory, Wall, pairs, plan, publish
 
 def stream(path, messages):
     """`csdp stream` of these lines; what became of the messages."""
-    with opened(read_spec(path), stdin=io.BytesIO(hostile.lines(messages))) as live:
+    with open_stream(read_spec(path), stdin=io.BytesIO(hostile.lines(messages))) as live:
         return run(live.runner, live.source).fates
 
 
@@ -376,13 +376,13 @@ class TestData:
 
     def test_the_majority(self):
         most = Majority(4)
-        assert (most.reached(), most.reached(everybody=True)) == (None, None)
-        most.hear([0], 10**9)
-        assert (most.reached(), most.reached(everybody=True)) == (10**9, None)
-        most.hear([1, 2], 7)
-        assert (most.reached(), most.reached(everybody=True)) == (7, 7)
+        assert (most.reached(), most.reached(of_all=True)) == (None, None)
+        most.record([0], 10**9)
+        assert (most.reached(), most.reached(of_all=True)) == (10**9, None)
+        most.record([1, 2], 7)
+        assert (most.reached(), most.reached(of_all=True)) == (7, 7)
         for _ in range(REPEATS):
-            most.hear([1], 10**9)
+            most.record([1], 10**9)
         assert most.reached() == 10**9
 
 

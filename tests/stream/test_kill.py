@@ -146,7 +146,7 @@ def until_tick(folder, tick, seconds=60):
 
 
 def until_subscribed(folder, seconds=30):
-    """The lasting session exists once the first start has reached the broker."""
+    """The persistent session exists once the first start has reached the broker."""
     deadline = time.monotonic() + seconds
     while not (folder / "ledger.db").exists():
         assert time.monotonic() < deadline

@@ -15,8 +15,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 import mosquitto
 from csdp.errors import InputError
 from csdp.stream import Reading, run
-from csdp.stream.from_spec import opened
-from csdp.stream.mqtt import Broker, BrokerError, MqttSink, MqttSource, checked_topic
+from csdp.stream.from_spec import open_stream
+from csdp.stream.mqtt import Broker, BrokerError, MqttSink, MqttSource, check_topic
 from csdp.stream.spec import read_spec
 
 from stream import hostile  # isort: skip
@@ -284,7 +284,7 @@ class TestAccess:
     @pytest.mark.parametrize("topic", ["", "/home", "home/", "home/#", "+/home", "a\0b"])
     def test_topics(self, topic):
         with pytest.raises(InputError, match="topic"):
-            checked_topic(topic)
+            check_topic(topic)
 
     def test_a_session_needs_a_name(self):
         with pytest.raises(InputError, match="client_id"):
@@ -293,8 +293,8 @@ class TestAccess:
 
 def test_topics_with_slashes_are_names():
     source = MqttSource(Broker(), topic="ward/7", client_id="x")
-    assert source._sequence("ward/7/bed/3") == "bed/3"
-    assert source._sequence("ward/7") is None
+    assert source._sequence_of("ward/7/bed/3") == "bed/3"
+    assert source._sequence_of("ward/7") is None
     assert Reading("bed/3", 1, 2) == Reading("bed/3", 1, 2)
 
 
@@ -305,7 +305,7 @@ class TestHostile:
     def stream(self, folder, port, **settings):
         source = f"kind = 'mqtt'\nport = {port}\ntopic = 'home'\nclient_id = 'csdp-house'"
         path = hostile.spec(folder, source=source, **settings)
-        with opened(read_spec(path)) as found:
+        with open_stream(read_spec(path)) as found:
             thread = threading.Thread(target=run, args=(found.runner, found.source))
             thread.start()
             try:

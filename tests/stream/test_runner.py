@@ -150,8 +150,8 @@ class TestContent:
         st.lists(st.sampled_from([0, 1, 0.5, None, math.nan, math.inf, "x", True, 10**400, np.int64(1)]), max_size=9)
     )
     def test_many_numbers_are_each_what_one_is(self, values):
-        found, bad = messages.numbers(values)
-        each = [messages.number(value) for value in values]
+        found, bad = messages.to_numbers(values)
+        each = [messages.to_number(value) for value in values]
         assert bad == each.count(None)
         np.testing.assert_array_equal(found, [math.nan if one is None else one for one in each])
 

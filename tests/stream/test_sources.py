@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
-from csdp.stream import Bad, Clock, FileSource, Reading, Runner, Snapshot, StreamSource, run, stopping
-from csdp.stream.messages import MAX_BYTES, decoded
-from csdp.stream.sources import Lines
+from csdp.stream import Bad, Clock, FileSource, Reading, Runner, Snapshot, StreamSource, run, stop_on_signals
+from csdp.stream.messages import MAX_BYTES, decode_message
+from csdp.stream.sources import LineSplitter
 
 from stream.parts import DATASET, NAMES, NOW, Memory, Wall, plan, published, running  # isort: skip
 
@@ -86,25 +86,25 @@ class TestMessages:
         ids=range(18),
     )
     def test_garbage_is_bad_and_never_quoted(self, payload):
-        found = decoded(payload)
+        found = decode_message(payload)
         assert isinstance(found, Bad)
         assert len(found.why) < 60
 
     @given(st.binary(max_size=200))
     def test_any_bytes(self, payload):
-        assert isinstance(decoded(payload), Bad | Reading | Snapshot)
+        assert isinstance(decode_message(payload), Bad | Reading | Snapshot)
 
     def test_a_topic_and_its_payload_must_agree(self):
-        assert isinstance(decoded(b'{"time": 1, "sequence": "b", "value": 1}', sequence="a"), Bad)
+        assert isinstance(decode_message(b'{"time": 1, "sequence": "b", "value": 1}', sequence="a"), Bad)
 
     def test_readings_do_not_show_their_values(self):
-        shown = repr(decoded(b'{"time": 1, "sequence": "a", "value": 4711}'))
-        assert "4711" not in shown + repr(decoded(b'{"time": 1, "values": [4711]}'))
+        shown = repr(decode_message(b'{"time": 1, "sequence": "a", "value": 4711}'))
+        assert "4711" not in shown + repr(decode_message(b'{"time": 1, "values": [4711]}'))
 
     @given(st.lists(st.integers(0, 1000), max_size=20), st.lists(st.integers(1, 40), min_size=1))
     def test_lines_are_the_same_however_they_are_cut(self, times, cuts):
         whole = b"".join(map(line, times))
-        cutter, found, at = Lines(), [], 0
+        cutter, found, at = LineSplitter(), [], 0
         for cut in cuts * (len(whole) + 1):
             found += cutter.feed(whole[at : at + cut])
             at += cut
@@ -114,7 +114,7 @@ class TestMessages:
         assert [message.time for message in found] == times
 
     def test_a_line_without_end_does_not_fill_memory(self):
-        cutter = Lines()
+        cutter = LineSplitter()
         found = []
         for _ in range(40):
             found += cutter.feed(b"x" * 2**20)
@@ -279,7 +279,7 @@ class TestRun:
     def test_signals_ask_to_stop_and_insist(self, which):
         stop = threading.Event()
         before = signal.getsignal(which)
-        with stopping(stop):
+        with stop_on_signals(stop):
             os.kill(os.getpid(), which)
             assert stop.wait(2)
             with pytest.raises(KeyboardInterrupt):

@@ -13,9 +13,9 @@ from csdp import Accountant, CoupledChain, Discretiser, Mean, Plan
 from csdp.chain.files import save_model
 from csdp.errors import CsdpError, InputError
 from csdp.stream import Clock, FileSource, Nearest, StreamSource
-from csdp.stream.from_spec import opened, planned, sequences
+from csdp.stream.from_spec import make_plan, open_stream, resolve_sequences
 from csdp.stream.mqtt import MqttSource
-from csdp.stream.spec import GivenPlan, Target, read_spec
+from csdp.stream.spec import ExplicitPlan, PlanTarget, read_spec
 from csdp.stream.template import first_spec
 from csdp.stream.toml import key_lines
 
@@ -70,7 +70,7 @@ def spec(tmp_path):
 def test_a_good_one(spec, tmp_path):
     found = spec()
     assert found.clock == Clock(step=3600, lateness=300)
-    assert found.plan == GivenPlan("mean", 2, 1.0, "informed", 0)
+    assert found.plan == ExplicitPlan("mean", 2, 1.0, "informed", 0)
     assert found.ledger == str(tmp_path / "ledger.db")
     assert found.chain == tmp_path / "chain.json"
     assert (found.source.kind, found.sink.kind, found.by_wall_clock) == ("stdin", "stdout", False)
@@ -86,7 +86,7 @@ def test_a_server_as_ledger_and_a_target(spec):
         ("lateness = 300", 'lateness = "90s"\norigin = "2024-01-01"\nahead = 60\nadvance = "wall"'),
     )
     assert found.ledger == "postgresql://me@db/x"
-    assert isinstance(found.plan, Target)
+    assert isinstance(found.plan, PlanTarget)
     assert found.limits["budget"] == 0.3
     assert found.clock == Clock(step=3600, lateness=90, origin=1704067200, ahead=60)
     assert found.by_wall_clock
@@ -210,18 +210,18 @@ def test_lines_of_keys_are_found_whatever_the_values_hold(items):
 
 class TestBuilding:
     def test_it_runs(self, spec, chain, tmp_path):
-        with opened(spec()) as live:
+        with open_stream(spec()) as live:
             assert live.runner.names == ("hall", "kitchen")
             assert isinstance(live.source, StreamSource)
             assert live.runner.publisher.plan == Plan(chain, Mean(), 2, 1.0)
         assert (tmp_path / "ledger.db").exists()
 
     def test_the_sources(self, spec, chain, tmp_path):
-        with opened(spec(('kind = "stdin"', 'kind = "file"\npath = "in"'))) as live:
+        with open_stream(spec(('kind = "stdin"', 'kind = "file"\npath = "in"'))) as live:
             assert isinstance(live.source, FileSource)
-        with opened(spec(('kind = "stdin"', MQTT), ('kind = "stdout"', MQTT))) as live:
+        with open_stream(spec(('kind = "stdin"', MQTT), ('kind = "stdout"', MQTT))) as live:
             assert isinstance(live.source, MqttSource)
-        with opened(spec(('kind = "stdout"', 'kind = "file"\npath = "out"'))):
+        with open_stream(spec(('kind = "stdout"', 'kind = "file"\npath = "out"'))):
             assert (tmp_path / "out").exists()
 
     def test_a_target_is_met_found_once_and_kept(self, spec, chain, tmp_path, monkeypatch):
@@ -232,77 +232,78 @@ class TestBuilding:
                 'budget = 0.3\nstale_limit = 1\nmax_age = 3\nevent_limit = 1\nfile = "plan.json"',
             ),
         )
-        plan = planned(spec(*changes))
+        plan = make_plan(spec(*changes))
         assert plan.stale_limit == 1
         assert Accountant(plan).limit().epsilon <= 0.3
         assert Plan.from_json((tmp_path / "plan.json").read_text()) == plan  # also for `csdp release --plan`
         searched = []
-        found = SimpleNamespace(plan=plan)
-        monkeypatch.setattr("csdp.planning.find_plan", lambda *_args, **_named: searched.append(1) or found)
-        with opened(spec(*changes)) as live:
+        monkeypatch.setattr(
+            "csdp.planning.find_plan", lambda *_args, **_named: searched.append(1) or SimpleNamespace(plan=plan)
+        )
+        with open_stream(spec(*changes)) as live:
             assert live.runner.publisher.plan == plan
             assert live.runner.publisher.limits["budget"] == 0.3
         assert not searched
-        planned(spec(*changes, ("budget = 0.3", "budget = 0.2")))  # another target: another search
+        make_plan(spec(*changes, ("budget = 0.3", "budget = 0.2")))  # another target: another search
         assert searched
         for other in ("damaged", "[]", plan.to_json()):
             (tmp_path / "plan.json").write_text(other)  # somebody else's file is not replaced
             with pytest.raises(InputError, match=r"stream\.toml:6: target: file: .*holds something else"):
-                planned(spec(*changes))
+                make_plan(spec(*changes))
             assert (tmp_path / "plan.json").read_text() == other
 
     def test_a_plan_in_a_file(self, spec, chain, tmp_path):
         change = ('query = "mean"\nage = 2\nepsilon_c = 1.0', 'file = "plan.json"')
         plan = Plan(chain, Mean(), 3, 0.7)
         (tmp_path / "plan.json").write_text(plan.to_json())
-        assert planned(spec(change)) == plan
+        assert make_plan(spec(change)) == plan
         (tmp_path / "plan.json").write_text("{}")
         with pytest.raises(InputError, match=r"stream\.toml:7: plan\.file: .*schema"):
-            planned(spec(change))
+            make_plan(spec(change))
         other = CoupledChain([[1.0]], [[0.5, 0.5], [0.5, 0.5]])
         (tmp_path / "plan.json").write_text(Plan(other, Mean(), 3, 0.7).to_json())
         with pytest.raises(InputError, match="made for another chain"):
-            planned(spec(change))
+            make_plan(spec(change))
         (tmp_path / "plan.json").unlink()
         with pytest.raises(InputError, match="no such file"):
-            planned(spec(change))
+            make_plan(spec(change))
 
     def test_a_discretiser(self, spec, chain, tmp_path):
         change = ('chain = "chain.json"', 'chain = "chain.json"\ndiscretiser = "d.json"')
         with pytest.raises(InputError, match=r"stream\.toml:4: discretiser: .*no such file"):
-            sequences(spec(change), planned(spec(change)))
+            resolve_sequences(spec(change), make_plan(spec(change)))
         made = Discretiser.declared(["hall", "kitchen"], edges=[20.5], bounds=(0, 40))
         made.save(tmp_path / "d.json")
-        _, states = sequences(spec(change), planned(spec(change)))
+        _, states = resolve_sequences(spec(change), make_plan(spec(change)))
         import numpy as np
 
         assert states.states_of(np.array([20.0, 21.0])).tolist() == [0, 1]
         assert states.states_of(np.array([np.nan, 999.0])).tolist() == [-1, 1]
         Discretiser.declared(["hall", "kitchen"], edges=[10, 20], bounds=(0, 40)).save(tmp_path / "d.json")
         with pytest.raises(InputError, match="3 states; the chain has 2"):
-            sequences(spec(change), planned(spec(change)))
+            resolve_sequences(spec(change), make_plan(spec(change)))
         # Another order is put in order, by name; other sequences are refused.
         Discretiser.declared(["kitchen", "hall"], edges=[[10], [30]], bounds=(0, 40)).save(tmp_path / "d.json")
-        _, states = sequences(spec(change), planned(spec(change)))
+        _, states = resolve_sequences(spec(change), make_plan(spec(change)))
         assert states.states_of(np.array([20.0, 20.0])).tolist() == [0, 1]
         Discretiser.declared(["kitchen", "attic"], edges=[10], bounds=(0, 40)).save(tmp_path / "d.json")
         with pytest.raises(InputError, match="discretiser: sequences kitchen, attic given"):
-            sequences(spec(change), planned(spec(change)))
+            resolve_sequences(spec(change), make_plan(spec(change)))
 
     def test_names_of_the_sequences(self, spec, chain):
         found = spec(('["hall", "kitchen"]', '["room-1", "room-2"]'))
-        names, states = sequences(found, planned(found))
+        names, states = resolve_sequences(found, make_plan(found))
         assert names == ("room-1", "room-2")
         assert isinstance(states, Nearest)
         found = spec(('["hall", "kitchen"]', '["kitchen", "hall"]'))
-        assert sequences(found, planned(found))[0] == ("kitchen", "hall")  # the order of snapshots that are lists
+        assert resolve_sequences(found, make_plan(found))[0] == ("kitchen", "hall")  # the order of lists
         for wrong, words in (
             ('["kitchen", "attic"]', r"stream\.toml:4: .*kitchen, attic given; the chain has hall, kitchen"),
             ('["hall"]', "1 sequences hall given; the chain has 2"),
         ):
             found = spec(('["hall", "kitchen"]', wrong))
             with pytest.raises(InputError, match=words):
-                sequences(found, planned(found))
+                resolve_sequences(found, make_plan(found))
 
     @pytest.mark.parametrize(
         ("change", "words"),
@@ -318,7 +319,7 @@ class TestBuilding:
     )
     def test_errors_of_files_have_lines_too(self, spec, chain, change, words):
         found = spec(change)
-        with pytest.raises(CsdpError, match=words), opened(found):
+        with pytest.raises(CsdpError, match=words), open_stream(found):
             pass
 
 
@@ -344,7 +345,7 @@ class TestFirstSpec:
         text = first_spec(tmp_path / "data.csv")
         assert "max_age = 10" in text
         (tmp_path / "stream.toml").write_text(text.replace("max_age = 10", "max_age = 2"))
-        with opened(read_spec(tmp_path / "stream.toml")) as live:
+        with open_stream(read_spec(tmp_path / "stream.toml")) as live:
             assert Accountant(live.runner.publisher.plan).limit().epsilon <= 0.5
 
     def test_no_reading_is_in_it(self, tmp_path):

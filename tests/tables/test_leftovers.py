@@ -188,7 +188,7 @@ with open_part(Path(sys.argv[1])) as (handle, part):
     subprocess.run([sys.executable, "-c", script, str(path)], check=False, timeout=100)
     [left] = tmp_path.iterdir()
     assert stat.S_IMODE(left.stat().st_mode) == 0o600
-    from csdp.stream.private_file import write_privately
+    from csdp.scratch import write_privately
 
     with open_part(path) as (_, live):
         assert not left.exists()

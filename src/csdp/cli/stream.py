@@ -82,8 +82,8 @@ def stream(
     Stop with Ctrl-C or SIGTERM; ticks whose time is not over stay open. Start again with the same command: no tick is
     published twice, and an output that may not have arrived is delivered again.
     """
-    from csdp.stream.from_spec import opened
-    from csdp.stream.live import run, stopping
+    from csdp.stream import run, stop_on_signals
+    from csdp.stream.from_spec import open_stream
     from csdp.stream.spec import read_spec
 
     if check:
@@ -96,8 +96,8 @@ def stream(
     if form != "table":
         raise InputError("format: json requires --check; without it, outputs go where the specification says")
     with (
-        opened(read_spec(spec), on_drift=_print_drift) as live,
-        stopping(live.runner.stop),
+        open_stream(read_spec(spec), on_drift=_print_drift) as live,
+        stop_on_signals(live.runner.stop),
         _status_line() as update,
     ):
         status = run(live.runner, live.source, by_wall_clock=live.by_wall_clock, on_status=update)
@@ -187,12 +187,12 @@ class SpecCheck:
 
 def check_spec(path: str) -> SpecCheck:
     """Read a specification and all files that it names, as a start would, without opening a ledger."""
-    from csdp.stream.from_spec import planned, sequences
+    from csdp.stream.from_spec import make_plan, resolve_sequences
     from csdp.stream.spec import read_spec
 
     spec = read_spec(path)
-    plan = planned(spec)
-    names, _ = sequences(spec, plan)
+    plan = make_plan(spec)
+    names, _ = resolve_sequences(spec, plan)
     return SpecCheck(path, spec, plan, names)
 
 
@@ -231,8 +231,8 @@ def serve(
     new` makes keys for writers and readers.
     """
     try:
+        from csdp.service import Settings
         from csdp.service.server import serve as run_server
-        from csdp.service.settings import Settings
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: install csdp[service]") from None
     settings = Settings(
@@ -275,7 +275,7 @@ def _ensure_admin_key(store: Keys) -> None:
     """Make an admin key if there is none, and print it once."""
     from csdp.service.keys import ALL, new_key
 
-    if any(key.role == "admin" and key.everywhere for key in store.all()):
+    if any(key.role == "admin" and key.is_for_all for key in store.all()):
         return
     key, text = new_key("admin", [ALL], label="first")
     store.add(key)
@@ -315,7 +315,7 @@ def new(
     key, text = new_key(role, dataset, label=label)
     _open_keys(keys).add(key)
     if form == "json":
-        print_json({**key.shown(), "key": text})
+        print_json({**key.public_record(), "key": text})
         return
     print_notice(f"key {key.id}, shown this once:")
     typer.echo(text)
@@ -330,7 +330,7 @@ def list_keys(keys: KeysOption = _KEYS, form: FormatOption = "table") -> None:
     """
     from rich.table import Table
 
-    records = [key.shown() for key in _open_keys(keys).all()]
+    records = [key.public_record() for key in _open_keys(keys).all()]
     if form == "json":
         print_json(records)
         return

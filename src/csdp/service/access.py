@@ -1,123 +1,224 @@
-"""Who may do what: one rule for every route, checked before anything of a request is read."""
+"""Who may do what, and how much: the role check of every route, request rates, and limits on request bodies."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import ClientDisconnect
 
 from csdp.errors import InputError
-from csdp.service.dataset import Dataset
+from csdp.service import Settings
+from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Key, Keys, Role
-from csdp.service.limits import Rate, Waiting
 from csdp.service.metrics import Metrics
-from csdp.service.problems import Problem, busy
 from csdp.service.questions import Questions
-from csdp.service.settings import Settings
+from csdp.service.responses import HttpProblem, busy_problem
 
 Result = TypeVar("Result")
-bearer = HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer csdp_...`")
+Credentials = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Security(HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer csdp_...`")),
+]
+#: Clients whose request rate is remembered; the least recently seen is forgotten first.
+_REMEMBERED = 10_000
+
+
+class RateLimit:
+    """A token bucket per client: `burst` requests at once, `rate` per second in the long run.
+
+    >>> now = [0.0]
+    >>> limit = RateLimit(rate=1.0, burst=2.0, clock=lambda: now[0])
+    >>> [limit.wait("a") for _ in range(3)], limit.wait("b")
+    ([0.0, 0.0, 1.0], 0.0)
+    >>> now[0] = 1.0
+    >>> limit.wait("a")
+    0.0
+    """
+
+    def __init__(self, *, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str) -> float:
+        """Take a token and return 0.0, or return the seconds until there is one."""
+        now = self._clock()
+        tokens, since = self._tokens.pop(client, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - since) * self._rate)
+        granted = tokens >= 1.0
+        self._tokens[client] = (tokens - 1.0 if granted else tokens, now)
+        if len(self._tokens) > _REMEMBERED:
+            self._tokens.popitem(last=False)
+        return 0.0 if granted else (1.0 - tokens) / self._rate
+
+    def check(self, client: str) -> None:
+        """Refuse a client that asks too often."""
+        seconds = self.wait(client)
+        if seconds > 0:
+            after = {"Retry-After": str(max(1, round(seconds + 0.5)))}
+            raise HttpProblem(429, "rate", "too many requests with this key; wait as Retry-After says", headers=after)
+
+
+class PendingBytes:
+    """Bounds the memory for request bodies that arrive or wait for their dataset."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+
+    @contextmanager
+    def reserve(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that reserves a number of bytes; all of them are freed at the end."""
+        reserved = 0
+
+        def add(size: int) -> None:
+            nonlocal reserved
+            if self._used + size > self._limit:
+                raise busy_problem("too much waits to be taken in; send it again a little later")
+            reserved += size
+            self._used += size
+
+        try:
+            yield add
+        finally:
+            self._used -= reserved
 
 
 @dataclass
 class Service:
-    """All that the routes share."""
+    """What the routes share."""
 
     settings: Settings
     keys: Keys
-    datasets: dict[str, Dataset]
-    rate: Rate
-    failures: Rate  #: wrong keys by address
-    waiting: Waiting
+    datasets: dict[str, ServedDataset]
+    rate: RateLimit
+    failures: RateLimit  #: requests with wrong keys, by address
+    pending: PendingBytes
     metrics: Metrics
     questions: Questions
     feeds: dict[str, Feed] = field(default_factory=dict)
     listening: int = 0  #: clients on live events
 
-    def left(self) -> None:
-        """One of them is gone."""
+    def remove_listener(self) -> None:
+        """Count one client on live events less."""
         self.listening -= 1
 
 
-def service_of(request: Request) -> Service:
-    """The service of a request."""
-    found: Service = request.app.state.service
-    return found
+def get_service(request: Request) -> Service:
+    """The service that a request belongs to."""
+    service: Service = request.app.state.service
+    return service
 
 
-def address_of(request: Request) -> str:
-    """The address of a client."""
-    return request.client.host if request.client is not None else ""
-
-
-def on_this_machine(request: Request) -> bool:
-    """Whether a client is on this machine, and nobody in between forwards for others."""
+def is_local(request: Request) -> bool:
+    """Whether the client is on this machine and no proxy forwards for others."""
     forwarded = {"x-forwarded-for", "forwarded", "x-real-ip"} & set(request.headers.keys())
     try:
-        return not forwarded and ipaddress.ip_address(address_of(request)).is_loopback
+        return not forwarded and ipaddress.ip_address(_address(request)).is_loopback
     except ValueError:
         return False
 
 
-def key_of(service: Service, request: Request, given: HTTPAuthorizationCredentials | None) -> Key:
-    """The key of a request; wrong ones are slowed down by their address."""
-    unknown = {"WWW-Authenticate": 'Bearer realm="csdp"'}
-    if given is None:
-        raise Problem(401, "no-key", "an API key is needed: `Authorization: Bearer csdp_...`", headers=unknown)
-    try:
-        key = service.keys.find(given.credentials)
-    except InputError:
-        raise Problem(500, "keys", "the file of keys cannot be used; the operator's log has the reason") from None
-    if key is None:
-        service.failures.check(address_of(request))
-        raise Problem(401, "wrong-key", "this API key is not known, or was removed", headers=unknown)
-    service.rate.check(key.id)
-    return key
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
 
 
-def need(*roles: Role) -> Callable[..., Awaitable[Key]]:
-    """The rule of a route: a key with one of these roles, and for the dataset in the address where there is one."""
+def require(*roles: Role) -> Callable[..., Awaitable[Key]]:
+    """The dependency of a route: a key with one of these roles, valid for the dataset in the path if there is one.
 
-    async def check(
-        request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)] = None
-    ) -> Key:
-        service = service_of(request)
-        key = key_of(service, request, given)
+    It runs before the body of a request is read. Wrong keys are rate limited by address, right ones by key.
+    """
+
+    async def check(request: Request, credentials: Credentials = None) -> Key:
+        service = get_service(request)
+        challenge = {"WWW-Authenticate": 'Bearer realm="csdp"'}
+        if credentials is None:
+            detail = "an API key is needed: `Authorization: Bearer csdp_...`"
+            raise HttpProblem(401, "no-key", detail, headers=challenge)
+        try:
+            key = service.keys.find(credentials.credentials)
+        except InputError:
+            detail = "the file of keys cannot be used; the operator's log has the reason"
+            raise HttpProblem(500, "keys", detail) from None
+        if key is None:
+            service.failures.check(_address(request))
+            raise HttpProblem(401, "wrong-key", "this API key is not known, or was removed", headers=challenge)
+        service.rate.check(key.id)
         if key.role not in roles:
-            raise Problem(403, "role", f"this needs a key with role {' or '.join(roles)}; yours is {key.role}")
+            raise HttpProblem(403, "role", f"this needs a key with role {' or '.join(roles)}; yours is {key.role}")
         name = request.path_params.get("name")
-        # The same answer for a dataset of others and for one that does not exist: names are not given away.
+        # A dataset of others and one that does not exist get the same answer, so that names are not given away.
         if name is not None and not (key.covers(name) and name in service.datasets):
-            raise Problem(404, "no-dataset", "no such dataset for this key; GET /api/datasets lists those there are")
+            detail = "no such dataset for this key; GET /api/datasets lists those there are"
+            raise HttpProblem(404, "no-dataset", detail)
         return key
 
     return check
 
 
-def rule(*roles: Role, **more: Any) -> dict[str, Any]:
-    """The same rule, for the description of a route."""
+def roles_extra(*roles: Role, **more: Any) -> dict[str, Any]:
+    """The roles of a route for its OpenAPI description."""
     return {"x-roles": list(roles), **more}
 
 
-Shared = Annotated[Service, Depends(service_of)]
-Given = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
-Writer = Annotated[Key, Depends(need("writer"))]
-Reader = Annotated[Key, Depends(need("reader", "admin"))]
-Anyone = Annotated[Key, Depends(need("writer", "reader", "admin"))]
-Admin = Annotated[Key, Depends(need("admin"))]
+Shared = Annotated[Service, Depends(get_service)]
+Writer = Annotated[Key, Depends(require("writer"))]
+Reader = Annotated[Key, Depends(require("reader", "admin"))]
+AnyRole = Annotated[Key, Depends(require("writer", "reader", "admin"))]
+Admin = Annotated[Key, Depends(require("admin"))]
 
 
-async def in_thread(service: Service, work: Callable[[], Result]) -> Result:
-    """Do something that takes long in a thread, and give up after a while."""
+async def run_in_thread(service: Service, work: Callable[[], Result]) -> Result:
+    """Run `work` in a thread; 503 after `work_seconds`."""
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         async with asyncio.timeout(service.settings.work_seconds):
             return await asyncio.shield(future)
     except TimeoutError:
-        raise busy("the ledger takes long to answer; ask again a little later", seconds=5) from None
+        raise busy_problem("the ledger takes long to answer; ask again a little later", seconds=5) from None
+
+
+async def wait_for_disconnect(request: Request) -> None:
+    """Return when the client of a request has disconnected."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_body(request: Request, reserve: Callable[[int], None], *, limit: int, seconds: float) -> bytes:
+    """Read the body of a request.
+
+    Args:
+        request: the request.
+        reserve: called with the size of each piece, see `PendingBytes.reserve`.
+        limit: most bytes; 413 above it.
+        seconds: time limit; 408 after it.
+    """
+    too_long = f"at most {limit:,} bytes in one request; send it in several"
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limit:
+        raise HttpProblem(413, "too-long", too_long)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise HttpProblem(413, "too-long", too_long)
+                reserve(len(part))
+                parts.append(part)
+    except ClientDisconnect:
+        raise HttpProblem(400, "cut-off", "the request ended before its body was complete") from None
+    except TimeoutError:
+        detail = f"the request was not complete after {seconds:g} seconds"
+        raise HttpProblem(408, "slow", detail, headers={"Connection": "close"}) from None
+    return b"".join(parts)

@@ -1,33 +1,36 @@
-"""The application: datasets open while it runs, routes, the dashboard, and what every answer carries."""
+"""The application: datasets open while it runs, routes, the dashboard, and the middleware around every request."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import csdp
 from csdp.errors import InputError
-from csdp.service import admin_routes, problems, routes
-from csdp.service.access import Service
-from csdp.service.dataset import Dataset
+from csdp.service import Settings, routes
+from csdp.service.access import PendingBytes, RateLimit, Service
+from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Keys
-from csdp.service.limits import Rate, Waiting
-from csdp.service.metrics import Counted, Metrics
-from csdp.service.models import ProblemDetails
-from csdp.service.problems import App, Guarded, Message, Receive, Send
+from csdp.service.metrics import Metrics
+from csdp.service.openapi import build_openapi
 from csdp.service.questions import Questions
-from csdp.service.settings import Settings
+from csdp.service.responses import HttpProblem, error_place, install_handlers
 from csdp.stream.spec import read_spec
+
+log = logging.getLogger("csdp.service")
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _HEADERS = [
     (
         b"content-security-policy",
@@ -50,32 +53,33 @@ readings, gets none back), **reader** (published numbers only), **admin** (reads
 `x-roles` at each route lists who may use it. Errors are problem details (RFC 9457)."""
 
 
-def opened(settings: Settings) -> dict[str, Dataset]:
-    """The datasets of the specifications; an error names file and line."""
-    found: dict[str, Dataset] = {}
+def open_datasets(settings: Settings) -> dict[str, ServedDataset]:
+    """Open the datasets of the specifications; an error names file and line."""
+    datasets: dict[str, ServedDataset] = {}
     for path in settings.specs:
         spec = read_spec(path)
-        if spec.dataset in found:
+        if spec.dataset in datasets:
             raise spec.error("dataset", f"{spec.dataset!r} is in another specification too; each one once")
-        found[spec.dataset] = Dataset(spec, settings)
-    if not found:
+        datasets[spec.dataset] = ServedDataset(spec, settings)
+    if not datasets:
         raise InputError("spec: none given; at least one specification is needed")
-    return found
+    return datasets
 
 
-def create(settings: Settings, datasets: dict[str, Dataset] | None = None) -> FastAPI:
-    """The application of a service; `datasets` where they were opened before."""
-    found = opened(settings) if datasets is None else datasets
+def create(settings: Settings, datasets: dict[str, ServedDataset] | None = None) -> FastAPI:
+    """The application of a service; `datasets` where they are open already."""
+    if datasets is None:
+        datasets = open_datasets(settings)
     service = Service(
         settings=settings,
         keys=Keys(settings.keys),
-        datasets=found,
-        rate=Rate(rate=settings.rate, burst=settings.burst),
-        failures=Rate(rate=settings.wrong_keys, burst=4 * settings.wrong_keys),
-        waiting=Waiting(settings.max_waiting),
+        datasets=datasets,
+        rate=RateLimit(rate=settings.rate, burst=settings.burst),
+        failures=RateLimit(rate=settings.wrong_keys, burst=4 * settings.wrong_keys),
+        pending=PendingBytes(settings.max_waiting),
         metrics=Metrics(),
         questions=Questions(
-            {name: dataset.plan for name, dataset in found.items()},
+            {name: dataset.plan for name, dataset in datasets.items()},
             processes=settings.questions,
             seconds=settings.question_seconds,
             share=settings.question_share,
@@ -89,9 +93,9 @@ def create(settings: Settings, datasets: dict[str, Dataset] | None = None) -> Fa
             stack.push_async_callback(service.questions.close)
             for name, dataset in service.datasets.items():
                 stack.push_async_callback(dataset.close)
-                await asyncio.to_thread(dataset.lead)
-                service.feeds[name] = Feed(dataset)
-                tasks += [asyncio.create_task(dataset.tend()), asyncio.create_task(service.feeds[name].follow())]
+                feed = service.feeds[name] = Feed(dataset)
+                await asyncio.to_thread(dataset.update_leadership)
+                tasks += [asyncio.create_task(dataset.maintain()), asyncio.create_task(feed.follow())]
             try:
                 yield {"header_seconds": settings.header_seconds}
             finally:
@@ -109,67 +113,112 @@ def create(settings: Settings, datasets: dict[str, Dataset] | None = None) -> Fa
         openapi_url="/openapi.json",
     )
     app.state.service = service
-    problems.install(app)
-    app.include_router(admin_routes.router)
+    install_handlers(app)
     app.include_router(routes.router)
     if (DASHBOARD / "index.html").is_file():
         app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
-    app.openapi = lambda: _described(app)  # type: ignore[method-assign] # as FastAPI asks for it
-    app.add_middleware(Headed)
-    app.add_middleware(Patient, seconds=settings.send_seconds)
-    app.add_middleware(Counted, metrics=service.metrics)
-    app.add_middleware(Guarded)
+    app.openapi = lambda: build_openapi(app)  # type: ignore[method-assign] # FastAPI's way to replace it
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(SendTimeout, seconds=settings.send_seconds)
+    app.add_middleware(RequestCounter, metrics=service.metrics)
+    app.add_middleware(ErrorBoundary)
     return app
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI description, with one schema for every error."""
-    if app.openapi_schema is None:
-        from fastapi.openapi.utils import get_openapi
-
-        found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        schemas = found.setdefault("components", {}).setdefault("schemas", {})
-        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        app.openapi_schema = found
-    return app.openapi_schema
+# ---- middleware, the innermost first ---------------------------------------------------------------------------------
 
 
-class Headed:
-    """Gives every answer the headers that keep a browser from doing more than it should."""
+class SecurityHeaders:
+    """Adds the headers that restrict what a browser does with an answer."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
 
-        async def headed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", []))
-                if scope["path"].startswith("/api") and not any(name == b"cache-control" for name, _ in headers):
+                if scope["path"].startswith("/api") and b"cache-control" not in dict(headers):
                     headers.append((b"cache-control", b"no-store"))
                 message["headers"] = [*headers, *_HEADERS]
             await send(message)
 
-        await self._app(scope, receive, headed if scope["type"] == "http" else send)
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
 
 
-class Patient:
-    """Gives up on clients that do not take their answer."""
+class SendTimeout:
+    """Gives up on clients that do not accept their answer."""
 
-    def __init__(self, app: App, *, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, *, seconds: float) -> None:
         self._app, self._seconds = app, seconds
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
 
-        async def patient(message: Message) -> None:
+        async def send_in_time(message: Message) -> None:
             try:
                 async with asyncio.timeout(self._seconds):
                     await send(message)
             except TimeoutError:
                 raise ConnectionError("the client does not take its answer") from None
 
-        await self._app(scope, receive, patient if scope["type"] == "http" else send)
+        await self._app(scope, receive, send_in_time if scope["type"] == "http" else send)
+
+
+class RequestCounter:
+    """Counts requests by their route as it is declared, never by the address that was asked for."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        status = 500
+
+        async def send_and_note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note_status)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.requests.labels(route, method, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - begun)
+
+
+class ErrorBoundary:
+    """Turns an unexpected error into a plain answer, and keeps its message out of the log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        started = False
+
+        async def send_and_note_start(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note_start)
+        except ConnectionError:
+            log.info("a client did not take its answer and was left")
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            log.error("an unexpected %s at %s", type(error).__name__, error_place(error))
+            if not started:
+                detail = "something unexpected happened; the operator's log has the place"
+                await HttpProblem(500, "failed", detail).response()(scope, receive, send)

@@ -1,4 +1,4 @@
-"""A dataset as the service shows it: what was published, what it cost, what is left. Reads the ledger, never data."""
+"""A dataset of a service: what was published, what it cost, what is left. Reads the ledger, never data."""
 
 from __future__ import annotations
 
@@ -7,138 +7,134 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from itertools import islice, takewhile
 from typing import Any
 
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.readings import arrange_names
-from csdp.publisher import Release
-from csdp.service.ingest import Limits
-from csdp.service.leadership import Door, lock_of
-from csdp.service.problems import Problem, busy, place
-from csdp.service.publisher_thread import Live
-from csdp.service.settings import Settings
-from csdp.stream.from_spec import planned, publisher_of, sequences
-from csdp.stream.sinks import as_content
+from csdp.publisher import Release, Skipped
+from csdp.service import Settings
+from csdp.service.leadership import ForwardSocket, make_lock
+from csdp.service.publisher_thread import PublisherThread
+from csdp.service.responses import HttpProblem, busy_problem, error_place
+from csdp.stream.from_spec import make_plan, make_publisher, resolve_sequences
+from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
 log = logging.getLogger("csdp.service")
 
-#: Figures that took longer than this many seconds are used for so many times as long as they took.
+#: Cache figures slower than `_QUICK` seconds for `_SHARE` times their compute time.
 _QUICK, _SHARE = 0.1, 10.0
-#: Seconds between two looks after a dataset: whether it is ours, whether time has passed.
-TEND = 0.25
+#: Seconds between two calls of `PublisherThread.maintain`; leadership is looked at every fourth time.
+MAINTENANCE = 0.25
 
 
-class Dataset:
-    """One dataset of a service; `live` where this process publishes it."""
+class ServedDataset:
+    """One dataset of a service; `publisher_thread` is None where another process publishes it."""
 
     def __init__(self, spec: StreamSpec, settings: Settings) -> None:
         self.spec = spec
         self.name = spec.dataset
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
-        self.plan = planned(spec)
-        self.names, _ = sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
-        self._called = arrange_names(self.names, self.plan.model.names)
+        self.plan = make_plan(spec)
+        self.names, _ = resolve_sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
+        self._chain_names = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
-        self.live: Live | None = None
-        self.on_outcome: Callable[[], None] = lambda: None
+        self.publisher_thread: PublisherThread | None = None
+        self.on_outcome: Callable[[Release | Skipped], None] = lambda _: None
         self._settings = settings
         self._ledger = Ledger.open(spec.ledger)
-        # For questions only; the runner has its own. Both are of the same plan, and the ledger is one.
-        self._publisher = publisher_of(spec, self.plan, self._ledger)
-        self._questions = threading.Lock()
+        # For questions only; the runner has its own. Both have the same plan and the same ledger.
+        self._publisher = make_publisher(spec, self.plan, self._ledger)
+        self._figures_lock = threading.Lock()
         self._figures: tuple[float, tuple[int, int | None], dict[str, Any]] | None = None
-        self._lock = lock_of(spec.ledger, self.name)
-        self._door = Door(settings.folder, self.name)
+        self._leader_lock = make_lock(spec.ledger, self.name)
+        self._socket = ForwardSocket(settings.folder, self.name)
 
     # ---- who publishes ---------------------------------------------------------------------------------------------
 
-    def lead(self) -> bool:
-        """Begin to publish if the dataset is ours, stop if it no longer is; whether this changed anything."""
-        mine = self._lock.held()
-        if mine and self.live is None:
-            self.live = Live(self.spec, self.plan, on_outcome=lambda _: self.on_outcome())
-            return True
-        if not mine and self.live is not None:
-            live, self.live = self.live, None
-            live.close()
-            return True
-        return False
+    def update_leadership(self) -> None:
+        """Begin to publish if this process holds the lock of the dataset, stop if it no longer does."""
+        leads = self._leader_lock.try_acquire()
+        if leads and self.publisher_thread is None:
+            self.publisher_thread = PublisherThread(self.spec, self.plan, on_outcome=self.on_outcome)
+        elif not leads and self.publisher_thread is not None:
+            thread, self.publisher_thread = self.publisher_thread, None
+            thread.close()
 
-    async def tend(self) -> None:
-        """Look after the dataset until cancelled; what fails is told, and tried again."""
+    async def maintain(self) -> None:
+        """Look after the dataset until cancelled; what fails is logged, and tried again."""
         last = 0.0
         while True:
             try:
-                if time.monotonic() - last > 4 * TEND:
+                if time.monotonic() - last > 4 * MAINTENANCE:
                     last = time.monotonic()
-                    await asyncio.to_thread(self.lead)
-                    await (self._door.open(self._forwarded) if self.live is not None else self._door.close())
-                live = self.live
-                if live is not None:
-                    await asyncio.wrap_future(live.submit(live.tend))
+                    await asyncio.to_thread(self.update_leadership)
+                    leads = self.publisher_thread is not None
+                    await (self._socket.open(self._answer_forwarded) if leads else self._socket.close())
+                thread = self.publisher_thread
+                if thread is not None:
+                    await asyncio.wrap_future(thread.submit(thread.maintain))
             except Exception as error:  # one dataset in trouble must not end the service of the others
-                log.error("%s: %s at %s", self.name, type(error).__name__, place(error))
-                await asyncio.sleep(4 * TEND)
-            await asyncio.sleep(TEND)
+                log.error("%s: %s at %s", self.name, type(error).__name__, error_place(error))
+                await asyncio.sleep(4 * MAINTENANCE)
+            await asyncio.sleep(MAINTENANCE)
 
     async def close(self) -> None:
         """Stop publishing, and close the ledger."""
-        await self._door.close()
-        live, self.live = self.live, None
-        if live is not None:
-            await asyncio.to_thread(live.close)
-        self._lock.close()
+        await self._socket.close()
+        thread, self.publisher_thread = self.publisher_thread, None
+        if thread is not None:
+            await asyncio.to_thread(thread.close)
+        self._leader_lock.close()
         self._ledger.close()
 
     # ---- taking in -------------------------------------------------------------------------------------------------
 
-    async def take(self, body: bytes, *, many: bool) -> dict[str, Any]:
-        """Take in the body of a request, here or where the dataset is published."""
-        live = self.live
-        if live is None:
-            return await self._door.ask({"op": "take", "many": many}, body, seconds=self._settings.work_seconds)
-        limits = Limits(self._settings.max_line, self._settings.max_lines)
-        box = [body]  # emptied by whoever comes first, so that work that was given up holds no memory
-        work = live.submit(lambda: live.take(box.pop(), many=many, limits=limits))
+    async def ingest(self, body: bytes, *, many: bool) -> dict[str, int]:
+        """Take in the body of a request, here or in the process that publishes the dataset."""
+        thread = self.publisher_thread
+        if thread is None:
+            return await self._socket.ask({"op": "ingest", "many": many}, body, seconds=self._settings.work_seconds)
+        box = [body]  # emptied by the thread or at the time limit, so that work that was given up holds no memory
         del body
+        work = thread.submit(thread.ingest, box, many=many, settings=self._settings)
         try:
             async with asyncio.timeout(self._settings.work_seconds):
-                counts = await asyncio.wrap_future(work)
+                return await asyncio.wrap_future(work)
         except TimeoutError:
             box.clear()
-            raise busy("the dataset is busy; send it again a little later", seconds=5) from None
-        return asdict(counts)
+            raise busy_problem("the dataset is busy; send it again a little later", seconds=5) from None
 
-    async def _forwarded(self, asked: dict[str, Any], body: bytes) -> dict[str, Any]:
-        live = self.live
-        if live is None:
-            raise busy("another process has taken over this dataset; send it again")
-        return live.seen() if asked["op"] == "seen" else await self.take(body, many=bool(asked["many"]))
+    async def _answer_forwarded(self, request: dict[str, Any], body: bytes) -> dict[str, Any]:
+        if self.publisher_thread is None:
+            raise busy_problem("another process has taken over this dataset; send it again")
+        if request["op"] == "progress":
+            return self.publisher_thread.progress()
+        return await self.ingest(body, many=bool(request["many"]))
 
-    async def _seen(self) -> dict[str, Any] | None:
-        if self.live is not None:
-            return self.live.seen()
+    async def _progress(self) -> dict[str, Any]:
+        """What the publishing process knows; empty where there is none."""
+        if self.publisher_thread is not None:
+            return self.publisher_thread.progress()
         try:
-            return await self._door.ask({"op": "seen"}, seconds=2.0)
-        except Problem:
-            return None
+            return await self._socket.ask({"op": "progress"}, seconds=2.0)
+        except HttpProblem:
+            return {}
 
-    # ---- showing ---------------------------------------------------------------------------------------------------
+    # ---- for readers -----------------------------------------------------------------------------------------------
 
-    def about(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan, recorded = self.plan, self._ledger.dataset(self.name).terms.limits
+        plan, limits = self.plan, self._ledger.dataset(self.name).terms.limits
         return {
             "name": self.name,
             "sequences": len(self.names),
             "names": list(self.names),
             "query": self.query,
-            "outputs": list(plan.query.output_names(self._called, plan.model.value_table)),
+            "outputs": list(plan.query.output_names(self._chain_names, plan.model.value_table)),
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
             "adversary": plan.adversary,
@@ -146,24 +142,24 @@ class Dataset:
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
             "times": self.spec.clock.times,
-            "limits": {name: recorded.get(name) for name in self.spec.limits},
+            "limits": {name: limits.get(name) for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
         }
 
     def releases(self, after: int | None, limit: int) -> list[dict[str, Any]]:
-        """The first outputs after a tick, or the newest ones."""
-        found = self._ledger.outputs_after(self.name, after, query=self.query, limit=limit)
-        return [self.shown(published) for published in found]
+        """The first releases after a tick, or the newest ones."""
+        outputs = self._ledger.outputs_after(self.name, after, query=self.query, limit=limit)
+        return [self.release_record(published) for published in outputs]
 
-    def shown(self, published: Published) -> dict[str, Any]:
-        """An output as readers see it."""
-        return {"id": published.seq, **as_content(Release.of(published), self.spec.clock)}
+    def release_record(self, published: Published) -> dict[str, Any]:
+        """A release as readers see it."""
+        return {"id": published.seq, **release_record(Release.of(published), self.spec.clock)}
 
     async def status(self) -> dict[str, Any]:
-        """How it is doing."""
-        seen = await self._seen() or {}
-        figures = await asyncio.to_thread(self.figures, seen.get("closed"))
-        ages = seen.get("information_ages", [None] * len(self.names))
+        """Counts, leakage against its limits, the ages of readings, and why publishing waits, if it does."""
+        progress = await self._progress()
+        figures = await asyncio.to_thread(self.figures, progress.get("closed"))
+        ages = progress.get("information_ages", [None] * len(self.names))
         newest = figures["newest_tick"]
         return {
             **figures,
@@ -171,48 +167,42 @@ class Dataset:
             "ages": self.plan.min_age if self.plan.min_age == self.plan.max_age else list(self.plan.ages),
             "age_of_information": [
                 {"sequence": name, "planned": planned_age, "age": age}
-                for name, planned_age, age in zip(self._called, self.plan.ages, ages, strict=True)
+                for name, planned_age, age in zip(self._chain_names, self.plan.ages, ages, strict=True)
             ],
-            "age_summary": _ages(ages),
-            "watermark": seen.get("watermark"),
-            "closed_tick": seen.get("closed"),
-            "skipped": seen.get("skipped"),
-            "reason": seen.get("reason", ""),
+            "age_summary": _summarise_ages(ages),
+            "watermark": progress.get("watermark"),
+            "closed_tick": progress.get("closed"),
+            "skipped": progress.get("skipped"),
+            "reason": progress.get("reason", ""),
             "times": self.spec.clock.times,
-            "ahead": None if not seen else seen["fates"].get("ahead", 0),
-            "put_back": seen.get("put_back"),
-            "trouble": seen.get("trouble", "no process publishes this dataset at the moment"),
+            "ahead": progress["fates"].get("ahead", 0) if progress else None,
+            "put_back": progress.get("put_back"),
+            "trouble": progress.get("trouble", "no process publishes this dataset at the moment"),
         }
 
     def figures(self, tick: int | None = None) -> dict[str, Any]:
-        """Counts, and leakage as it stands at a tick (the newest charged one by default), from the ledger.
+        """Counts, and the leakage at a tick (by default the newest charged one), from the ledger.
 
-        A long ledger takes long to count, so figures that took long may be a little old.
+        A long ledger takes long to count, so figures that were slow to compute may be a little old.
         """
-        with self._questions:
-            now, which = time.monotonic(), (self.head(), tick)
-            if self._figures is None or (which != self._figures[1] and now > self._figures[0]):
-                found = self._counted(tick)
-                took = time.monotonic() - now
-                self._figures = (now + (_SHARE * took if took > _QUICK else 0.0), which, found)
+        with self._figures_lock:
+            now, version = time.monotonic(), (self.head(), tick)
+            if self._figures is None or (version != self._figures[1] and now > self._figures[0]):
+                figures = self._compute_figures(tick)
+                seconds = time.monotonic() - now
+                self._figures = (now + (_SHARE * seconds if seconds > _QUICK else 0.0), version, figures)
             return self._figures[2]
 
-    def _counted(self, tick: int | None) -> dict[str, Any]:
+    def _compute_figures(self, tick: int | None) -> dict[str, Any]:
         newest = self._publisher.summary()["newest_tick"] if tick is not None else None
         at = tick if newest is not None and tick is not None and tick > newest else None
-        found = self._publisher.summary(time=at)
+        summary = self._publisher.summary(time=at)
         return {
-            "newest_tick": found["newest_tick"],
-            "published": found["published"],
-            "refused": found["refused"],
-            "lost": found["lost"],
-            "present": found["present"],
-            "budget": found["limits"]["budget"],
-            "limits": found["limits"],
+            **{name: summary[name] for name in ("newest_tick", "published", "refused", "lost", "present")},
+            "budget": summary["limits"]["budget"],
+            "limits": summary["limits"],
             "remaining": self._publisher.remaining(time=at),
-            "event_level": found["event_level"],
-            "group_level": found["group_level"],
-            "lifetime": found["lifetime"],
+            **{name: summary[name] for name in ("event_level", "group_level", "lifetime")},
         }
 
     # ---- the ledger ------------------------------------------------------------------------------------------------
@@ -229,26 +219,25 @@ class Dataset:
         return list(islice(self._ledger.entries(self.name, after=after), limit))
 
     def outputs(self, after: int, upto: int) -> dict[int, Published]:
-        """The outputs after one entry up to another, by the number of theirs."""
-        found = takewhile(lambda one: one.seq <= upto, self._ledger.published(self.name, after=after))
-        return {published.seq: published for published in found}
+        """The outputs of the entries after one number up to another, by number."""
+        outputs = takewhile(lambda one: one.seq <= upto, self._ledger.published(self.name, after=after))
+        return {published.seq: published for published in outputs}
 
     def charges(self, limit: int, *, everything: bool) -> list[dict[str, Any]]:
-        """The newest entries: charges and hashes of published ticks, or everything there is."""
-        head = self.head()
-        found = self.entries(max(0, head - 4 * limit - 4), limit=4 * limit + 4)
+        """The newest entries: charges and hashes of published ticks, or every kind of entry."""
+        entries = self.entries(max(0, self.head() - 4 * limit - 4), limit=4 * limit + 4)
         if everything:
-            return [_line(entry) for entry in found[-limit:]]
-        reserved = {(entry.tick, entry.query): entry for entry in found if entry.kind == "reserve"}
-        lines = []
-        for entry in found:
+            return [_entry_record(entry) for entry in entries[-limit:]]
+        reserved = {(entry.tick, entry.query): entry for entry in entries if entry.kind == "reserve"}
+        records = []
+        for entry in entries:
             charge = reserved.get((entry.tick, entry.query))
             if entry.kind == "commit" and charge is not None:
-                lines.append({**_line(entry), "charge": charge.data()["charge"], "charge_hash": charge.hash})
-        return lines[-limit:]
+                records.append({**_entry_record(entry), "charge": charge.data()["charge"], "charge_hash": charge.hash})
+        return records[-limit:]
 
 
-def _ages(ages: list[int | None]) -> dict[str, Any]:
+def _summarise_ages(ages: list[int | None]) -> dict[str, Any]:
     """The ages of many sequences in four numbers."""
     known = sorted(age for age in ages if age is not None)
     return {
@@ -259,9 +248,9 @@ def _ages(ages: list[int | None]) -> dict[str, Any]:
     }
 
 
-def _line(entry: Entry) -> dict[str, Any]:
+def _entry_record(entry: Entry) -> dict[str, Any]:
     content = entry.data()
-    line: dict[str, Any] = {
+    record: dict[str, Any] = {
         "seq": entry.seq,
         "kind": entry.kind,
         "tick": entry.tick,
@@ -271,7 +260,7 @@ def _line(entry: Entry) -> dict[str, Any]:
         "hash": entry.hash,
     }
     if entry.kind in {"reserve", "change"} and "charge" in content:
-        line["charge"] = content["charge"]
+        record["charge"] = content["charge"]
     if entry.kind == "refuse":
-        line["reason"] = content["reason"]
-    return line
+        record["reason"] = content["reason"]
+    return record

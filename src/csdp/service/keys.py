@@ -1,4 +1,4 @@
-"""API keys: 256 random bits each, kept as a hash, with a role and the datasets that they are for."""
+"""API keys: 256 random bits each, stored as a hash, with a role and the datasets that they are for."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from csdp.errors import InputError
-from csdp.stream.private_file import write_privately
+from csdp.scratch import write_privately
 
 Role = Literal["writer", "reader", "admin"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)
-#: In the place of a dataset's name: all of them, also those that are added later.
+#: In the place of a dataset's name: all datasets, also those that are added later.
 ALL: Final = "*"
 VERSION: Final = "csdp/keys/1"
 _FORM = re.compile(r"csdp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-_NOBODY = hashlib.sha256(b"").hexdigest()
+#: Compared with where no key has the id, so that the comparison takes the same time.
+_NO_DIGEST = hashlib.sha256(b"").hexdigest()
 LABEL_LIMIT: Final = 100
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key as it is kept: `id` is public, `digest` the SHA-256 of its secret.
+    """One key as it is stored: `id` is public, `digest` is the SHA-256 of its secret.
 
     A secret of 256 random bits cannot be guessed, so a fast hash protects it as well as a slow one would.
     """
@@ -44,16 +45,16 @@ class Key:
     digest: str
 
     def covers(self, dataset: str) -> bool:
-        """Whether it is for a dataset."""
+        """Whether the key is for a dataset."""
         return ALL in self.datasets or dataset in self.datasets
 
     @property
-    def everywhere(self) -> bool:
-        """Whether it is for all datasets."""
+    def is_for_all(self) -> bool:
+        """Whether the key is for all datasets."""
         return ALL in self.datasets
 
-    def shown(self) -> dict[str, object]:
-        """All but the hash."""
+    def public_record(self) -> dict[str, object]:
+        """Every field but the hash."""
         return {
             "id": self.id,
             "role": self.role,
@@ -67,7 +68,7 @@ class Key:
 
 
 def new_key(role: str, datasets: Sequence[str], *, label: str = "") -> tuple[Key, str]:
-    """A new key and its secret text, which is shown once and kept nowhere.
+    """A new key and its secret text, which is shown once and stored nowhere.
 
     >>> key, text = new_key("reader", ["ward-7"])
     >>> key.covers("ward-7"), key.covers("ward-8"), matches(key, text), matches(key, text[:-1] + "~")
@@ -80,34 +81,31 @@ def new_key(role: str, datasets: Sequence[str], *, label: str = "") -> tuple[Key
         raise InputError(f"datasets: at least one name expected, or {ALL!r} for all")
     if len(label) > LABEL_LIMIT or not (label.isprintable() or not label):
         raise InputError(f"label: at most {LABEL_LIMIT} printable characters")
-    name, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    key = Key(name, role, names, label, created, _digest(secret))  # type: ignore[arg-type] # checked above
-    return key, f"csdp_{name}_{secret}"
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    key = Key(key_id, role, names, label, created, digest)  # type: ignore[arg-type] # the role is checked above
+    return key, f"csdp_{key_id}_{secret}"
 
 
 def matches(key: Key | None, text: str) -> bool:
     """Whether a text is the secret of a key, in a time that does not depend on how much of it is right."""
     form = _FORM.fullmatch(text)
-    given = _digest(form[2] if form else text)
-    same = hmac.compare_digest(given, _NOBODY if key is None else key.digest)
+    digest = hashlib.sha256((form[2] if form else text).encode()).hexdigest()
+    same = hmac.compare_digest(digest, _NO_DIGEST if key is None else key.digest)
     return same and key is not None and form is not None and form[1] == key.id
 
 
 class Keys:
-    """The keys of a file (mode 0600), read again when the file has changed; every change replaces it as a whole."""
+    """The keys of a file (mode 0600). The file is read again when it has changed, and replaced as a whole."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._stamp: tuple[int, int, int] | None = None
-        self._known: dict[str, Key] = {}
+        self._keys: dict[str, Key] = {}
 
     def find(self, text: str) -> Key | None:
-        """The key whose secret this is, or None."""
+        """The key with this secret text, or None."""
         form = _FORM.fullmatch(text)
         key = self._current().get(form[1]) if form else None
         return key if matches(key, text) else None
@@ -117,35 +115,42 @@ class Keys:
         return list(self._current().values())
 
     def add(self, key: Key) -> None:
-        """Keep one more."""
-        self._change(lambda known: {**known, key.id: key})
+        """Add a key."""
+        with self._changing() as keys:
+            keys[key.id] = key
 
-    def remove(self, name: str, *, allowed: Callable[[Key], bool] = lambda _: True) -> Key | None:
-        """Forget a key at once; None where there is no such key, or it is not allowed to be removed."""
-        gone: list[Key] = []
-
-        def without(known: dict[str, Key]) -> dict[str, Key]:
-            gone.extend(key for key in known.values() if key.id == name and allowed(key))
-            return {other: key for other, key in known.items() if key not in gone}
-
-        self._change(without)
-        return gone[0] if gone else None
+    def remove(self, key_id: str, *, allowed: Callable[[Key], bool] = lambda _: True) -> Key | None:
+        """Remove a key and return it; None where there is no such key, or `allowed` refuses it."""
+        with self._changing() as keys:
+            key = keys.get(key_id)
+            return keys.pop(key_id) if key is not None and allowed(key) else None
 
     def _current(self) -> dict[str, Key]:
         try:
-            found = os.stat(self.path)
+            facts = os.stat(self.path)
         except FileNotFoundError:
-            self._stamp, self._known = None, {}
-            return self._known
-        stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+            self._stamp, self._keys = None, {}
+            return self._keys
+        stamp = (facts.st_mtime_ns, facts.st_ino, facts.st_size)
         if stamp != self._stamp:
-            self._known, self._stamp = _read(self.path), stamp
-        return self._known
+            self._keys, self._stamp = _read(self.path), stamp
+        return self._keys
 
-    def _change(self, change: Callable[[dict[str, Key]], dict[str, Key]]) -> None:
-        with _locked(self.path):
-            known = _read(self.path) if self.path.exists() else {}
-            _write(self.path, change(known))
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Key]]:
+        """The keys as the file has them, to be changed; written at the end. One writer at a time, of all processes."""
+        if not self.path.parent.is_dir():
+            raise InputError(f"{self.path}: its folder does not exist; make it first, or give another file")
+        lock = self.path.with_name(f".{self.path.name}.lock")
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            keys = _read(self.path) if self.path.exists() else {}
+            yield keys
+            content = {"version": VERSION, "keys": [asdict(key) for key in keys.values()]}
+            write_privately(self.path, (json.dumps(content, indent=1) + "\n").encode())
+        finally:
+            os.close(handle)
         self._stamp = None
 
 
@@ -159,26 +164,8 @@ def _read(path: Path) -> dict[str, Key]:
         if content["version"] != VERSION:
             raise InputError(f"{path}: a file of keys of another version; this one reads {VERSION}")
         keys = [Key(**{**one, "datasets": tuple(one["datasets"])}) for one in content["keys"]]
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError):
         raise InputError(f"{path}: not a file of keys, or a damaged one; `csdp key new` begins another") from None
     return {key.id: key for key in keys}
-
-
-def _write(path: Path, known: dict[str, Key]) -> None:
-    content = {"version": VERSION, "keys": [asdict(key) for key in known.values()]}
-    write_privately(path, (json.dumps(content, indent=1) + "\n").encode())
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One writer at a time, also among processes."""
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: its folder does not exist; make it first, or give another file")
-    handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -1,8 +1,8 @@
-"""Which process publishes a dataset, and how the others reach it.
+"""Which process publishes a dataset, and how the other processes reach it.
 
 One process at a time holds the lock of a dataset: with SQLite the only one there is, with PostgreSQL the one whose
 session has an advisory lock, which the server takes back when that process dies. The lock decides who collects the
-readings. That each tick is charged and published at most once does not rest on it: that is the ledger's own doing.
+readings. The ledger, not the lock, ensures that each tick is charged and published at most once.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from csdp.ledger.database import parsed
-from csdp.service.problems import Problem, busy
+from csdp.service.responses import HttpProblem, busy_problem
 
 Answer = Callable[[dict[str, Any], bytes], Awaitable[dict[str, Any]]]
-#: Bytes of a line between processes; a body follows after its line.
+#: Longest line of JSON between processes, in bytes; the body of a request follows after its line.
 _LINE = 2**20
 
 
-class Lock(Protocol):
+class LeaderLock(Protocol):
     """The right to publish a dataset."""
 
-    def held(self) -> bool:
-        """Whether this process has it; tries to take it where nobody has."""
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; whether this process holds it."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Give the lock back."""
 
 
-class Alone:
-    """With SQLite there is one process."""
+class NoLock:
+    """With SQLite there is one process, which always publishes."""
 
-    def held(self) -> bool:
-        """Always."""
+    def try_acquire(self) -> bool:
+        """Always True."""
         return True
 
     def close(self) -> None:
         """Nothing to give back."""
 
 
-class Advisory:
-    """A lock of a session in PostgreSQL."""
+class AdvisoryLock:
+    """A lock of a PostgreSQL session."""
 
     def __init__(self, url: sa.URL, dataset: str) -> None:
         digest = hashlib.sha256(f"csdp service {dataset}".encode()).digest()
@@ -61,25 +61,25 @@ class Advisory:
             connect_args={"connect_timeout": 5},
         )
         self._session: sa.Connection | None = None
-        self._mine = False
+        self._held = False
 
-    def held(self) -> bool:
-        """Ask the server: a session that was lost has lost the lock too."""
+    def try_acquire(self) -> bool:
+        """Ask the server: a lost session has lost the lock too."""
         try:
             if self._session is None:
                 self._session = self._engine.connect()
-            if self._mine:
+            if self._held:
                 self._session.execute(sa.text("SELECT 1"))
             else:
-                taken = self._session.execute(sa.select(sa.func.pg_try_advisory_lock(self._number)))
-                self._mine = bool(taken.scalar())
+                answer = self._session.execute(sa.select(sa.func.pg_try_advisory_lock(self._number)))
+                self._held = bool(answer.scalar())
         except sa.exc.SQLAlchemyError:
             self.close()
-        return self._mine
+        return self._held
 
     def close(self) -> None:
         """End the session, and the lock with it."""
-        self._mine = False
+        self._held = False
         if self._session is not None:
             with suppress(sa.exc.SQLAlchemyError):
                 self._session.invalidate()
@@ -87,14 +87,14 @@ class Advisory:
             self._session = None
 
 
-def lock_of(ledger: str, dataset: str) -> Lock:
+def make_lock(ledger: str, dataset: str) -> LeaderLock:
     """The lock of a dataset in a ledger."""
-    found = parsed(ledger)
-    return Alone() if isinstance(found, Path) else Advisory(found, dataset)
+    place = parsed(ledger)
+    return NoLock() if isinstance(place, Path) else AdvisoryLock(place, dataset)
 
 
-class Door:
-    """Where the process that publishes a dataset takes what others forward: a socket in a private folder."""
+class ForwardSocket:
+    """A Unix socket in a private folder, on which the process that publishes a dataset answers the others."""
 
     def __init__(self, folder: str | None, dataset: str) -> None:
         name = hashlib.sha256(dataset.encode()).hexdigest()[:16]
@@ -102,7 +102,7 @@ class Door:
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self, answer: Answer) -> None:
-        """Answer what comes; takes the place of the door of a process that has died."""
+        """Answer requests with `answer`; replaces the socket of a process that has died."""
         if self._path is None or self._server is not None:
             return
         new = self._path.with_suffix(f".{os.getpid()}")
@@ -110,9 +110,14 @@ class Door:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(OSError, ValueError, asyncio.IncompleteReadError):
-                asked = json.loads(await reader.readuntil(b"\n"))
-                body = await reader.readexactly(asked["length"])
-                writer.write(json.dumps(await _answered(answer, asked, body)).encode() + b"\n")
+                request = json.loads(await reader.readuntil(b"\n"))
+                body = await reader.readexactly(request["length"])
+                try:
+                    reply = {"answer": await answer(request, body)}
+                except HttpProblem as error:
+                    fields = ("status", "kind", "detail", "headers")
+                    reply = {"problem": {name: getattr(error, name) for name in fields}}
+                writer.write(json.dumps(reply).encode() + b"\n")
                 await writer.drain()
             writer.close()
 
@@ -121,36 +126,28 @@ class Door:
         os.replace(new, self._path)
 
     async def close(self) -> None:
-        """Answer no longer."""
+        """Stop answering."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
-    async def ask(self, asked: dict[str, Any], body: bytes = b"", *, seconds: float) -> dict[str, Any]:
-        """Forward something to the process that publishes the dataset."""
-        nobody = busy("another process is about to take over this dataset; send it again a little later")
+    async def ask(self, request: dict[str, Any], body: bytes = b"", *, seconds: float) -> dict[str, Any]:
+        """Send a request to the process that publishes the dataset; its problem is raised here."""
+        unreachable = busy_problem("another process is about to take over this dataset; send it again a little later")
         if self._path is None:
-            raise nobody
+            raise unreachable
         try:
             async with asyncio.timeout(seconds):
                 reader, writer = await asyncio.open_unix_connection(str(self._path), limit=_LINE)
                 try:
-                    writer.write(json.dumps({**asked, "length": len(body)}).encode() + b"\n" + body)
+                    writer.write(json.dumps({**request, "length": len(body)}).encode() + b"\n" + body)
                     await writer.drain()
-                    found = json.loads(await reader.readuntil(b"\n"))
+                    reply = json.loads(await reader.readuntil(b"\n"))
                 finally:
                     writer.close()
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
-            raise nobody from None
-        if "problem" in found:
-            raise Problem(**found["problem"])
-        answer: dict[str, Any] = found["answer"]
+            raise unreachable from None
+        if "problem" in reply:
+            raise HttpProblem(**reply["problem"])
+        answer: dict[str, Any] = reply["answer"]
         return answer
-
-
-async def _answered(answer: Answer, asked: dict[str, Any], body: bytes) -> dict[str, Any]:
-    try:
-        return {"answer": await answer(asked, body)}
-    except Problem as problem:
-        kept = ("status", "kind", "detail", "headers")
-        return {"problem": {name: getattr(problem, name) for name in kept}}

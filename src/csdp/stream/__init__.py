@@ -2,18 +2,17 @@
 
 from csdp.clock import Advance, Clock, Mark
 from csdp.stream.discretise import Nearest, ToStates
-from csdp.stream.live import run, stopping
 from csdp.stream.messages import Bad, Reading, Snapshot
-from csdp.stream.runner import Alarm, Drift, Runner, Status
+from csdp.stream.runner import Alarm, DriftMonitor, Runner, Status
 from csdp.stream.sinks import FileSink, LineSink, Sink
-from csdp.stream.sources import FileSource, Source, StreamSource
+from csdp.stream.sources import FileSource, Source, StreamSource, run, stop_on_signals
 
 __all__ = [
     "Advance",
     "Alarm",
     "Bad",
     "Clock",
-    "Drift",
+    "DriftMonitor",
     "FileSink",
     "FileSource",
     "LineSink",
@@ -28,5 +27,5 @@ __all__ = [
     "StreamSource",
     "ToStates",
     "run",
-    "stopping",
+    "stop_on_signals",
 ]

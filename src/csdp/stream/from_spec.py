@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from csdp.aging import Adversary
 from csdp.chain import CoupledChain, JointChain, Model
@@ -21,21 +22,19 @@ from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query
 from csdp.stream.discretise import Nearest, ToStates
-from csdp.stream.mqtt import Broker, MqttSink, MqttSource
-from csdp.stream.runner import Alarm, Drift, Runner
+from csdp.stream.mqtt import MqttSink, MqttSource
+from csdp.stream.runner import Alarm, DriftMonitor, Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource
-from csdp.stream.spec import GivenPlan, Place, StreamSpec, Target
+from csdp.stream.spec import ExplicitPlan, PlanTarget, StreamSpec
 
 if TYPE_CHECKING:
     from csdp.estimate.error import Estimate
 
-Result = TypeVar("Result")
-
 
 @dataclass(frozen=True)
-class Stream:
-    """All that a specification names, open."""
+class OpenStream:
+    """A runner and its source, open."""
 
     runner: Runner
     source: Source
@@ -43,25 +42,29 @@ class Stream:
 
 
 @contextmanager
-def opened(
+def open_stream(
     spec: StreamSpec,
     *,
     stdin: BinaryIO | None = None,
     stdout: BinaryIO | None = None,
     on_drift: Callable[[Alarm], None] | None = None,
-) -> Iterator[Stream]:
+) -> Iterator[OpenStream]:
     """Open what a specification names; everything is closed at the end, also after an error.
 
-    Errors of the files that it names carry its file and line.
+    Args:
+        spec: the specification; errors of the files that it names carry its file and line.
+        stdin: read in the place of standard input.
+        stdout: written in the place of standard output.
+        on_drift: called when the drift check begins to give an alarm.
     """
     if spec.source.kind == "http":
         raise spec.error("source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file or mqtt")
-    with running(spec, planned(spec), stdout=stdout, on_drift=on_drift) as runner:
-        yield Stream(runner, source(spec, stdin), spec.by_wall_clock)
+    with open_runner(spec, make_plan(spec), stdout=stdout, on_drift=on_drift) as runner:
+        yield OpenStream(runner, open_source(spec, stdin), spec.by_wall_clock)
 
 
 @contextmanager
-def running(
+def open_runner(
     spec: StreamSpec,
     plan: Plan,
     *,
@@ -69,12 +72,20 @@ def running(
     on_drift: Callable[[Alarm], None] | None = None,
     on_outcome: Callable[[Release | Skipped], None] | None = None,
 ) -> Iterator[Runner]:
-    """The runner of a specification with its ledger and sink, without a source."""
-    names, states = sequences(spec, plan)
+    """Open the runner of a specification with its ledger and sink, without a source.
+
+    Args:
+        spec: the specification.
+        plan: its plan, see `make_plan`.
+        stdout: written in the place of standard output.
+        on_drift: called when the drift check begins to give an alarm.
+        on_outcome: called with every release and every tick without output.
+    """
+    names, states = resolve_sequences(spec, plan)
     with ExitStack() as stack:
-        ledger = stack.enter_context(_ledger(spec))
-        publisher = publisher_of(spec, plan, ledger)
-        sink = _sink(spec, stdout)
+        ledger = stack.enter_context(_open_ledger(spec))
+        publisher = make_publisher(spec, plan, ledger)
+        sink = _open_sink(spec, stdout)
         if sink is not None:
             stack.callback(sink.close)
         yield Runner(
@@ -85,14 +96,14 @@ def running(
             states=states,
             sink=sink,
             state_file=spec.state_file,
-            drift=_drift(plan) if spec.drift else None,
+            drift=_make_drift_check(plan) if spec.drift else None,
             on_drift=on_drift,
             on_outcome=on_outcome,
         )
 
 
-def publisher_of(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
-    """The gate of a specification, on an open ledger."""
+def make_publisher(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
+    """The publisher of a specification, on an open ledger."""
     return Publisher(
         plan,
         dataset=spec.dataset,
@@ -107,44 +118,41 @@ def publisher_of(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
     )
 
 
-def model(spec: StreamSpec) -> Model:
-    """The chain that a specification names."""
+def load_chain(spec: StreamSpec) -> Model:
+    """Load the chain of a specification."""
     if not spec.chain.is_file():
         raise spec.error(
             "chain",
             f"{spec.chain}: no such file. Make one with `csdp fit DATA -o {spec.chain.name}` from public data, or with "
             "`csdp chain new`",
         )
-    return _at(spec, "chain", lambda: load_model(spec.chain))
+    with _errors_at(spec, "chain"):
+        return load_model(spec.chain)
 
 
-def planned(spec: StreamSpec) -> Plan:
-    """The plan: from a file, from its numbers, or found for a target. The same specification gives the same plan."""
-    if isinstance(spec.plan, GivenPlan):
-        given, chain = spec.plan, model(spec)
-        plan = _at(
-            spec,
-            "plan",
-            lambda: Plan(
+def make_plan(spec: StreamSpec) -> Plan:
+    """The plan: from a file, from its numbers, or searched for. The same specification gives the same plan."""
+    if isinstance(spec.plan, ExplicitPlan):
+        explicit, chain = spec.plan, load_chain(spec)
+        with _errors_at(spec, "plan"):
+            plan = Plan(
                 chain,
-                parse_query(given.query),
-                given.ages,
-                given.epsilon_c,
-                adversary=cast(Adversary, given.adversary),
-                stale_limit=given.stale_limit,
-            ),
-        )
-        _at(spec, "plan", lambda: plan.certified)
+                parse_query(explicit.query),
+                explicit.ages,
+                explicit.epsilon_c,
+                adversary=cast(Adversary, explicit.adversary),
+                stale_limit=explicit.stale_limit,
+            )
+            plan.certified  # noqa: B018 - computed here, so that an error names the line
         return plan
-    if isinstance(spec.plan, Target):
-        target, chain = spec.plan, model(spec)
-        return _at(spec, "target", lambda: _kept(chain, target))
-    return _from_file(spec)
+    if isinstance(spec.plan, PlanTarget):
+        chain = load_chain(spec)
+        with _errors_at(spec, "target"):
+            return _load_or_find_plan(chain, spec.plan)
+    return _load_plan(spec, spec.plan)
 
 
-def _from_file(spec: StreamSpec) -> Plan:
-    file = spec.plan
-    assert not isinstance(file, GivenPlan | Target)
+def _load_plan(spec: StreamSpec, file: Path) -> Plan:
     try:
         plan = Plan.from_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -153,31 +161,31 @@ def _from_file(spec: StreamSpec) -> Plan:
         raise spec.error("plan.file", f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, IndexError, ValueError, OSError) as error:
         raise spec.error("plan.file", f"{file}: not a plan as `csdp plan` writes it ({type(error).__name__})") from None
-    if model(spec).digest not in {chain.digest for chain in plan.chain.members}:
+    if load_chain(spec).digest not in {chain.digest for chain in plan.chain.members}:
         raise spec.error("plan.file", f"{file}: made for another chain than {spec.chain}")
     return plan
 
 
-def _kept(chain: Model, target: Target) -> Plan:
-    """The plan that was found for this target before, if it is kept in a file; else it is searched for, and kept."""
-    asked = json.dumps({**asdict(target), "file": None, "chain": chain.digest, "algorithm": ALGORITHM}, sort_keys=True)
-    question = hashlib.sha256(asked.encode()).hexdigest()
+def _load_or_find_plan(chain: Model, target: PlanTarget) -> Plan:
+    """The plan in the file of a target, if it was found for this target; else search for it, and write the file."""
+    problem = {**asdict(target), "file": None, "chain": chain.digest, "algorithm": ALGORITHM}
+    digest = hashlib.sha256(json.dumps(problem, sort_keys=True).encode()).hexdigest()
     if target.file is not None and target.file.exists():
         try:
             text = target.file.read_text(encoding="utf-8")
-            kept = json.loads(text)["found_for"] == question
+            is_same = json.loads(text)["found_for"] == digest
         except (KeyError, TypeError, ValueError):
             raise InputError(f"file: {target.file} holds something else than a plan that was found here") from None
-        if kept:
+        if is_same:
             return Plan.from_json(text)
-    plan = _found(chain, target)
+    plan = _find_plan(chain, target)
     if target.file is not None:
-        content = json.dumps({**plan.to_dict(), "found_for": question}, indent=1) + "\n"
+        content = json.dumps({**plan.to_dict(), "found_for": digest}, indent=1) + "\n"
         target.file.write_text(content, encoding="utf-8")
     return plan
 
 
-def _found(chain: Model, target: Target) -> Plan:
+def _find_plan(chain: Model, target: PlanTarget) -> Plan:
     from csdp.planning import find_plan
 
     plan = find_plan(
@@ -204,28 +212,29 @@ def _found(chain: Model, target: Target) -> Plan:
     )
 
 
-def sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates]:
+def resolve_sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates]:
     """The names of the sequences in messages, as declared, and what turns readings, in the chain's order, to states."""
     chain = plan.model
     own = tuple(chain.names)
-    given = own if spec.sequences is None else spec.sequences
-    names = _at(spec, "sequences", lambda: arrange_names(given, own))  # in the chain's order
+    declared = own if spec.sequences is None else spec.sequences
+    with _errors_at(spec, "sequences"):
+        names = arrange_names(declared, own)  # in the chain's order
     if spec.discretiser is None:
-        return given, Nearest(chain.value_table)
+        return declared, Nearest(chain.value_table)
     from csdp.panel import Discretiser
 
     file = spec.discretiser
     if not file.is_file():
         raise spec.error("discretiser", f"{file}: no such file; Discretiser.save writes one")
-    discretiser = _at(spec, "discretiser", lambda: Discretiser.load(file))
-    called = names if set(discretiser.names) == set(names) else own
-    discretiser = _at(spec, "discretiser", lambda: discretiser.arrange(called))
+    with _errors_at(spec, "discretiser"):
+        discretiser = Discretiser.load(file)
+        discretiser = discretiser.arrange(names if set(discretiser.names) == set(names) else own)
     if discretiser.state_count > chain.states:
         raise spec.error("discretiser", f"{file}: {discretiser.state_count} states; the chain has {chain.states}")
-    return given, discretiser
+    return declared, discretiser
 
 
-def _drift(plan: Plan) -> Drift:
+def _make_drift_check(plan: Plan) -> DriftMonitor:
     from csdp.errors import PrivacyLeakWarning
     from csdp.fitting.drift import DriftCheck
 
@@ -236,51 +245,45 @@ def _drift(plan: Plan) -> Drift:
         return DriftCheck(plan.model)
 
 
-def _ledger(spec: StreamSpec) -> Ledger:
+def _open_ledger(spec: StreamSpec) -> Ledger:
     try:
         return Ledger.open(spec.ledger)
     except (LedgerError, InputError) as error:
         raise spec.error("ledger", str(error)) from None
 
 
-def source(spec: StreamSpec, stdin: BinaryIO | None = None) -> Source:
-    """Where readings come from."""
+def open_source(spec: StreamSpec, stdin: BinaryIO | None = None) -> Source:
+    """The source of a specification."""
     place = spec.source
     if place.kind == "stdin":
         return StreamSource(sys.stdin.buffer if stdin is None else stdin)
-    if place.kind == "file":
-        assert place.path is not None
-        path, follow = place.path, place.follow
-        return _at(spec, "source.path", lambda: FileSource(path, follow=follow))
-    return _at(spec, "source", lambda: MqttSource(_broker(place), topic=place.topic, client_id=place.client_id))
+    with _errors_at(spec, "source.path" if place.kind == "file" else "source"):
+        if place.kind == "file":
+            assert place.path is not None
+            return FileSource(place.path, follow=place.follow)
+        assert place.broker is not None
+        return MqttSource(place.broker, topic=place.topic, client_id=place.client_id)
 
 
-def _sink(spec: StreamSpec, stdout: BinaryIO | None) -> Sink | None:
+def _open_sink(spec: StreamSpec, stdout: BinaryIO | None) -> Sink | None:
     place = spec.sink
     if place.kind == "none":
         return None
     if place.kind == "stdout":
         return LineSink(sys.stdout.buffer if stdout is None else stdout)
-    if place.kind == "file":
-        assert place.path is not None
-        path = place.path
-        return _at(spec, "sink.path", lambda: FileSink(path))
-    return _at(
-        spec,
-        "sink",
-        lambda: MqttSink(_broker(place), topic=place.topic, client_id=place.client_id, retain=place.retain),
-    )
+    with _errors_at(spec, "sink.path" if place.kind == "file" else "sink"):
+        if place.kind == "file":
+            assert place.path is not None
+            return FileSink(place.path)
+        assert place.broker is not None
+        return MqttSink(place.broker, topic=place.topic, client_id=place.client_id, retain=place.retain)
 
 
-def _broker(place: Place) -> Broker:
-    assert place.broker is not None
-    return place.broker
-
-
-def _at(spec: StreamSpec, key: str, work: Callable[[], Result]) -> Result:
-    """Do something whose error is about a key of the specification."""
+@contextmanager
+def _errors_at(spec: StreamSpec, key: str) -> Iterator[None]:
+    """Add the file and line of a key of the specification to errors."""
     try:
-        return work()
+        yield
     except CsdpError as error:
         raise spec.error(key, str(error)) from None
     except OSError as error:

@@ -1,8 +1,9 @@
-"""What arrives: readings and snapshots, from JSON. Whatever cannot be read becomes `Bad`, without its content."""
+"""Messages: readings and snapshots, from JSON. A message that cannot be read becomes `Bad`, without its content."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ MAX_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Reading:
-    """One value of one sequence. `value` is kept as it came: a bad one still moves the clock, like any other."""
+    """One value of one sequence. `value` is unchecked: a bad one moves the clock like any other."""
 
     sequence: str
     time: Time
@@ -44,7 +45,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Bad:
-    """Something that could not be read. `why` names the rule that it broke, never what it held."""
+    """A message that could not be read. `why` names the rule that it broke, never its content."""
 
     why: str
 
@@ -52,27 +53,27 @@ class Bad:
 Message = Reading | Snapshot | Bad
 
 
-def decoded(payload: bytes, *, sequence: str | None = None) -> Message:
-    """A message from JSON: `{"time", "sequence", "value"}` or `{"time", "values"}`.
+def decode_message(payload: bytes, *, sequence: str | None = None) -> Message:
+    """Decode a message from JSON: `{"time", "sequence", "value"}` or `{"time", "values"}`.
 
-    `sequence` is the one that the sender may write about, as on its own MQTT topic: the payload need not name it, must
-    not name another one, and must be no snapshot.
+    `sequence`: the only one that the sender may write about, as on its own MQTT topic; the payload need not name it,
+    must not name another one, and must be no snapshot.
 
-    >>> decoded(b'{"time": 3, "sequence": "a", "value": 1}')
+    >>> decode_message(b'{"time": 3, "sequence": "a", "value": 1}')
     Reading('a', time 3)
-    >>> decoded(b'{"time": 3, "value": 1}', sequence="a") == decoded(b'{"time": 3, "sequence": "a", "value": 1}')
-    True
-    >>> decoded(b'{"time": 3, "values": {"a": 1, "b": null}}')
+    >>> decode_message(b'{"time": 3, "value": 1}', sequence="a")
+    Reading('a', time 3)
+    >>> decode_message(b'{"time": 3, "values": {"a": 1, "b": null}}')
     Snapshot(time 3, 2 values)
-    >>> decoded(b'{"time": 3')
+    >>> decode_message(b'{"time": 3')
     Bad(why='not JSON')
-    >>> decoded(b'{"time": 3, "values": {"a": 1, "b": 0}}', sequence="a")
+    >>> decode_message(b'{"time": 3, "values": {"a": 1, "b": 0}}', sequence="a")
     Bad(why='a snapshot on the topic of one sequence')
     """
     if len(payload) > MAX_BYTES:
         return Bad(f"longer than {MAX_BYTES:,} bytes")
     try:
-        content = json.loads(payload, object_pairs_hook=_object)
+        content = json.loads(payload, object_pairs_hook=_to_dict)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         return Bad("the same key twice" if isinstance(error, _RepeatedError) else "not JSON")
     if not isinstance(content, dict):
@@ -82,22 +83,24 @@ def decoded(payload: bytes, *, sequence: str | None = None) -> Message:
     except InputError:
         return Bad("no time, or one that cannot be read")
     if "values" not in content:
-        return _reading(time, content, sequence)
-    return _snapshot(time, content["values"]) if sequence is None else Bad("a snapshot on the topic of one sequence")
+        return _decode_reading(time, content, sequence)
+    values = content["values"]
+    why = "values: neither an object nor a list" if sequence is None else "a snapshot on the topic of one sequence"
+    return Snapshot(time, values) if sequence is None and isinstance(values, dict | list) else Bad(why)
 
 
 class _RepeatedError(ValueError):
-    """A key that is there twice: nobody knows which of them is meant."""
+    """A key that occurs twice: it is not clear which value is meant."""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
         raise _RepeatedError
-    return found
+    return content
 
 
-def _reading(time: Time, content: dict[str, Any], sequence: str | None) -> Message:
+def _decode_reading(time: Time, content: dict[str, Any], sequence: str | None) -> Message:
     name = content.get("sequence", sequence)
     if not isinstance(name, str):
         return Bad("no sequence")
@@ -108,16 +111,12 @@ def _reading(time: Time, content: dict[str, Any], sequence: str | None) -> Messa
     return Reading(name, time, content["value"])
 
 
-def _snapshot(time: Time, values: object) -> Message:
-    return Snapshot(time, values) if isinstance(values, dict | list) else Bad("values: neither an object nor a list")
-
-
-def number(value: object, labels: Sequence[str] | None = None) -> float | None:
+def to_number(value: object, labels: Sequence[str] | None = None) -> float | None:
     """A value as a number; NaN for an announced gap (null); None where it is not a finite number.
 
-    `labels`: words that readings may be; such a reading is the place of its label.
+    `labels`: texts that readings may be; such a reading becomes the index of its label.
 
-    >>> number(2), number("2"), number(True), number(float("inf")), number("on", ["off", "on"])
+    >>> to_number(2), to_number("2"), to_number(True), to_number(float("inf")), to_number("on", ["off", "on"])
     (2.0, None, None, None, 1.0)
     """
     if value is None:
@@ -127,22 +126,22 @@ def number(value: object, labels: Sequence[str] | None = None) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):  # numbers of numpy are Real too
         return None
     try:
-        found = float(value)
+        as_float = float(value)
     except OverflowError:
         return None
-    return found if -float("inf") < found < float("inf") else None
+    return as_float if math.isfinite(as_float) else None
 
 
-def numbers(values: Sequence[object], labels: Sequence[str] | None = None) -> tuple[npt.NDArray[np.float64], int]:
-    """Many values as numbers, NaN where there is none, and how many of them are bad (announced gaps are not).
+def to_numbers(values: Sequence[object], labels: Sequence[str] | None = None) -> tuple[npt.NDArray[np.float64], int]:
+    """Many values as numbers, NaN where there is none, and how many are bad (announced gaps are not).
 
-    >>> numbers([1, None, "x", float("inf")])
+    >>> to_numbers([1, None, "x", float("inf")])
     (array([ 1., nan, nan, nan]), 2)
     """
     if set(map(type, values)) <= {int, float, type(None)}:  # nearly always, and then much faster
         with suppress(OverflowError):
-            found = np.array(values, dtype=np.float64)
-            found[np.isinf(found)] = np.nan
-            return found, int(np.isnan(found).sum()) - sum(value is None for value in values)
-    each = [number(value, labels) for value in values]
+            numbers = np.array(values, dtype=np.float64)
+            numbers[np.isinf(numbers)] = np.nan
+            return numbers, int(np.isnan(numbers).sum()) - list(values).count(None)
+    each = [to_number(value, labels) for value in values]
     return np.array([np.nan if value is None else value for value in each]), sum(value is None for value in each)

@@ -1,8 +1,8 @@
 """The runner: drives a publisher tick by tick as event time passes.
 
-Readings are placed into open ticks; when the watermark closes a tick, its snapshot goes to the publisher, exactly once,
-and what comes out goes to the sink. Whether a tick has an output depends on times and on which readings are missing,
-never on a value. Readings stay in memory, unless a state file is asked for.
+Readings are put into open ticks; when the watermark closes a tick, its snapshot goes to the publisher, exactly once,
+and its release goes to the sink. Whether a tick has an output depends on times and on which readings are missing, never
+on a value. Readings stay in memory, unless a state file is asked for.
 """
 
 from __future__ import annotations
@@ -19,38 +19,36 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import Clock, Mark, Time, Times, Verdict, checked_time
+from csdp.clock import Clock, Mark, Time, Times, checked_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.stream import checkpoint
-from csdp.stream.buffer import OpenTicks
-from csdp.stream.delivery import Delivery
+from csdp.stream.checkpoint import Checkpoint, OpenTicks, load_checkpoint, save_checkpoint
 from csdp.stream.discretise import Nearest, ToStates, check_states
-from csdp.stream.messages import Bad, Message, Reading, Snapshot, number, numbers
-from csdp.stream.sinks import Sink
+from csdp.stream.messages import Bad, Message, Reading, Snapshot, to_number, to_numbers
+from csdp.stream.sinks import Delivery, Sink
 from csdp.stream.timekeeper import Timekeeper
 
 log = logging.getLogger("csdp.stream")
 
-#: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all;
-#: "duplicate": the tick has a reading of this sequence that is as new; "undated": its time is no timestamp, where
-#: there have to be some; the others are about time and name.
+#: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
+#: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
+#: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name.
 Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad"]
-#: Outcomes that are kept for whoever looks.
+#: Outcomes that `Runner.recent` holds.
 RECENT = 100
 
 
 class Alarm(Protocol):
-    """What a drift check says after one snapshot."""
+    """The result of a drift check after one snapshot."""
 
     @property
     def alarm(self) -> bool:
         """Whether the readings no longer follow the model."""
 
 
-class Drift(Protocol):
+class DriftMonitor(Protocol):
     """A check of whether readings still follow the model, such as `csdp.DriftCheck`.
 
     It sees private data: its alarms are for the operator only.
@@ -62,21 +60,21 @@ class Drift(Protocol):
 
 @dataclass(frozen=True)
 class Status:
-    """How a stream is doing: times and counts, nothing private."""
+    """The state of a stream: times and counts, nothing private."""
 
     dataset: str
     newest_time: Time | None
     closed: int | None  #: the last tick that is closed
     open_ticks: int
-    published: int  #: outputs by this runner
+    published: int  #: releases by this runner
     skipped: int  #: ticks without output
-    past: int  #: ticks that were charged before this runner began; their readings only fill the ages
+    past: int  #: ticks charged before this runner began; their readings are only used for later releases
     fates: Mapping[Fate, int] = field(default_factory=dict)
     last: Release | None = None
     reason: str = ""  #: why the last tick without output had none
-    times: Times = "wall"  #: what the times of readings are held against
+    times: Times = "wall"  #: what the times of readings are compared with
     put_back: int = 0  #: how often the clock was wrong and was put back
-    trouble: str = ""  #: what is wrong with the clock, in words
+    trouble: str = ""  #: what is wrong with the clock
 
 
 class Runner:
@@ -84,18 +82,19 @@ class Runner:
 
     Args:
         publisher: the gate, made with on_refusal="skip", and with the clock's step, origin and times as time_step,
-            time_origin and times: ticks that are counted differently would misjudge how fast the past fades. Its wall
-            clock is the runner's, too.
-        ledger: the ledger that the publisher writes, from which outputs are delivered again after a crash.
+            time_origin and times: ticks that are counted differently would misjudge how fast the past fades. The
+            runner uses the wall clock of the publisher.
+        ledger: the ledger of the publisher, from which outputs are delivered again after a crash.
         clock: the grid of ticks and its lateness.
-        names: of the sequences in messages: the chain's own (the default) in any order, or as many other ones, which
-            then stand for the chain's place by place. A snapshot that is a list has this order.
+        names: the names of the sequences in messages: the chain's own (the default) in any order, or as many other
+            ones, which stand for the chain's sequences in order. A snapshot that is a list has this order.
         states: turns readings, in the order of the chain, into states; by default the state whose declared value is
             nearest. A discretiser is matched by its names.
         sink: where outputs go; None where they are read from the ledger.
-        state_file: keep the readings that the ages need on disk (mode 0600), to go on at once after a restart.
-        drift, on_drift: a check that sees every snapshot, and who is told when it begins to give an alarm.
-        on_outcome: told of every release and every tick without output, in order.
+        state_file: keep the readings that later releases need on disk (mode 0600), to go on at once after a restart.
+        drift: a check that gets every snapshot.
+        on_drift: called when the check begins to give an alarm.
+        on_outcome: called with every release and every tick without output, in order.
 
     >>> import tempfile
     >>> from csdp import CoupledChain, Mean, Plan
@@ -119,7 +118,7 @@ class Runner:
         states: ToStates | None = None,
         sink: Sink | None = None,
         state_file: str | Path | None = None,
-        drift: Drift | None = None,
+        drift: DriftMonitor | None = None,
         on_drift: Callable[[Alarm], None] | None = None,
         on_outcome: Callable[[Release | Skipped], None] | None = None,
     ) -> None:
@@ -128,18 +127,23 @@ class Runner:
         self.publisher = publisher
         self.clock = clock
         self.names: tuple[str, ...] = tuple(name.strip() for name in (plan.model.names if names is None else names))
-        called = arrange_names(self.names, plan.model.names)
-        self.stop = threading.Event()  #: set it to make a delivery that waits give up
+        chain_order = arrange_names(self.names, plan.model.names)
+        self.stop = threading.Event()  #: set it to end a delivery that waits
         self.recent: deque[Release | Skipped] = deque(maxlen=RECENT)
-        self._index = {name: i for i, name in enumerate(called)}
+        self._index = {name: i for i, name in enumerate(chain_order)}
         self._places = np.array([self._index[name] for name in self.names], dtype=np.intp)
-        self._states = Nearest(plan.model.value_table) if states is None else check_states(states, called, plan.model)
-        self._delivery = Delivery(sink, ledger, publisher.dataset, plan.query.name, clock)
+        self._states = (
+            Nearest(plan.model.value_table) if states is None else check_states(states, chain_order, plan.model)
+        )
+        self._delivery: Delivery | None = None
+        if sink is not None:
+            query = plan.query.name
+            self._delivery = Delivery(sink, ledger, dataset=publisher.dataset, query=query, clock=clock)
         self._drift, self._on_drift, self._on_outcome = drift, on_drift, on_outcome
         self._alarmed = False
         self._ledger = ledger
         self._lock = threading.RLock()
-        self._done = 0
+        self._done = 0  # the last tick that was dealt with
         self._open = OpenTicks(len(self.names))
         # Nothing older than what the ledger has charged can be published, whatever arrives again.
         self._charged = ledger.summary(publisher.dataset).newest_tick
@@ -181,57 +185,69 @@ class Runner:
     def accept(self, message: Message) -> Fate:
         """Take in a message without publishing anything; call `settle` next. Never raises for what a message holds."""
         with self._lock:
-            fate = self._placed(message)
+            fate = self._place(message)
             self._fates[fate] += 1
             return fate
 
-    def _placed(self, message: Message) -> Fate:
+    def _place(self, message: Message) -> Fate:
+        """Move the clock, and put the values of a message into their tick."""
         if isinstance(message, Bad):
             return "bad"
-        nobody = self._nobody(message)
-        if nobody is not None:
-            return nobody
+        sequences = self._find_sequences(message)
+        if isinstance(sequences, str):
+            return sequences
         # The clock moves before the value is looked at: when a tick closes must not depend on what a reading holds.
-        verdict = self._judged(message)
+        unset, put_back = self._time.mark is None, self._time.put_back
+        verdict = self._time.observe(message.time, sequences)
+        if self._time.mark is not None and unset:
+            self._done = self._time.mark.closed
+        elif self._time.mark is not None and self._time.put_back > put_back:
+            self._go_back(self._time.mark)
         if verdict != "open":
             return verdict
         tick = self.clock.tick(message.time)
-        return self._put(tick, message) if isinstance(message, Reading) else self._put_many(tick, message)
+        if isinstance(message, Snapshot):
+            return self._put_many(tick, sequences, message)
+        value = to_number(message.value, self._states.categories)
+        if value is None or np.isnan(value):
+            return "bad" if value is None else "missing"
+        return "accepted" if self._open.put(tick, int(sequences[0]), message.time, value) else "duplicate"
 
-    def _nobody(self, message: Reading | Snapshot) -> Fate | None:
-        """Why a message is about none of our sequences, or of no time; judged by names, counts and times alone."""
+    def _find_sequences(self, message: Reading | Snapshot) -> npt.NDArray[np.intp] | Fate:
+        """The numbers of the sequences that a message is about, in the order of its values; or why it has none.
+
+        Decided by names, counts and times only.
+        """
         try:
             checked_time(message.time)
         except InputError:
             return "bad"
         if isinstance(message, Reading):
-            return None if isinstance(message.sequence, str) and message.sequence in self._index else "unknown"
-        if isinstance(message.values, Mapping):
-            return None if any(name in self._index for name in message.values) else "unknown"
-        listed = isinstance(message.values, Sequence | np.ndarray) and not isinstance(message.values, str | bytes)
-        return None if listed and len(message.values) == len(self.names) else "bad"
+            known = isinstance(message.sequence, str) and message.sequence in self._index
+            return np.array([self._index[message.sequence]], dtype=np.intp) if known else "unknown"
+        values = message.values
+        if isinstance(values, Mapping):
+            indices = [self._index[name] for name in values if name in self._index]
+            return np.array(indices, dtype=np.intp) if indices else "unknown"
+        listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
+        return self._places if listed and len(values) == len(self.names) else "bad"
 
-    def _judged(self, message: Reading | Snapshot) -> Verdict:
-        """Whether the time of a message counts; the clock moves."""
-        unset, put_back = self._time.mark is None, self._time.put_back
-        verdict = self._time.observe(message.time, lambda: self._named(message))
-        mark = self._time.mark
-        if mark is not None and unset:
-            self._done = mark.closed
-        elif mark is not None and self._time.put_back > put_back:
-            self._go_back(mark)
-        return verdict
-
-    def _named(self, message: Reading | Snapshot) -> list[int]:
-        """The sequences that a message is about, by number."""
-        if isinstance(message, Reading):
-            return [self._index[message.sequence]]
-        if isinstance(message.values, Mapping):
-            return [self._index[name] for name in message.values if name in self._index]
-        return list(range(len(self.names)))
+    def _put_many(self, tick: int, sequences: npt.NDArray[np.intp], snapshot: Snapshot) -> Fate:
+        """Store the usable values of a snapshot; bad ones, and those of unknown sequences, are counted one by one."""
+        values = snapshot.values
+        if isinstance(values, Mapping):
+            self._fates["unknown"] += len(values) - len(sequences)
+            values = [value for name, value in values.items() if name in self._index]
+        readings, bad = to_numbers(values, self._states.categories)
+        self._fates["bad"] += bad
+        usable = ~np.isnan(readings)
+        if not usable.any():
+            return "missing"
+        stored = self._open.put_many(tick, sequences[usable], snapshot.time, readings[usable])
+        return "accepted" if stored else "duplicate"
 
     def _go_back(self, mark: Mark) -> None:
-        """The clock was put back: ticks that were closed too early are open again, except those that were charged."""
+        """Open the ticks again that a wrong clock closed too early, except those that were charged."""
         log.warning("%s: the clock was ahead of most sequences and was put back", self.publisher.dataset)
         self._charged = self._ledger.summary(self.publisher.dataset).newest_tick
         self._open.drop_after(self.clock.tick(self._time.highest))
@@ -245,35 +261,8 @@ class Runner:
         for tick, row in rows:
             self._refill(tick, row)
 
-    def _put(self, tick: int, reading: Reading) -> Fate:
-        value = number(reading.value, self._states.categories)
-        if value is None:
-            return "bad"
-        if np.isnan(value):
-            return "missing"
-        kept = self._open.put(tick, self._index[reading.sequence], reading.time, value)
-        return "accepted" if kept else "duplicate"
-
-    def _put_many(self, tick: int, snapshot: Snapshot) -> Fate:
-        """Single values that are bad or of unknown sequences are counted beside the message; the rest is taken."""
-        given = snapshot.values
-        if isinstance(given, Mapping):
-            known = [name for name in given if name in self._index]
-            self._fates["unknown"] += len(given) - len(known)
-            indices = np.array([self._index[name] for name in known], dtype=np.intp)
-            readings, bad = numbers([given[name] for name in known], self._states.categories)
-        else:
-            indices = self._places
-            readings, bad = numbers(given, self._states.categories)
-        self._fates["bad"] += bad
-        usable = ~np.isnan(readings)
-        if not usable.any():
-            return "missing"
-        kept = self._open.put_many(tick, indices[usable], snapshot.time, readings[usable])
-        return "accepted" if kept else "duplicate"
-
     def advance(self, time: Time) -> None:
-        """Let time pass without a reading, so that ticks close although everybody is silent.
+        """Let time pass without a reading, so that ticks close although no reading comes.
 
         With times="wall" it never passes beyond the wall clock.
         """
@@ -294,21 +283,24 @@ class Runner:
         without output, and LedgerTermsError says so.
         """
         with self._lock:
-            over = self._time.over()
-            if over is None or not self.recover():
+            last = self._time.last_publishable_tick()
+            if last is None or not self.recover():
                 return []
             outcomes: list[Release | Skipped] = []
             before = self._done
-            while self._done < over:
-                if self._jumped(over):
+            while self._done < last:
+                if self._skip_empty_ticks(last):
                     continue
                 tick = self._done + 1
-                snapshot = self._snapshot(tick)
-                outcome = self._stepped(tick, snapshot)
-                if isinstance(outcome, Release) and not self._delivery.deliver(outcome, self.stop):
+                readings = self._open.readings(tick)
+                states = np.full(len(self.names), -1) if readings is None else self._states.states_of(readings)
+                snapshot = np.asarray(states, dtype=np.int16)
+                outcome = self._publish(tick, snapshot)
+                delivery = self._delivery
+                if delivery is not None and isinstance(outcome, Release) and not delivery.deliver(outcome, self.stop):
                     self.stuck = True
                     break
-                self._finished(tick, snapshot, outcome)
+                self._finish(tick, snapshot, outcome)
                 if outcome is not None:
                     outcomes.append(outcome)
             if self._done > before:
@@ -320,35 +312,31 @@ class Runner:
 
     def recover(self) -> bool:
         """Deliver what was published before this runner began and may not have arrived; False where stopped."""
+        if self._delivery is None:
+            return True
         with self._lock:
-            done = self._delivery.recovered(self.stop)
+            done = self._delivery.recover(self.stop)
             self.stuck = self.stuck or not done
             return done
 
-    def _jumped(self, over: int) -> bool:
-        """Pass over ticks so long after the last reading that none of them can have an output."""
-        tick = self._done + 1
-        if self._last_data is not None and tick <= self._last_data + self._reach:
+    def _skip_empty_ticks(self, last: int) -> bool:
+        """Pass over ticks so long after the last reading that they cannot have an output; whether there are any."""
+        if self._last_data is not None and self._done < self._last_data + self._reach:
             return False
         first = self._open.first()
-        to = over if first is None else min(over, first - 1)
+        to = last if first is None else min(last, first - 1)
         if to <= self._done:
             return False
         if self._last_data is not None:  # before the first reading of all there was nothing to publish
             self._skipped += to - self._done
             self._reason = "no reading for too long"
-            self._checked_drift(np.full(len(self.names), -1, dtype=np.int16))  # a gap is no step of the chain
+            if self._drift is not None:  # a gap is no step of the chain
+                self._check_drift(self._drift, np.full(len(self.names), -1, dtype=np.int16))
         self._done = to
         return True
 
-    def _snapshot(self, tick: int) -> npt.NDArray[np.int16]:
-        """The states of a tick, -1 where missing."""
-        readings = self._open.readings(tick)
-        if readings is None:
-            return np.full(len(self.names), -1, dtype=np.int16)
-        return np.asarray(self._states.states_of(readings), dtype=np.int16)
-
-    def _stepped(self, tick: int, snapshot: npt.NDArray[np.int16]) -> Release | Skipped | None:
+    def _publish(self, tick: int, snapshot: npt.NDArray[np.int16]) -> Release | Skipped | None:
+        """Hand a tick to the publisher; None where it was charged before this runner began."""
         if self._charged is not None and tick <= self._charged:
             self.publisher.observe(snapshot, time=tick)
             return None
@@ -358,7 +346,7 @@ class Runner:
             self._replaced = error
             return Skipped(tick, str(error), "terms")
 
-    def _finished(self, tick: int, snapshot: npt.NDArray[np.int16], outcome: Release | Skipped | None) -> None:
+    def _finish(self, tick: int, snapshot: npt.NDArray[np.int16], outcome: Release | Skipped | None) -> None:
         self._open.drop(tick)
         self._done = tick
         if (snapshot >= 0).any():
@@ -377,20 +365,19 @@ class Runner:
             self.recent.append(outcome)
             if self._on_outcome is not None:
                 self._on_outcome(outcome)
-        self._checked_drift(snapshot)
+        if self._drift is not None:
+            self._check_drift(self._drift, snapshot)
 
-    def _checked_drift(self, snapshot: npt.NDArray[np.int16]) -> None:
-        if self._drift is None:
-            return
+    def _check_drift(self, drift: DriftMonitor, snapshot: npt.NDArray[np.int16]) -> None:
         try:
-            said = self._drift.update(snapshot)
+            alarm = drift.update(snapshot)
         except Exception as error:  # a check for the operator must not stop what is published
             log.warning("the drift check failed (%s) and is switched off", type(error).__name__)
             self._drift = None
             return
-        if said.alarm and not self._alarmed and self._on_drift is not None:
-            self._on_drift(said)
-        self._alarmed = said.alarm
+        if alarm.alarm and not self._alarmed and self._on_drift is not None:
+            self._on_drift(alarm)
+        self._alarmed = alarm.alarm
 
     # ---- state file and end ----------------------------------------------------------------------------------------
 
@@ -401,7 +388,7 @@ class Runner:
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
     def _restore(self, file: Path) -> None:
-        saved = checkpoint.load(file, identity=self._identity)
+        saved = load_checkpoint(file, identity=self._identity)
         if saved is None:
             return
         for tick, row in saved.history:
@@ -410,23 +397,23 @@ class Runner:
         self._time.mark, self._done = saved.mark, saved.done
 
     def _refill(self, tick: int, row: npt.NDArray[np.int16]) -> None:
-        """Take in a snapshot of earlier."""
+        """Give the publisher a snapshot of an earlier tick."""
         self.publisher.observe(row, time=tick)
         self._history.append((tick, row))
         self._last_data = tick
 
     def _save(self) -> None:
         if self._file is not None and self._time.mark is not None:
-            saved = checkpoint.Saved(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
-            checkpoint.save(self._file, saved, identity=self._identity)
+            checkpoint = Checkpoint(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
+            save_checkpoint(self._file, checkpoint, identity=self._identity)
 
     def close(self) -> None:
-        """Write the state file where one was asked for. Ticks that are still open stay open: nothing is published."""
+        """Write the state file, if there is one. Open ticks stay open: nothing is published."""
         with self._lock:
             self._save()
 
     def status(self) -> Status:
-        """How it is doing; does not wait for a publication that is under way."""
+        """The state of the stream; does not wait for a publication that is under way."""
         mark = self._time.mark
         return Status(
             dataset=self.publisher.dataset,

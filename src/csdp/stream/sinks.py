@@ -1,23 +1,28 @@
 """Where published outputs go: lines on a stream, or a file of lines. MQTT is in `csdp.stream.mqtt`.
 
-A delivery carries its dataset, query and tick: the key by which a receiver knows a repeated one. An output is published
-when the ledger has recorded it; delivering it is at least once.
+An output carries its dataset, query and tick: the key by which a receiver recognises a repeated one. It is published
+when the ledger has recorded it, and delivered at least once, after a crash again from the ledger.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from csdp.clock import Clock
 from csdp.errors import InputError
+from csdp.ledger import Ledger, Published
 from csdp.publisher import Release
 
-#: The end of a file that is searched for its last whole line.
+#: Bytes at the end of a file in which its last whole line is searched for at first.
 _TAIL = 2**16
+#: Entries at the end of the ledger in which outputs are searched for at first.
+_WINDOW = 64
 
 
 class Sink(Protocol):
@@ -30,16 +35,11 @@ class Sink(Protocol):
         """The newest tick that surely arrived, or None where this sink cannot know."""
 
     def close(self) -> None:
-        """Let go of what is open; calling twice is fine."""
+        """Close what is open; calling twice is fine."""
 
 
-def as_output(release: Release, *, dataset: str, query: str, clock: Clock) -> dict[str, Any]:
-    """A release as a receiver sees it: plain data with its key."""
-    return {"dataset": dataset, "query": query, **as_content(release, clock), "unsafe": release.unsafe}
-
-
-def as_content(release: Release, clock: Clock) -> dict[str, Any]:
-    """What is published of a tick, and the time at which the tick began."""
+def release_record(release: Release, clock: Clock) -> dict[str, Any]:
+    """A release as plain data, with the time at which its tick began."""
     return {
         "tick": release.tick,
         "time": clock.start(release.tick),
@@ -52,14 +52,32 @@ def as_content(release: Release, clock: Clock) -> dict[str, Any]:
     }
 
 
-def as_line(output: dict[str, Any]) -> bytes:
-    """An output as one line of JSON; an infinite number is the text "inf"."""
+def replace_infinite(value: Any) -> Any:
+    """The same data with every infinite number as text: an unbounded leakage must not look like a missing one.
+
+    >>> replace_infinite({"epsilon": float("inf"), "mse": (1.0, 2)})
+    {'epsilon': 'inf', 'mse': [1.0, 2]}
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else ("-inf" if value < 0 else None)
+    if isinstance(value, Mapping):
+        return {key: replace_infinite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_infinite(inner) for inner in value]
+    return value
+
+
+def encode_json(content: Any) -> bytes:
+    """Compact strict JSON; infinite numbers as in `replace_infinite`."""
     try:
-        text = json.dumps(output, separators=(",", ":"), allow_nan=False)
+        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     except ValueError:
-        strict = {key: str(value) if value == float("inf") else value for key, value in output.items()}
-        text = json.dumps(strict, separators=(",", ":"), allow_nan=False)
-    return text.encode() + b"\n"
+        return json.dumps(replace_infinite(content), separators=(",", ":"), allow_nan=False).encode()
+
+
+def encode_line(output: dict[str, Any]) -> bytes:
+    """An output as one line of JSON."""
+    return encode_json(output) + b"\n"
 
 
 class LineSink:
@@ -70,16 +88,16 @@ class LineSink:
 
     def deliver(self, output: dict[str, Any], stop: threading.Event) -> bool:
         """Write and flush one line."""
-        self._stream.write(as_line(output))
+        self._stream.write(encode_line(output))
         self._stream.flush()
         return True
 
     def newest(self) -> int | None:
-        """A stream does not tell what was read from it."""
+        """None: a stream does not tell what was read from it."""
         return None
 
     def close(self) -> None:
-        """The stream belongs to whoever opened it."""
+        """Do nothing: the stream belongs to whoever opened it."""
 
 
 class FileSink:
@@ -92,12 +110,12 @@ class FileSink:
         self._path = Path(path)
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            self._newest = self._repaired()
+            self._newest = self._repair()
         except BaseException:
             self.close()
             raise
 
-    def _repaired(self) -> int | None:
+    def _repair(self) -> int | None:
         """Cut off a torn last line, and read the tick of the last whole one."""
         size = os.fstat(self._handle).st_size
         if not size:
@@ -124,7 +142,7 @@ class FileSink:
         """Append one line, unless the file holds this tick."""
         if self._newest is not None and output["tick"] <= self._newest:
             return True
-        line = as_line(output)
+        line = encode_line(output)
         size = os.fstat(self._handle).st_size
         try:
             written = 0
@@ -138,7 +156,7 @@ class FileSink:
         return True
 
     def newest(self) -> int | None:
-        """The tick of the last line; the beginning of time for an empty file."""
+        """The tick of the last line; a number below all ticks for an empty file."""
         return -(2**63) if self._newest is None else self._newest
 
     def close(self) -> None:
@@ -146,3 +164,51 @@ class FileSink:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+
+class Delivery:
+    """Delivers the outputs of a dataset to a sink, in order; first those that an earlier process may have left.
+
+    An output is delivered before the next one is published, so a sink that cannot tell what it has can lack only the
+    newest one; that one is delivered again.
+    """
+
+    def __init__(self, sink: Sink, ledger: Ledger, *, dataset: str, query: str, clock: Clock) -> None:
+        self._sink = sink
+        self._ledger = ledger
+        self._dataset, self._query, self._clock = dataset, query, clock
+        self._recovered = False
+
+    def deliver(self, release: Release, stop: threading.Event) -> bool:
+        """Hand over one output; False where `stop` was set before the sink took it."""
+        output = {
+            "dataset": self._dataset,
+            "query": self._query,
+            **release_record(release, self._clock),
+            "unsafe": release.unsafe,
+        }
+        return self._sink.deliver(output, stop)
+
+    def recover(self, stop: threading.Event) -> bool:
+        """Deliver, once, what was published before and may not have arrived; False where `stop` was set."""
+        if not self._recovered:
+            for published in self._undelivered():
+                if not self.deliver(Release.of(published), stop):
+                    return False
+            self._recovered = True
+        return True
+
+    def _undelivered(self) -> Iterator[Published]:
+        newest = self._sink.newest()
+        head = self._ledger.summary(self._dataset).head_seq
+        window = _WINDOW
+        while True:
+            after = max(0, head - window)
+            outputs = [one for one in self._ledger.published(self._dataset, after=after) if one.query == self._query]
+            if after == 0 or (outputs and (newest is None or outputs[0].tick <= newest)):
+                break
+            window *= 8
+        if newest is None:
+            yield from outputs[-1:]
+        else:
+            yield from (published for published in outputs if published.tick > newest)

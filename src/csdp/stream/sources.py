@@ -1,4 +1,5 @@
-"""Where readings come from: lines on a stream, or a file that grows. MQTT is in `csdp.stream.mqtt`.
+"""Where readings come from (lines on a stream, a file that grows; MQTT is in `csdp.stream.mqtt`), and the loop that
+feeds a runner from a source.
 
 A source pushes messages through `emit`, which waits while the runner is behind: the only queue between the two is
 bounded, so a slow sink or ledger slows the source down instead of filling memory.
@@ -7,15 +8,26 @@ bounded, so a slow sink or ledger slows the source down instead of filling memor
 from __future__ import annotations
 
 import os
+import queue
 import select
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import BinaryIO, Protocol
 
-from csdp.errors import InputError
-from csdp.stream.messages import MAX_BYTES, Bad, Message, decoded
+from csdp.errors import InputError, LedgerBusyError
+from csdp.stream.messages import MAX_BYTES, Bad, Message, decode_message
+from csdp.stream.runner import Runner, Status
 
+#: Messages between source and runner; a source waits while it is full.
+QUEUE = 1000
+#: Seconds until a source that does not end by itself is left alone.
+_JOIN_LIMIT = 5.0
+#: Bytes that are read at once.
 _BLOCK = 2**16
 #: Seconds between two looks at a file that has not grown, or at `stop`.
 _PAUSE = 0.1
@@ -35,11 +47,11 @@ class Source(Protocol):
         """Emit every message; return at the end of the input, or soon after `stop` is set."""
 
     def state(self) -> str:
-        """A word or two for the status line; empty where there is nothing to say."""
+        """A few words for the status line; empty where all is well."""
 
 
-class Lines:
-    """Cuts bytes into lines. What follows the last line break waits for more; a line without end is given up."""
+class LineSplitter:
+    """Splits bytes into lines. What follows the last line break waits for more; a line that is too long is dropped."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -53,12 +65,12 @@ class Lines:
                 self._too_long = False
                 yield Bad(f"longer than {MAX_BYTES:,} bytes")
             elif line.strip():
-                yield decoded(line)
+                yield decode_message(line)
         if len(self._rest) > MAX_BYTES:
             self._rest, self._too_long = b"", True
 
     def end(self) -> Iterator[Message]:
-        """The input is over: a last line may lack its line break."""
+        """The message of a last line without line break."""
         yield from self.feed(b"\n")
 
 
@@ -70,7 +82,7 @@ class StreamSource:
 
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Emit the messages until the stream ends."""
-        lines = Lines()
+        lines = LineSplitter()
         try:
             handle: int | None = self._stream.fileno()
         except OSError:
@@ -87,14 +99,14 @@ class StreamSource:
                 return
 
     def state(self) -> str:
-        """Nothing to say."""
+        """Empty."""
         return ""
 
 
 class FileSource:
     """Lines of JSON in a file; with `follow` also those that are added later, over rotation and truncation.
 
-    A file is read from its beginning: what was published before is not published again, and fills the ages.
+    A file is read from its beginning: ticks that were published are not published again.
     """
 
     def __init__(self, path: str | Path, *, follow: bool = True) -> None:
@@ -120,7 +132,7 @@ class FileSource:
 
     def _read(self, handle: int, emit: Emit, stop: threading.Event) -> bool:
         """Read one file until another takes its place (True), or there is nothing more to do (False)."""
-        lines = Lines()
+        lines = LineSplitter()
         replaced = False
         while not stop.is_set():
             block = os.read(handle, _BLOCK)
@@ -132,7 +144,7 @@ class FileSource:
                 return all(emit(message) for message in lines.end()) and replaced
             elif os.lseek(handle, 0, os.SEEK_CUR) > os.fstat(handle).st_size:
                 os.lseek(handle, 0, os.SEEK_SET)  # truncated in place: a new beginning
-                lines = Lines()
+                lines = LineSplitter()
             elif self._is_replaced(handle):
                 replaced = True
             else:
@@ -150,3 +162,146 @@ class FileSource:
     def state(self) -> str:
         """Whether it waits for the file."""
         return self._state
+
+
+# ---- the loop --------------------------------------------------------------------------------------------------------
+
+
+def run(
+    runner: Runner,
+    source: Source,
+    *,
+    stop: threading.Event | None = None,
+    by_wall_clock: bool = False,
+    queue_size: int = QUEUE,
+    on_status: Callable[[Status, str], None] | None = None,
+) -> Status:
+    """Feed a runner from a source until the source ends or `stop` is set; the last status.
+
+    Ticks that the watermark has not closed stay open: they are published by the next run, if their readings come
+    again or a state file keeps them.
+
+    Args:
+        runner: the runner.
+        source: where messages come from; it runs in a thread of its own.
+        stop: set it to end the loop; by default the runner's own event.
+        by_wall_clock: let time pass although no reading comes, by the wall clock of the publisher.
+        queue_size: most messages between source and runner.
+        on_status: called with the status and the state of the source, about five times a second.
+    """
+    stop = runner.stop if stop is None else stop
+    runner.stop = stop
+    loop = _Loop(runner, source, stop, queue_size, on_status)
+    worker = threading.Thread(target=loop.run_source, name="csdp-source", daemon=True)
+    worker.start()
+    try:
+        loop.retry_while_busy(runner.recover)
+        while not loop.is_done():
+            loop.ingest_next()
+            if by_wall_clock:
+                loop.retry_while_busy(lambda: runner.advance(runner.publisher.ticking.wall.now()))
+            loop.report()
+    finally:
+        stop.set()
+        worker.join(_JOIN_LIMIT)
+        runner.close()
+    if loop.error is not None:
+        raise loop.error
+    loop.report(now=True)
+    return runner.status()
+
+
+class _Loop:
+    """The bounded queue between a source and a runner, and both of its ends."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        source: Source,
+        stop: threading.Event,
+        size: int,
+        on_status: Callable[[Status, str], None] | None,
+    ) -> None:
+        self._runner, self._source, self._stop = runner, source, stop
+        # Messages, each with the callback that tells its source that it was accepted.
+        self._queue: queue.Queue[tuple[Message, Callable[[], None] | None]] = queue.Queue(size)
+        self._source_ended = threading.Event()
+        self._on_status, self._reported, self._trouble = on_status, 0.0, ""
+        self.error: BaseException | None = None
+
+    def run_source(self) -> None:
+        """Run the source, in its thread; what it raises is raised by `run`."""
+        try:
+            self._source.run(self._emit, self._stop)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._source_ended.set()
+
+    def _emit(self, message: Message, done: Callable[[], None] | None = None) -> bool:
+        while not self._stop.is_set():
+            try:
+                self._queue.put((message, done), timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def is_done(self) -> bool:
+        """Whether nothing is left to do. Messages that the source need not send again are still taken in."""
+        if self._stop.is_set() and self._runner.stuck:
+            return True
+        return (self._source_ended.is_set() or self._stop.is_set()) and self._queue.empty()
+
+    def ingest_next(self) -> None:
+        """Take in one message, tell the source that it was accepted, and publish the ticks that it closes."""
+        try:
+            message, done = self._queue.get(timeout=0.1)
+        except queue.Empty:
+            return
+        if self._stop.is_set() and done is not None:
+            return  # not acknowledged: it comes again at the next start
+        self._runner.accept(message)
+        if done is not None:
+            done()
+        self.retry_while_busy(self._runner.settle)
+
+    def retry_while_busy(self, work: Callable[[], object]) -> None:
+        """Do work that needs the ledger, again while the ledger is busy, until `stop` is set."""
+        pause = 0.1
+        while True:
+            try:
+                work()
+            except LedgerBusyError:
+                self._trouble = "waiting for the ledger"
+                self.report(now=True)
+                if self._stop.wait(pause):
+                    return
+                pause = min(5.0, pause * 2)
+            else:
+                self._trouble = ""
+                return
+
+    def report(self, *, now: bool = False) -> None:
+        """Call `on_status`, but not more than five times a second unless `now`."""
+        if self._on_status is None or (not now and time.monotonic() < self._reported + 0.2):
+            return
+        self._reported = time.monotonic()
+        self._on_status(self._runner.status(), self._trouble or self._source.state())
+
+
+@contextmanager
+def stop_on_signals(stop: threading.Event) -> Iterator[None]:
+    """Set `stop` at SIGINT and SIGTERM; a second signal raises KeyboardInterrupt."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {which: signal.signal(which, handle) for which in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)

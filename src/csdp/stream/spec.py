@@ -1,4 +1,4 @@
-"""The specification of a stream: one TOML file that says what is published, of whom, when, from where and to where."""
+"""The specification of a stream, one TOML file: model, plan, limits and clock of a dataset, its source and its sink."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Literal
 
 from csdp.clock import Clock, Time, parsed_duration, parsed_time
 from csdp.errors import InputError
-from csdp.stream.mqtt import Broker, checked_topic
-from csdp.stream.toml import Document, Section, one_of, positive, text, texts, whole, wholes, yes_or_no
+from csdp.stream.mqtt import Broker, check_topic
+from csdp.stream.toml import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
 
 LIMITS = ("budget", "event_limit", "lifetime_limit")
 
 
 @dataclass(frozen=True)
-class GivenPlan:
-    """A plan by its numbers."""
+class ExplicitPlan:
+    """A plan whose ages and noise level are given."""
 
     query: str
     ages: int | tuple[int, ...]
@@ -27,10 +27,10 @@ class GivenPlan:
 
 
 @dataclass(frozen=True)
-class Target:
-    """What a plan is searched for: least error within a budget, or least leakage within an error.
+class PlanTarget:
+    """A plan to be searched for: least error within a budget, or least leakage within an error.
 
-    `file` keeps the plan that was found, so that the next start need not search.
+    `file`: where the plan is stored, so that the next start need not search.
     """
 
     query: str
@@ -47,7 +47,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Place:
+class Endpoint:
     """A source or a sink."""
 
     kind: str
@@ -61,7 +61,7 @@ class Place:
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """A stream as its file says, checked; `error` makes an error at the line of a key."""
+    """The content of a specification, checked."""
 
     document: Document
     dataset: str
@@ -71,15 +71,15 @@ class StreamSpec:
     discretiser: Path | None
     state_file: Path | None
     drift: bool
-    plan: Path | GivenPlan | Target
+    plan: Path | ExplicitPlan | PlanTarget
     limits: dict[str, float | None]
     clock: Clock
     by_wall_clock: bool
-    source: Place
-    sink: Place
+    source: Endpoint
+    sink: Endpoint
 
     def error(self, key: str, message: str) -> InputError:
-        """An error at the line of a key, such as `plan.file`."""
+        """An error that names the line of a key, such as `plan.file`."""
         return self.document.error(tuple(key.split(".")), message)
 
 
@@ -91,14 +91,14 @@ def read_spec(path: str | Path) -> StreamSpec:
     document = Document(path)
     folder = document.path.parent
     top = document.section()
-    top.passed("plan", "target", "limits", "clock", "source", "sink")
+    top.allow("plan", "target", "limits", "clock", "source", "sink")
     dataset = top.take("dataset", text)
     ledger = top.take("ledger", text)
     chain = folder / top.take("chain", text)
     sequences = top.take("sequences", texts, None)
     discretiser = top.take("discretiser", text, None)
     state_file = top.take("state_file", text, None)
-    drift = top.take("drift", yes_or_no, False)
+    drift = top.take("drift", boolean, False)
     plan = _plan(document, folder)
     clock, by_wall_clock = _clock(document.section("clock"))
     spec = StreamSpec(
@@ -121,12 +121,12 @@ def read_spec(path: str | Path) -> StreamSpec:
     return spec
 
 
-def _plan(document: Document, folder: Path) -> Path | GivenPlan | Target:
-    both = [name for name in ("plan", "target") if name in document.content]
-    if len(both) != 1:
-        where = (both[1],) if both else ()
-        raise document.error(where, f"{'both' if both else 'neither'} of [plan] and [target] given; give one of them")
-    if both == ["target"]:
+def _plan(document: Document, folder: Path) -> Path | ExplicitPlan | PlanTarget:
+    tables = [name for name in ("plan", "target") if name in document.content]
+    if len(tables) != 1:
+        where = (tables[1],) if tables else ()
+        raise document.error(where, f"{'both' if tables else 'neither'} of [plan] and [target] given; give one of them")
+    if tables == ["target"]:
         return _target(document.section("target"), folder)
     section = document.section("plan")
     if "file" in section:
@@ -135,37 +135,37 @@ def _plan(document: Document, folder: Path) -> Path | GivenPlan | Target:
         return path
     if ("age" in section) == ("ages" in section):
         raise section.error("ages", "give one of 'age' (for all sequences), 'ages' (a list), or 'file'")
-    found = GivenPlan(
+    plan = ExplicitPlan(
         query=section.take("query", _query, "mean"),
-        ages=section.take("age", whole(0)) if "age" in section else section.take("ages", wholes),
+        ages=section.take("age", integer(0)) if "age" in section else section.take("ages", integers),
         epsilon_c=section.take("epsilon_c", positive),
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
-        stale_limit=section.take("stale_limit", whole(0, 10_000), 0),
+        stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
     )
-    section.passed("age", "ages", "file")
+    section.allow("age", "ages", "file")
     section.finish()
-    return found
+    return plan
 
 
-def _target(section: Section, folder: Path) -> Target:
+def _target(section: TomlTable, folder: Path) -> PlanTarget:
     if ("budget" in section) == ("max_mse" in section):
         raise section.error("max_mse", "give one of 'budget' (least error) and 'max_mse' (least leakage)")
     file = section.take("file", text, None)
-    found = Target(
+    target = PlanTarget(
         file=None if file is None else folder / file,
         query=section.take("query", _query, "mean"),
         budget=section.take("budget", positive, None),
         max_mse=section.take("max_mse", positive, None),
-        min_age=section.take("min_age", whole(0), 1),
-        max_age=section.take("max_age", whole(0), 20),
-        vector=section.take("vector", yes_or_no, False),
+        min_age=section.take("min_age", integer(0), 1),
+        max_age=section.take("max_age", integer(0), 20),
+        vector=section.take("vector", boolean, False),
         estimate=section.take("estimate", one_of("raw", "linear"), "raw"),
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
         event_limit=section.take("event_limit", positive, 10.0),
-        stale_limit=section.take("stale_limit", whole(0, 10_000), 0),
+        stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
     )
     section.finish()
-    return found
+    return target
 
 
 def _query(value: object) -> str:
@@ -176,32 +176,32 @@ def _query(value: object) -> str:
     return name
 
 
-def _limits(section: Section, plan: Path | GivenPlan | Target) -> dict[str, float | None]:
-    """The limits of the dataset; a budget that was planned for is a ceiling too."""
-    planned = {"budget": plan.budget} if isinstance(plan, Target) else {}
-    found = {name: section.take(name, positive, planned.get(name)) for name in LIMITS}
+def _limits(section: TomlTable, plan: Path | ExplicitPlan | PlanTarget) -> dict[str, float | None]:
+    """The limits of the dataset; the budget of a target is the default for the limit of that name."""
+    planned = {"budget": plan.budget} if isinstance(plan, PlanTarget) else {}
+    limits = {name: section.take(name, positive, planned.get(name)) for name in LIMITS}
     section.finish()
-    return found
+    return limits
 
 
-def _clock(section: Section) -> tuple[Clock, bool]:
+def _clock(section: TomlTable) -> tuple[Clock, bool]:
     def length(value: object) -> Time:
-        found = parsed_duration(value)
-        if found < 0:
+        seconds = parsed_duration(value)
+        if seconds < 0:
             raise InputError(f"{value!r} given; 0 or more")
-        return found
+        return seconds
 
     def step(value: object) -> int:
-        found = parsed_duration(value)
-        if not isinstance(found, int) or found < 1:
+        seconds = parsed_duration(value)
+        if not isinstance(seconds, int) or seconds < 1:
             raise InputError(f"{value!r} given; a whole number of at least 1, or text such as '30s' or '1h'")
-        return found
+        return seconds
 
     def origin(value: object) -> int:
-        found = parsed_time(value if isinstance(value, str) else whole(-(2**53))(value))
-        if not isinstance(found, int):
+        time = parsed_time(value if isinstance(value, str) else integer(-(2**53))(value))
+        if not isinstance(time, int):
             raise InputError(f"{value!r} given; a whole number, or a timestamp of a whole second")
-        return found
+        return time
 
     at_once: Time = 0
     clock = Clock(
@@ -210,9 +210,9 @@ def _clock(section: Section) -> tuple[Clock, bool]:
         lateness=section.take("lateness", length, at_once),
         times="data" if section.take("times", one_of("wall", "data"), "wall") == "data" else "wall",
     )
-    # Each on its own, so that what does not go with the rest is told at its line.
+    # One after the other, so that an error names the line of the key that does not fit.
     clock = section.take("ahead", lambda value: replace(clock, ahead=length(value)), clock)
-    clock = section.take("jump", lambda value: replace(clock, jump=whole(1)(value)), clock)
+    clock = section.take("jump", lambda value: replace(clock, jump=integer(1)(value)), clock)
     by_wall_clock = section.take("advance", one_of("readings", "wall"), "readings") == "wall"
     if by_wall_clock and clock.times == "data":
         raise section.error("advance", "'wall' given with times = 'data'; the wall clock says nothing about such times")
@@ -220,65 +220,65 @@ def _clock(section: Section) -> tuple[Clock, bool]:
     return clock, by_wall_clock
 
 
-def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Place:
+def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Endpoint:
     section = document.section(which)
     plain = "stdin" if which == "source" else "stdout"
     kinds = (plain, "file", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
     kind = section.take("kind", one_of(*kinds))
     if kind == "file":
-        place = Place(
+        place = Endpoint(
             kind,
             path=folder / section.take("path", text),
-            follow=section.take("follow", yes_or_no, True) if which == "source" else True,
+            follow=section.take("follow", boolean, True) if which == "source" else True,
         )
     elif kind == "mqtt":
         name = f"csdp-{dataset}" if which == "source" else f"csdp-{dataset}-out"
-        place = Place(
+        place = Endpoint(
             kind,
-            topic=section.take("topic", lambda value: checked_topic(text(value))),
+            topic=section.take("topic", lambda value: check_topic(text(value))),
             client_id=section.take("client_id", text, name),
-            retain=section.take("retain", yes_or_no, False) if which == "sink" else False,
+            retain=section.take("retain", boolean, False) if which == "sink" else False,
             broker=_broker(section, folder),
         )
     else:
-        place = Place(kind)
+        place = Endpoint(kind)
     section.finish()
     return place
 
 
-def _broker(section: Section, folder: Path) -> Broker:
+def _broker(section: TomlTable, folder: Path) -> Broker:
     def file(key: str) -> Path | None:
-        given = section.take(key, text, None)
-        if given is None:
+        name = section.take(key, text, None)
+        if name is None:
             return None
-        if not (folder / given).is_file():
-            raise section.error(key, f"{given!r} given; no such file")
-        return folder / given
+        if not (folder / name).is_file():
+            raise section.error(key, f"{name!r} given; no such file")
+        return folder / name
 
-    tls = section.take("tls", yes_or_no, False)
+    tls = section.take("tls", boolean, False)
     username = section.take("username", text, None)
-    found = Broker(
+    broker = Broker(
         host=section.take("host", text, "127.0.0.1"),
-        port=section.take("port", whole(1, 65535), 8883 if tls else 1883),
+        port=section.take("port", integer(1, 65535), 8883 if tls else 1883),
         username=username,
         password=_password(section, folder),
         tls=tls,
         ca_file=file("ca_file"),
         cert_file=file("cert_file"),
         key_file=file("key_file"),
-        keepalive=section.take("keepalive", whole(5, 3600), 30),
+        keepalive=section.take("keepalive", integer(5, 3600), 30),
     )
-    if found.password is not None and username is None:
+    if broker.password is not None and username is None:
         raise section.error("username", "a password without a username given")
     if not tls:
         for key in ("ca_file", "cert_file", "key_file"):
             if key in section:
                 raise section.error(key, "given, but not used without tls = true")
-    return found
+    return broker
 
 
-def _password(section: Section, folder: Path) -> str | None:
-    """From a file or from the environment: a specification is shown around, so it holds no secret."""
+def _password(section: TomlTable, folder: Path) -> str | None:
+    """The password, from a file or the environment: a specification is shared, so it holds no secret."""
     if "password" in section:
         raise section.error("password", "no secrets in this file; use password_file or password_env")
     file, variable = section.take("password_file", text, None), section.take("password_env", text, None)

@@ -1,69 +1,58 @@
-"""A first specification from a file of readings: what the file shows is filled in, the rest is explained."""
+"""A first specification from a file of readings: names and step come from the file, comments explain the rest."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from csdp.errors import InputError
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What a file of readings shows about a stream; none of its readings."""
+def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "chain.json") -> str:
+    """The text of a first specification for readings such as those in a CSV or Parquet file.
 
-    names: tuple[str, ...]
-    step: int
-    timestamps: bool
-
-
-def look(data: str | Path) -> Shown:
-    """Read the names, the step of time and the kind of times of a CSV or Parquet file."""
+    Only names, step and kind of times are taken from the file.
+    """
     from csdp.panel import read_readings
 
-    found = read_readings(data, sort=True, duplicates="last")
-    return Shown(found.names, int(found.step), found.times.dtype.kind == "M")
-
-
-def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "chain.json") -> str:
-    """The text of a first specification for readings such as those in a file."""
-    shown = look(data)
+    readings = read_readings(data, sort=True, duplicates="last")
+    timestamps, step = readings.times.dtype.kind == "M", int(readings.step)
+    length = _format_duration if timestamps else str
     name = Path(data).stem if dataset is None else dataset
     if not name.isprintable():
         raise InputError("dataset: a text of printable characters expected")
     text = _TEXT.format(
         data=Path(data).name,
-        dataset=_quoted(name),
-        topic=_quoted("".join(c if c.isalnum() or c in "-_" else "-" for c in name)),
-        chain=_quoted(chain),
-        names=_names(shown.names),
-        step=_duration(shown.step) if shown.timestamps else str(shown.step),
-        lateness=_duration(max(1, shown.step // 10)) if shown.timestamps else str(max(1, shown.step // 10)),
-        unit='Seconds, or text such as "30s", "5min", "1h".' if shown.timestamps else "In the unit of the times.",
-        times=_TIMES[shown.timestamps],
+        dataset=_quote(name),
+        topic=_quote("".join(c if c.isalnum() or c in "-_" else "-" for c in name)),
+        chain=_quote(chain),
+        names=_format_names(readings.names),
+        step=length(step),
+        lateness=length(max(1, step // 10)),
+        unit='Seconds, or text such as "30s", "5min", "1h".' if timestamps else "In the unit of the times.",
+        times=_TIMES[timestamps],
     )
-    return "\n".join(map(_aligned, text.split("\n")))
+    return "\n".join(map(_align, text.split("\n")))
 
 
-def _aligned(line: str) -> str:
-    """Remarks in one column, as far as lines are short enough."""
+def _align(line: str) -> str:
+    """Put the comment of a line into one column with the others, if the line is short enough."""
     setting, mark, remark = line.partition("   # ")
     return f"{setting.rstrip():<27} # {remark.strip()}" if mark and setting.strip() else line
 
 
-def _quoted(words: str) -> str:
+def _quote(words: str) -> str:
     return json.dumps(words, ensure_ascii=False)
 
 
-def _names(names: tuple[str, ...]) -> str:
-    text = ", ".join(map(_quoted, names))
+def _format_names(names: tuple[str, ...]) -> str:
+    text = ", ".join(map(_quote, names))
     if len(text) <= 100:
         return f"[{text}]"
-    return "[\n" + "".join(f"    {_quoted(name)},\n" for name in names) + "]"
+    return "[\n" + "".join(f"    {_quote(name)},\n" for name in names) + "]"
 
 
-def _duration(seconds: int) -> str:
+def _format_duration(seconds: int) -> str:
     for unit, length in (("D", 86400), ("h", 3600), ("min", 60)):
         if seconds % length == 0:
             return f'"{seconds // length}{unit}"'

@@ -1,8 +1,8 @@
-"""The clock of a stream as it runs: no message moves it where it cannot be, and no single sequence leads it astray.
+"""The clock of a stream as it runs: neither a single message nor a single sequence can move it too far ahead.
 
-With times="wall" a time beyond the wall clock is refused. With times="data" nothing says what the present is but the
-sequences themselves: a time may lie at most `jump` ticks ahead of what most of them have reached. A clock that came too
-far all the same (a wall clock that was wrong, a state file of such a time) is put back when most sequences say so.
+With times="wall" a time beyond the wall clock is refused. With times="data" only the sequences tell the present: a time
+may lie at most `jump` ticks ahead of what most of them have reached. A clock that is too far ahead all the same (the
+wall clock was wrong, or a state file is from such a moment) is put back when most sequences are behind it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from csdp.clock import Clock, Mark, Time, Verdict, WallClock
 
 log = logging.getLogger("csdp.stream")
 
-#: Messages in a row by which a sequence shows that it has reached a time; one, or a few, may be a mistake.
+#: A sequence has reached a time after this many messages in a row; fewer may be a mistake.
 REPEATS = 4
-#: Ticks that a time may always lie ahead of most sequences, beside those that an output can rest on.
+#: Ticks that a time may lie ahead of most sequences, in addition to those that a release can use.
 _JUMP = 10
 
 
@@ -31,39 +31,42 @@ class Majority:
     fewer than half of the sequences claim moves nothing, and neither do three messages about all of them at once.
 
     >>> most = Majority(3)
-    >>> most.hear([0], 10), most.hear([1], 12), most.hear([2], 10**15)
+    >>> most.record([0], 10), most.record([1], 12), most.record([2], 10**15)
     (None, None, None)
     >>> most.reached()
     12.0
     """
 
     def __init__(self, sequences: int) -> None:
-        self._last = np.full((sequences, REPEATS), np.inf)  # inf: not said yet
+        self._last = np.full((sequences, REPEATS), np.inf)  # inf: no message yet
 
-    def hear(self, sequences: npt.ArrayLike, time: Time) -> None:
-        """Sequences say that it is `time`, whether that is believed or not."""
+    def record(self, sequences: npt.ArrayLike, time: Time) -> None:
+        """Record a message about some sequences, whether its time is believed or not."""
         chosen = np.asarray(sequences, dtype=np.intp)
         self._last[chosen, :-1] = self._last[chosen, 1:]
         self._last[chosen, -1] = time
 
-    def reached(self, *, everybody: bool = False) -> Time | None:
-        """The greatest time that more than half of those that were heard have reached; None where nobody was.
+    def reached(self, *, of_all: bool = False) -> Time | None:
+        """The greatest time that more than half of the sequences with messages have reached; None without messages.
 
-        `everybody`: more than half of all sequences, heard or not; None where fewer were heard.
+        With `of_all`: more than half of all sequences; None where fewer have messages.
         """
         least = self._last.min(axis=1)
-        heard = np.sort(least[np.isfinite(least)])[::-1]
-        needed = (len(self._last) if everybody else heard.size) // 2 + 1
-        return None if heard.size < needed else float(heard[needed - 1])
+        known = np.sort(least[np.isfinite(least)])[::-1]
+        needed = (len(self._last) if of_all else known.size) // 2 + 1
+        return None if known.size < needed else float(known[needed - 1])
 
 
 class Timekeeper:
     """Judges times, and moves the mark.
 
     Args:
-        clock: the grid and its rules. wall: the clock on the wall. dataset: for the log. sequences: how many there are.
-        reach: ticks that an output can rest on. charged: the newest tick that was charged; the clock is never put back
-            before it.
+        clock: the grid and its rules.
+        wall: the wall clock.
+        dataset: its name, for the log.
+        sequences: how many there are.
+        reach: ticks that a release can use.
+        charged: returns the newest tick that was charged; the clock is never put back before it.
     """
 
     def __init__(
@@ -87,26 +90,36 @@ class Timekeeper:
         self._limit: Time | None = None  # of times="data", as it was when last worked out
         self._advanced: Time | None = None
 
-    def observe(self, time: Time, sequences: Callable[[], npt.ArrayLike]) -> Verdict:
-        """A message about some sequences arrives: whether its time counts. The mark moves."""
-        limit = self._heard(time, sequences)
+    def observe(self, time: Time, sequences: npt.ArrayLike) -> Verdict:
+        """Judge the time of a message about some sequences, and move the mark."""
+        if self._clock.times == "wall":
+            limit = self._clock.limit(self._wall.now())
+            if self.mark is not None and self.mark.newest > limit:
+                self._majority.record(sequences, time)  # needed only to find out which of the two is wrong
+        else:
+            self._majority.record(sequences, time)
+            if self._limit is None or time > self._limit:
+                reached = self._majority.reached()
+                assert reached is not None
+                self._limit = self._limit_from(reached)
+            limit = self._limit
         moved = self._clock.observe(self.mark, time, limit=limit)
-        if moved.verdict == "late" and self._is_put_back(limit):
+        if moved.verdict == "late" and self._put_back_if_wrong(limit):
             moved = self._clock.observe(self.mark, time, limit=limit)
         self.mark = moved.mark
         if moved.verdict == "ahead":
-            self._tell_ahead()
+            self._log_ahead()
         return moved.verdict
 
-    def _tell_ahead(self) -> None:
-        """Tell the operator, once for every power of ten."""
+    def _log_ahead(self) -> None:
+        """Warn the operator at 1, 10, 100, ... messages."""
         self._ahead += 1
         if str(self._ahead).strip("0") == "1":
             than = "the wall clock" if self._clock.times == "wall" else "most sequences"
             log.warning("%s: %d messages lay too far ahead of %s, and were refused", self._dataset, self._ahead, than)
 
     def advance(self, time: Time) -> None:
-        """Time passes without a message; with times="wall" never beyond the wall clock."""
+        """Let time pass without a message; with times="wall" never beyond the wall clock."""
         if self._clock.times == "wall":
             time = min(time, self._wall.now())
         else:
@@ -114,10 +127,10 @@ class Timekeeper:
             self._limit = None
         self.mark = self._clock.advance(self.mark, time).mark
 
-    def over(self) -> int | None:
-        """The last tick that may be published: it is closed, and the wall clock, if there is one, has passed its end.
+    def last_publishable_tick(self) -> int | None:
+        """The last tick that is closed and, with times="wall", whose end the wall clock has passed.
 
-        The mark alone does not do: a wall clock that was set back since is waited for.
+        The mark alone is not enough: the wall clock may have been set back since.
         """
         if self.mark is None or self._clock.times == "data":
             return None if self.mark is None else self.mark.closed
@@ -125,35 +138,23 @@ class Timekeeper:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the clock, in words; empty where nothing is."""
+        """What is wrong with the clock; empty where nothing is."""
         if self._clock.times == "data":
             return ""
         allowed = self._clock.limit(self._wall.now())
         beyond = self.mark is not None and self.mark.newest > allowed
         return self._wall.trouble or ("the newest time lies beyond the wall clock; ticks wait" if beyond else "")
 
-    def _heard(self, time: Time, sequences: Callable[[], npt.ArrayLike]) -> Time:
-        """The greatest time that counts now, from what the wall clock or the others say."""
-        if self._clock.times == "wall":
-            limit = self._clock.limit(self._wall.now())
-            if self.mark is not None and self.mark.newest > limit:
-                self._majority.hear(sequences(), time)  # needed only to find out which of the two is wrong
-            return limit
-        self._majority.hear(sequences(), time)
-        if self._limit is None or time > self._limit:
-            reached = self._majority.reached()
-            assert reached is not None
-            self._limit = self._jump + (reached if self._advanced is None else max(reached, self._advanced))
-        return self._limit
+    def _limit_from(self, reached: Time) -> Time:
+        """With times="data": the greatest time that counts where most sequences have reached `reached`."""
+        return self._jump + (reached if self._advanced is None else max(reached, self._advanced))
 
-    def _is_put_back(self, limit: Time) -> bool:
-        """Put the clock back if it has come where it cannot be, and more than half of all sequences are behind it."""
-        reached = self._majority.reached(everybody=True)
+    def _put_back_if_wrong(self, limit: Time) -> bool:
+        """Put the clock back if it is beyond the limit and more than half of all sequences are behind it."""
+        reached = self._majority.reached(of_all=True)
         if self.mark is None or reached is None:
             return False
-        highest = limit
-        if self._clock.times == "data":
-            highest = self._jump + (reached if self._advanced is None else max(reached, self._advanced))
+        highest = limit if self._clock.times == "wall" else self._limit_from(reached)
         if self.mark.newest <= highest or reached > highest:
             return False
         self.mark, self.highest = self._clock.put_back(reached, self._charged()), highest

@@ -15,7 +15,7 @@ _MISSING: Any = object()
 
 
 class Document:
-    """A parsed file; `error` makes an error at the line of a key."""
+    """A parsed TOML file; its errors name the line of a key."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -28,13 +28,13 @@ class Document:
         try:
             self.content: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise InputError(self._syntax(str(error), text)) from None
+            raise InputError(self._syntax_message(str(error), text)) from None
         except (ValueError, RecursionError):
             why = "a number has too many digits, or it is nested too deeply"
             raise InputError(f"{self.path}: not TOML that can be read: {why}") from None
         self._lines = key_lines(text)
 
-    def _syntax(self, message: str, text: str) -> str:
+    def _syntax_message(self, message: str, text: str) -> str:
         words, _, place = message.rpartition(" (at ")
         if place.startswith("line "):
             return f"{self.path}:{place.removeprefix('line ').split(',')[0]}: not TOML: {words}"
@@ -51,18 +51,18 @@ class Document:
         name = ".".join(keys)
         return InputError(f"{self.path}:{self.line(keys)}: {name + ': ' if name else ''}{message}")
 
-    def section(self, *keys: str) -> Section:
-        """A table, empty where it is not there."""
-        found: Any = self.content
+    def section(self, *keys: str) -> TomlTable:
+        """A table of the file; empty where there is none."""
+        content: Any = self.content
         for key in keys:
-            found = found.get(key, {})
-        if not isinstance(found, dict):
-            raise self.error(keys, f"a {_name(found)} given; a table such as [{'.'.join(keys)}] expected")
-        return Section(self, keys, found)
+            content = content.get(key, {})
+        if not isinstance(content, dict):
+            raise self.error(keys, f"a {_type_name(content)} given; a table such as [{'.'.join(keys)}] expected")
+        return TomlTable(self, keys, content)
 
 
-class Section:
-    """One table, whose keys are taken one by one; what is left over at the end is an error."""
+class TomlTable:
+    """One table, whose keys are read one by one; keys that nothing reads are an error."""
 
     def __init__(self, document: Document, keys: Keys, content: dict[str, Any]) -> None:
         self._document = document
@@ -90,93 +90,92 @@ class Section:
         except CsdpError as error:
             raise self.error(key, str(error)) from None
 
-    def passed(self, *keys: str) -> None:
-        """Keys that somebody else reads."""
+    def allow(self, *keys: str) -> None:
+        """Allow keys that are read elsewhere."""
         self._known += keys
 
     def finish(self) -> None:
-        """Refuse keys that nobody took."""
+        """Refuse keys that were neither read nor allowed."""
         for key in self._content:
             if key not in self._known:
-                close = _closest(key, self._known)
-                raise self.error(key, f"unknown key{close}; allowed: {', '.join(self._known)}")
+                raise self.error(key, f"unknown key{_suggest(key, self._known)}; allowed: {', '.join(self._known)}")
 
 
-def _closest(key: str, known: Sequence[str]) -> str:
+def _suggest(key: str, known: Sequence[str]) -> str:
     import difflib
 
-    found = difflib.get_close_matches(key, known, n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    close = difflib.get_close_matches(key, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 # ---- kinds of values -------------------------------------------------------------------------------------------------
 
 
 def text(value: object) -> str:
-    """A text that is not empty."""
+    """Check a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{_shown(value)} given; a text expected")
+        raise InputError(f"{_describe(value)} given; a text expected")
     return value
 
 
-def yes_or_no(value: object) -> bool:
-    """True or false."""
+def boolean(value: object) -> bool:
+    """Check true or false."""
     if not isinstance(value, bool):
-        raise InputError(f"{_shown(value)} given; true or false")
+        raise InputError(f"{_describe(value)} given; true or false")
     return value
 
 
-def whole(low: int, high: int = 2**53) -> Callable[[object], int]:
-    """A whole number between two others."""
+def integer(low: int, high: int = 2**53) -> Callable[[object], int]:
+    """A check for an integer from `low` to `high`."""
 
     def check(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise InputError(f"{_shown(value)} given; a whole number from {low:,} to {high:,}")
+            raise InputError(f"{_describe(value)} given; a whole number from {low:,} to {high:,}")
         return value
 
     return check
 
 
 def positive(value: object) -> float:
-    """A positive number."""
+    """Check a positive number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise InputError(f"{_shown(value)} given; a positive number")
+        raise InputError(f"{_describe(value)} given; a positive number")
     return float(value)
 
 
 def one_of(*allowed: str) -> Callable[[object], str]:
-    """One of some words."""
+    """A check for one of some texts."""
 
     def check(value: object) -> str:
         if value not in allowed:
-            raise InputError(f"{_shown(value)} given; one of {', '.join(map(repr, allowed))}")
+            raise InputError(f"{_describe(value)} given; one of {', '.join(map(repr, allowed))}")
         return str(value)
 
     return check
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """A list of different texts."""
+    """Check a list of different texts."""
     if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
-        raise InputError(f"{_shown(value)} given; a list of texts")
+        raise InputError(f"{_describe(value)} given; a list of texts")
     if len(set(value)) != len(value):
         raise InputError("the same text twice; each one once")
     return tuple(value)
 
 
-def wholes(value: object) -> tuple[int, ...]:
-    """A list of whole numbers, 0 or more."""
+def integers(value: object) -> tuple[int, ...]:
+    """Check a list of integers, 0 or more."""
     if not isinstance(value, list) or not value:
-        raise InputError(f"{_shown(value)} given; a list of whole numbers")
-    return tuple(whole(0)(item) for item in value)
+        raise InputError(f"{_describe(value)} given; a list of whole numbers")
+    return tuple(integer(0)(item) for item in value)
 
 
-def _name(value: object) -> str:
+def _type_name(value: object) -> str:
     return {dict: "table", list: "list", str: "text", bool: "true/false"}.get(type(value), "number")
 
 
-def _shown(value: object) -> str:
-    return repr(value) if isinstance(value, str | int | float) else f"a {_name(value)}"
+def _describe(value: object) -> str:
+    return repr(value) if isinstance(value, str | int | float) else f"a {_type_name(value)}"
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------
@@ -188,24 +187,24 @@ def key_lines(source: str) -> dict[Keys, int]:
     >>> key_lines("a = 1\\n[clock] # grid\\nstep = 'b = [2'\\n'late ness' = [\\n 1]\\nx.y = 3")
     {('a',): 1, ('clock',): 2, ('clock', 'step'): 3, ('clock', 'late ness'): 4, ('clock', 'x', 'y'): 6}
     """
-    found: dict[Keys, int] = {}
+    lines: dict[Keys, int] = {}
     table: Keys = ()
     open_text, depth = "", 0
     for number, line in enumerate(source.splitlines(), start=1):
         if not open_text and not depth:
             start = line.strip()
             if start.startswith("["):
-                table = _keys(start.lstrip("[").strip(), end="]")
-                found.setdefault(table, number)
+                table = _split_key(start.lstrip("[").strip(), end="]")
+                lines.setdefault(table, number)
                 continue
             if start and not start.startswith("#"):
-                found.setdefault((*table, *_keys(start, end="=")), number)
-        open_text, depth = _after(line, open_text, depth)
-    return found
+                lines.setdefault((*table, *_split_key(start, end="=")), number)
+        open_text, depth = _scan_line(line, open_text, depth)
+    return lines
 
 
-def _keys(source: str, *, end: str) -> Keys:
-    """A dotted key, up to the character that ends it."""
+def _split_key(source: str, *, end: str) -> Keys:
+    """The parts of a dotted key, up to the character that ends it."""
     keys: list[str] = []
     part, quote = "", ""
     for character in source:
@@ -224,8 +223,8 @@ def _keys(source: str, *, end: str) -> Keys:
     return tuple(keys)
 
 
-def _after(line: str, open_text: str, depth: int) -> tuple[str, int]:
-    """Which text is still open after a line, and how many brackets are."""
+def _scan_line(line: str, open_text: str, depth: int) -> tuple[str, int]:
+    """The delimiter of the text that is open after a line, and the number of open brackets."""
     i = 0
     while i < len(line):
         rest = line[i:]
