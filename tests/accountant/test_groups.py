@@ -9,7 +9,7 @@ import pytest
 
 from csdp import CoupledChain, Histogram, segment
 from csdp.accountant import Accountant
-from csdp.accountant.segmented import SegmentUnit
+from csdp.accountant.segmented import SegmentComponent
 from csdp.plan import Plan
 from csdp.segments import PerGroup
 
@@ -54,9 +54,9 @@ def test_an_endless_charge_leaves_the_bounds_of_the_whole() -> None:
     own, copied, free = [[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.3, 0.7]]
     chain = CoupledChain([[0.5, 0.5], [0, 1]], [[own, copied], [free, free]])
     found = accountant(chain, age=2, epsilon_c=2.5)
-    (unit, _) = found.units
-    assert isinstance(unit, SegmentUnit)
-    assert math.isinf(float(unit.nothing().max()))
+    (unit, _) = found.components
+    assert isinstance(unit, SegmentComponent)
+    assert math.isinf(float(unit.initial_state().max()))
     answer = found.leakage(found.release(found.start(), 1))
     assert (answer.epsilon, answer.bound) == (pytest.approx(unit.cap(2)[0], rel=1e-12), unit.cap(2)[1])
 

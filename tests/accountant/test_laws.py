@@ -53,7 +53,7 @@ def test_no_state_is_ever_below_brute_force(system: System, gaps: list[int], wai
     now = ticks[-1] + wait
     truth = system.truth([system.told(tick) for tick in ticks], now)
     plan = system.plan()
-    cap = max(unit.cap(min(u.ages[0] for u in (unit,)) + wait)[0] for unit in Accountant(plan).units)
+    cap = max(unit.cap(min(u.ages[0] for u in (unit,)) + wait)[0] for unit in Accountant(plan).components)
     found = {}
     for kind in ("auto", "scalar"):
         accountant = Accountant(plan, state=kind)

@@ -96,7 +96,7 @@ def test_a_first_release_is_followed_exactly_while_it_ages() -> None:
 
 def test_one_chain_never_passes_freshness() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 0.5))
-    assert accountant.units[0].cap(1) == (pytest.approx(math.log(0.7 / 0.3), abs=1e-9), "freshness")
+    assert accountant.components[0].cap(1) == (pytest.approx(math.log(0.7 / 0.3), abs=1e-9), "freshness")
     strong = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 50.0))
     assert strong.after(3).epsilon == pytest.approx(0.8472979, abs=1e-6)
     assert accountant.limit().epsilon == pytest.approx(0.3096, abs=2e-4)
@@ -126,7 +126,7 @@ def test_the_peak_of_a_first_release_at_ages_of_their_own(own: float, ages: tupl
 @pytest.mark.parametrize("age", [1, 3])
 def test_the_cap_is_what_any_number_of_releases_of_that_age_tells(flips: tuple[float, float], age: int) -> None:
     chain = CoupledChain([[1.0]], [[1 - flips[0], flips[0]], [flips[1], 1 - flips[1]]])
-    unit = Accountant(Plan(chain, Mean(), age, 0.5)).units[0]
+    unit = Accountant(Plan(chain, Mean(), age, 0.5)).components[0]
     freshness = csdp.leakage(chain, Mean(), ages=age, epsilon_c=0.5, bound="freshness").epsilon
     assert unit.cap(age)[0] == pytest.approx(freshness, rel=1e-9)
 
@@ -142,7 +142,7 @@ def test_limit_is_a_fixed_point_above_every_count() -> None:
 
 def test_lifetime_is_temporal_privacy_leakage() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
-    unit = accountant.units[0]
+    unit = accountant.components[0]
     assert unit.backward.profile_table(1).largest(1.0) == pytest.approx(0.37399, abs=5e-6)
     bpl, fpl, tpl = temporal_leakage(SYMMETRIC, [1.0] * 60)
     assert bpl[-1] == pytest.approx(1.5261, abs=5e-5)
@@ -194,13 +194,13 @@ def test_two_independent_components_equal_one() -> None:
     one = Accountant(Plan(CoupledChain([[1.0]], SKEWED), Identity(), 1, 1.0))
     two = Accountant(Plan(CoupledChain(np.eye(2), SKEWED), Identity(), 1, 1.0))
     many = Accountant(Plan(CoupledChain(np.eye(200), SKEWED), Mean(), 1, 1.0))
-    assert len(many.units) == 1
+    assert len(many.components) == 1
     for n in (1, 2, 4):
         assert two.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
         assert many.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
     unlike = CoupledChain(np.eye(2), np.array([[SKEWED] * 2, [SYMMETRIC] * 2]))
     both = Accountant(Plan(unlike, Mean(), 1, 1.0))
-    assert len(both.units) == 2
+    assert len(both.components) == 2
     calm = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
     assert both.after(3).epsilon == pytest.approx(max(one.after(3).epsilon, calm.after(3).epsilon), rel=1e-9)
 
@@ -220,7 +220,7 @@ def test_a_giant_component_falls_to_the_slice_cap() -> None:
     ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + d) % s): 0.1 for j in range(s) for d in (1, -1)}
     chain = CoupledChain(ring, SYMMETRIC)
     accountant = Accountant(Plan(chain, Mean(), 3, 0.01, adversary="any"))
-    assert [unit.kind for unit in accountant.units] == ["cap"]
+    assert [unit.kind for unit in accountant.components] == ["cap"]
     answer = accountant.after(5)
     assert (answer.bound, answer.sound) == ("slice", True)
     assert answer.epsilon == pytest.approx(0.3030, abs=5e-5)  # the one step of lineage: 1.6946
@@ -248,7 +248,7 @@ def test_of_several_giants_the_worst_counts_whichever_comes_first() -> None:
         accountant = Accountant(
             Plan(CoupledChain({e: w for r in rings for e, w in r.items()}, SYMMETRIC), Mean(), 3, 1.0, adversary="any")
         )
-        assert {unit.kind for unit in accountant.units} == {"cap"}
+        assert {unit.kind for unit in accountant.components} == {"cap"}
         return accountant.limit().epsilon
 
     low, high = sorted((limit(ring(0, 0.6)), limit(ring(0, 0.95))))
@@ -259,9 +259,9 @@ def test_of_several_giants_the_worst_counts_whichever_comes_first() -> None:
 def test_middle_sized_components_use_the_scalar_state() -> None:
     chain = CoupledChain(np.full((6, 6), 1 / 6), SYMMETRIC)
     accountant = Accountant(Plan(chain, Mean(), 1, 0.5))
-    assert accountant.units[0].kind == "scalar"
+    assert accountant.components[0].kind == "scalar"
     unequal = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Max(), [1, 2], 0.5))
-    assert unequal.units[0].kind == "scalar"
+    assert unequal.components[0].kind == "scalar"
     with pytest.raises(TooLargeError, match="unequal ages only for additive"):
         unequal.after(1, state="metric")
     with pytest.raises(TooLargeError, match="scalar"):
@@ -293,7 +293,7 @@ def test_states_that_nothing_leads_to_do_not_warn() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], kernel, initial=[1, 0, 0]), Mean(), 1, 1.0))
     assert 0 < accountant.after(3).epsilon < 3
     stationary_one = Accountant(Plan(CoupledChain([[1.0]], kernel), Mean(), 1, 1.0))
-    assert stationary_one.units[0].backward.size == 2
+    assert stationary_one.components[0].backward.size == 2
     assert stationary(np.array(kernel))[0] == 0
 
 
@@ -332,7 +332,7 @@ def test_the_least_of_all_is_the_largest_seen_from_the_other_end() -> None:
 
 def test_ages_far_apart_are_counted_by_one_number() -> None:
     chain = CoupledChain(pair(0.75), SYMMETRIC)
-    kinds = [Accountant(Plan(chain, Mean(), (1, oldest), 0.5)).units[0].kind for oldest in (1, 9, 10)]
+    kinds = [Accountant(Plan(chain, Mean(), (1, oldest), 0.5)).components[0].kind for oldest in (1, 9, 10)]
     assert kinds == ["metric", "metric", "scalar"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.accountant.vector import WINDOW, InfluenceUnit, SliceUnit
+from csdp.accountant.vector import WINDOW, InfluenceComponent, SliceComponent
 from csdp.errors import InputError
 from oracle import joint_kernel, stationary
 
@@ -98,7 +98,7 @@ def test_rings_are_certified_near_the_metric_state():
 def test_large_rings_count_the_noise_for_ever():
     for p, most in ((0.3, 0.0680), (0.1, 0.67)):
         accountant = Accountant(csdp.Plan(ring(50, 0.8, p, p), csdp.Mean(), 1, 0.1))
-        assert [type(unit) for unit in accountant.units] == [InfluenceUnit]
+        assert [type(unit) for unit in accountant.components] == [InfluenceComponent]
         limit = accountant.limit()
         assert limit.bound == "influence"
         assert accountant.after(40).epsilon <= limit.epsilon
@@ -119,7 +119,7 @@ def test_a_history_at_rest_is_above_every_history():
 
 def test_forward_rings_count_the_noise_where_they_depend_weakly():
     accountant = Accountant(csdp.Plan(ring(12, 0.8, 0.3, 0.3, "forward"), csdp.Mean(), 1, 0.1))
-    assert [type(unit) for unit in accountant.units] == [SliceUnit]
+    assert [type(unit) for unit in accountant.components] == [SliceComponent]
     assert accountant.limit().epsilon == pytest.approx(0.0860, abs=1e-4)
     assert accountant.ceiling() == pytest.approx(0.0860, abs=1e-4)
     assert accountant.after(1).epsilon <= accountant.after(3).epsilon <= accountant.limit().epsilon

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.bounds.influence import Influence, costs_by_age, influence_of_release, spectral_factor
+from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release, spectral_factor
 from csdp.computation import verify_query
 from csdp.errors import InputError, TooLargeError
 from oracle import joint_kernel, stationary
@@ -79,7 +79,7 @@ def history_truth(backward, seen, s, m, *, f, rate, ages, releases):
 
 def continual(chain, query, *, ages, epsilon_c, releases):
     """The influence recursion with a release at every tick, at the present of the newest."""
-    rule, asked = Influence(chain), verify_query(query, chain)
+    rule, asked = InfluenceRule(chain), verify_query(query, chain)
     ages = np.broadcast_to(ages, chain.sequences).tolist()
     costs = costs_by_age(asked, range(chain.sequences), ages=ages, epsilon_c=epsilon_c)
     state = np.zeros((chain.sequences, chain.states, chain.states))
@@ -228,7 +228,7 @@ def test_many_states_are_bounded_by_prefixes_with_single_bases():
 
 def test_no_number_of_releases_passes_the_cap():
     chain = ring(5, 0.8, 0.1, 0.2)
-    caps = [float(Influence(chain).cap(age).max()) for age in (1, 2, 3)]
+    caps = [float(InfluenceRule(chain).cap(age).max()) for age in (1, 2, 3)]
     assert caps == sorted(caps, reverse=True)
     for age, cap in zip((1, 2, 3), caps, strict=True):
         assert continual(chain, csdp.Mean(), ages=age, epsilon_c=50.0, releases=40) <= cap

@@ -8,7 +8,8 @@ import pytest
 
 import csdp
 import oracle as o
-from csdp.bounds.leakage import BOUNDS, UNSOUND
+from csdp.bounds.leakage import BOUNDS
+from csdp.bounds.result import UNSOUND
 from reference_values import COLUMNS, REFERENCE, RTOL
 from reference_values import T3 as T3_SYSTEM
 

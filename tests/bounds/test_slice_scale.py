@@ -299,5 +299,5 @@ def test_bounds_free_of_the_noise_are_kept():
     setting = Setting.make(csdp.CoupledChain(giant(300), FLIP), csdp.Mean(), ages=3, epsilon_c=1.0, adversary="any")
     first = setting.answer("slice")
     moved = setting.at(0.5)
-    assert moved.parts[0]._slice_found is setting.parts[0]._slice_found
+    assert moved.components[0]._slice_result is setting.components[0]._slice_result
     assert moved.answer("slice").epsilon == first.epsilon

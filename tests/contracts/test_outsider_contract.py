@@ -84,7 +84,7 @@ def test_what_is_published_is_certified(query: Stranger, chain: CoupledChain) ->
         if chain is not APART:
             assert plan.certified.epsilon == pytest.approx(real, rel=1e-6)
         for k in (1, 2, 3):
-            assert plan.query.undivided(k) / plan.divisor >= o.sensitivity(answers, 3, 2, k) * (1 - 1e-12)
+            assert plan.query.undivided_sensitivity(k) / plan.divisor >= o.sensitivity(answers, 3, 2, k) * (1 - 1e-12)
 
 
 def test_a_weighted_sum_of_ones_own_is_not_counted() -> None:

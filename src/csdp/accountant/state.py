@@ -1,4 +1,4 @@
-"""What the accountant remembers, and how releases that are still being read add to it."""
+"""The state of the accountant, its form in a ledger, and how releases that are not finished add to it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.accountant.components import AnyUnit
-
-Floats = npt.NDArray[np.float64]
+from csdp.accountant.component import AccountedComponent
+from csdp.arrays import Floats
 
 #: Numbers of a state above which it is compressed, and how such a text begins.
 PACKED_SIZE = 4096
@@ -27,9 +25,9 @@ Pending = tuple[int, bool, float]
 class State:
     """What the accountant remembers after a tick.
 
-    `slices[u]` is the state of unit u at the slice `tick - behind[u]`, the newest one that is finished there: `pending`
-    releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at consecutive ticks,
-    all as planned, are the whole history (None where it is another), so that equal histories share their work.
+    `slices[i]` is the state of component i at the slice `tick - behind[i]`, the newest one that no later release reads;
+    `pending` releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at
+    consecutive ticks, all as planned, are the whole history (None if it is another); equal histories share their work.
     """
 
     tick: int
@@ -42,37 +40,45 @@ class State:
         """Plain data for a ledger: a count where that says all, else the numbers."""
         if self.consecutive is not None:
             return {"tick": self.tick, "consecutive": self.consecutive}
-        packed = [_pack(s) for s in self.slices]
         return {
             "tick": self.tick,
             "behind": list(self.behind),
             "sizes": [
                 int(s.shape[0]) if s.ndim == 2 and s.shape[0] == s.shape[1] else list(s.shape) for s in self.slices
             ],
-            "slices": packed,
+            "slices": [_pack(s) for s in self.slices],
             "pending": [list(entry) for entry in self.pending],
         }
 
 
-def read(
-    unit: AnyUnit, given: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
+def add_pending(
+    component: AccountedComponent, state: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
 ) -> tuple[Floats, int]:
-    """Add what pending releases read at depths least <= depth < below, oldest first; a release `ago` ticks old read,
-    at age a, the slice that is `ago + a` before now.
+    """Add what pending releases read at depths least <= depth < below, oldest first: the new state and its depth.
+
+    A release `ago` ticks old read, at age a, the slice that is `ago + a` before now.
+
+    Args:
+        component: whose state it is.
+        state: the state at depth `behind`.
+        behind: how many slices before now the state lies.
+        pending: the releases.
+        least: the newest depth to add.
+        below: one more than the oldest depth to add.
     """
     reads = [
         (ago + age, age, stale, share)
         for ago, stale, share in pending
-        for age in unit.ages
+        for age in component.ages
         if least <= ago + age < below
     ]
     for depth, age, stale, share in sorted(reads, reverse=True):
-        # Only after a change of plan can a release read behind the state; that part is then charged where the state is.
+        # Only after a change of plan can a release read behind the state; that is then charged where the state is.
         back = depth > behind
-        moved = unit.forward_in_time(given, 0 if back else behind - depth)
-        given = unit.add(moved, age, stale=stale, behind=back, share=share)
+        state = component.advance(state, 0 if back else behind - depth)
+        state = component.add(state, age, stale=stale, behind=back, share=share)
         behind = min(behind, depth)
-    return given, behind
+    return state, behind
 
 
 def _pack(state: Floats) -> str:
@@ -83,7 +89,7 @@ def _pack(state: Floats) -> str:
     return COMPRESSED + base64.b64encode(zlib.compress(raw, 1)).decode()
 
 
-def unpack(text: str, size: int | Sequence[int]) -> Floats:
+def unpack_state(text: str, size: int | Sequence[int]) -> Floats:
     """A state from its text; `size` as `State.to_dict` wrote it."""
     shape = (size, size) if isinstance(size, int) else tuple(size)
     limit = 8 * math.prod(shape)
@@ -94,7 +100,7 @@ def unpack(text: str, size: int | Sequence[int]) -> Floats:
     return np.frombuffer(raw, dtype="<f8").reshape(shape).copy()
 
 
-def raised(state: Floats, excess: float) -> Floats:
+def raise_state(state: Floats, excess: float) -> Floats:
     """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
     square = state.shape[-1] > 1 and state.shape[-1] == state.shape[-2]
     apart = 1.0 - np.eye(state.shape[-1]) if square else np.ones((1, 1))

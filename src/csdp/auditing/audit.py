@@ -15,8 +15,7 @@ from csdp.auditing.events import Event, choose, learned, lower_bound
 from csdp.auditing.likelihood_score import declared_score
 from csdp.auditing.pairs import Pair, given_pair, worst_pair
 from csdp.auditing.past_sampler import Pasts
-from csdp.bounds.result import Witness
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import Witness, as_text
 from csdp.chain import Family, Model
 from csdp.errors import InputError
 from csdp.queries import Query
@@ -67,8 +66,8 @@ class Audit:
         if self.claim is None:
             return f"leaks at least {_down(self.lower)} {sure}; nothing was claimed"
         if self.violated:
-            return f"violated: leaks at least {_down(self.lower)} {sure}, claimed {shown(self.claim)}"
-        return f"no violation found {sure}: leaks at least {_down(self.lower)}, claimed {shown(self.claim)}"
+            return f"violated: leaks at least {_down(self.lower)} {sure}, claimed {as_text(self.claim)}"
+        return f"no violation found {sure}: leaks at least {_down(self.lower)}, claimed {as_text(self.claim)}"
 
     def __repr__(self) -> str:
         return f"Audit({self.verdict})"

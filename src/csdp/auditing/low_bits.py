@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.auditing.events import lower_bound
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 from csdp.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -43,7 +43,7 @@ class LowBits:
     def verdict(self) -> str:
         """The result in words."""
         found = "violated: low bits tell at least" if self.violated else "no violation found: low bits tell at least"
-        return f"{found} {max(self.lower, 0.0):.3g}, allowed {shown(self.epsilon)}"
+        return f"{found} {max(self.lower, 0.0):.3g}, allowed {as_text(self.epsilon)}"
 
     def __repr__(self) -> str:
         return f"LowBits({self.verdict})"

@@ -90,7 +90,7 @@ def worst_pair(
             adversary=adversary,
         )
         try:
-            values = [(part.value("exact"), part) for part in setting.parts]
+            values = [(part.value("exact"), part) for part in setting.components]
         except TooLargeError as error:
             raise TooLargeError(
                 f"pair: the worst one is not found, because {error}; give pair=(present, alternative)",
@@ -98,7 +98,7 @@ def worst_pair(
                 limit=error.limit,
             ) from None
         for value, part in values:
-            worst = value.worst
+            worst = value.worst_case
             if worst is None or not worst.known or worst.value <= best:
                 continue
             present = _rest(model, part.members, adversary)

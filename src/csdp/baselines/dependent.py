@@ -13,7 +13,7 @@ from csdp.baselines.fresh import Fresh, settled
 from csdp.baselines.laws import present_law, record_pairs
 from csdp.baselines.mixture import grid_size, logs, output_grid
 from csdp.baselines.protocol import Floats
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError

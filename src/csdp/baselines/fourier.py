@@ -27,7 +27,7 @@ from csdp.baselines.protocol import (
     whole,
 )
 from csdp.baselines.streams import Stream, lifetime_at_most, present_at_most
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate import moments

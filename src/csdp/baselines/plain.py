@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from csdp.baselines.fresh import Fresh
 from csdp.baselines.laws import own_variation
 from csdp.baselines.temporal import group_sensitivity
-from csdp.bounds.closed_forms import loose
+from csdp.bounds.closed_forms import loose_bound
 from csdp.chain import Model
 from csdp.queries import Query
 
@@ -59,7 +59,7 @@ class AgeDP(Fresh):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """ln(1 + Delta (e^(Delta_f / scale) - 1)), Delta the largest total variation of a user's own aged state."""
-        return loose(own_variation(chain, self.age), query.sensitivity(1, chain.value_table) / scale)
+        return loose_bound(own_variation(chain, self.age), query.sensitivity(1, chain.value_table) / scale)
 
     def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
         """Delta(t)."""

@@ -153,7 +153,7 @@ def checked(chain: Model, query: Query) -> Computation:
     """Refuse what no baseline can work with; the query comes back verified, a function rounded to a lattice."""
     stationary_chain(chain)
     found = verify_query(query, chain, on_lattice=True)
-    if not found.undivided(1) > 0:
+    if not found.undivided_sensitivity(1) > 0:
         raise InputError(f"query: {found.name} never changes with one record; there is nothing to protect")
     return found
 

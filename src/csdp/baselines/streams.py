@@ -22,7 +22,7 @@ from csdp import fran
 from csdp.aging import Adversary
 from csdp.baselines.protocol import Errors, Floats, Ints, Quantity, Trace, recorded, snapshots, whole
 from csdp.baselines.temporal import group_sensitivity, newest_bound, tick_bound
-from csdp.bounds.rounding import round_up, shown
+from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError
 from csdp.estimate import moments
@@ -126,7 +126,7 @@ def _bounded(why: str, bound: Callable[[], float]) -> Quantity:
         return Quantity(None, f"{why}; nor is it bounded: {error}")
     if math.isinf(found):
         return Quantity(None, f"{why}; nor is it bounded: this chain does not forget fast enough for its epsilon")
-    return Quantity(None, f"{why}. It is at most {shown(found)}, because what it publishes has epsilon-DP", found)
+    return Quantity(None, f"{why}. It is at most {as_text(found)}, because what it publishes has epsilon-DP", found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from csdp.baselines.protocol import Quantity
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -160,8 +160,8 @@ def _number(value: float | None) -> str:
 def _quantity(found: Quantity) -> str:
     if found.value is not None:
         return f"{found.value:.4g}"
-    return "not\ncomputed" if found.at_most is None else f"at most\n{shown(found.at_most, 4)}"
+    return "not\ncomputed" if found.at_most is None else f"at most\n{as_text(found.at_most, 4)}"
 
 
 def _most(found: Quantity) -> str:
-    return "no bound either" if found.at_most is None else f"at most {shown(found.at_most, 4)}"
+    return "no bound either" if found.at_most is None else f"at most {as_text(found.at_most, 4)}"

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.kernels import Backward, ProfileTable
+from csdp.accountant.kernels import BackwardKernel, ProfileTable
 from csdp.baselines.protocol import Floats, stationary_chain
 from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import Model
@@ -90,7 +90,7 @@ def losses(chain: Model, steps: int = 1) -> tuple[tuple[ProfileTable, ProfileTab
     """Loss functions of so many steps back and ahead, of every kind of component."""
     found = []
     for part in _parts(chain):
-        backward = Backward(part)
+        backward = BackwardKernel(part)
         ahead = ProfileTable(np.linalg.matrix_power(backward.forward, steps), relative=backward.relative(steps))
         found.append((backward.profile_table(steps), ahead))
     return tuple(found)

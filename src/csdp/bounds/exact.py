@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import Adversary, AgedLaw, Progress, known_subsets, marginal
+from csdp.arrays import Floats
 from csdp.errors import TooLargeError
-
-Floats = npt.NDArray[np.float64]
 
 #: Products of output values that are looked at.
 OUTPUT_LIMIT = 2**22
@@ -31,7 +29,7 @@ LARGE_STATES = 2**14
 
 
 @dataclass(frozen=True)
-class Worst:
+class WorstCase:
     """The largest log ratio and where it is attained (states within the component)."""
 
     value: float
@@ -41,6 +39,10 @@ class Worst:
     alternative: int = 0
     output: tuple[float, ...] = ()
 
+    def divided_by(self, divisor: float) -> WorstCase:
+        """The same case with outputs in the units of the published answer."""
+        return replace(self, output=tuple(y / divisor for y in self.output))
+
 
 class _Known(NamedTuple):
     """Sequences whose present an adversary compares, and the places among them of those that may differ."""
@@ -49,7 +51,7 @@ class _Known(NamedTuple):
     axes: tuple[int, ...]
 
 
-def worst_output(
+def find_worst_case(
     aged: AgedLaw,
     answers: Floats,
     *,
@@ -57,7 +59,7 @@ def worst_output(
     adversary: Adversary,
     secret: int | None = None,
     progress: Progress | None = None,
-) -> Worst:
+) -> WorstCase:
     """Exact leakage of one component, or of one sequence (`secret`) of it.
 
     `answers` (C, d) are the query's values for the classes of `aged`, `rate` = epsilon_c / Delta_f in their units.
@@ -68,7 +70,7 @@ def worst_output(
         for known in known_subsets(adversary, aged.model.sequences)
         if secret is None or secret in known
     ]
-    # Where the joint law is large a second pass would buy digits that nobody asked for.
+    # Where the joint law is large a second pass would buy digits that are not needed.
     tolerance = _SLACK if aged.model.size <= LARGE_STATES else _LARGE_SLACK
     nominal, best = _by_deviation(aged, answers, outputs, rate, subsets, progress, tolerance=tolerance)
     if np.isfinite(best.value) and (best.value <= nominal * (1.0 + tolerance) or best.value < 1e-300):
@@ -112,10 +114,10 @@ def _by_deviation(
     progress: Progress | None,
     *,
     tolerance: float,
-) -> tuple[float, Worst]:
+) -> tuple[float, WorstCase]:
     """Log ratios from differences to independence; the value includes the bound on rounding errors."""
     model, form = aged.model, aged.deviation
-    nominal, best = 0.0, Worst(0.0)
+    nominal, best = 0.0, WorstCase(0.0)
     for number, (known, axes) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -125,7 +127,7 @@ def _by_deviation(
         with np.errstate(divide="ignore"):
             log_base = np.log(form.base)
         for block, logs in blocks(outputs, answers, law.size, rate):
-            tilt, level, slack = tilted(logs, form.base, log_base, form.error)
+            tilt, level, slack = tilt_weights(logs, form.base, log_base, form.error)
             spread = tilt @ shift.T
             for row in range(block.shape[0]):
                 for axis in axes:
@@ -136,7 +138,8 @@ def _by_deviation(
                         best = line.witness(upper, at, known, block[row])
                     elif upper > best.value:
                         best = replace(best, value=upper)  # a tie up to rounding: the first witness stays
-        _tell(progress, number, len(subsets))
+        if progress is not None:
+            progress("comparing", number + 1, len(subsets))
     return nominal, best
 
 
@@ -167,33 +170,29 @@ class _Line:
             ratio = np.nan_to_num(ratio, nan=0.0, posinf=np.inf)
         at = int(ratio.argmax())
         worst = float(ratio.ravel()[at])
-        plain = _log_one_plus(worst, exponent)
+        plain = float(log_one_plus(worst, exponent))
         # With sigma = slack / least under, (gap + 2 slack) / (under - slack) <= (ratio + 2 sigma) / (1 - sigma).
         error = slack if exponent == 0 else float(np.ldexp(slack, exponent))
         sigma, moved = (error / least, slack / least) if least > 0 else (np.inf, np.inf)
-        upper = _log_one_plus((worst + 2.0 * moved) / (1.0 - sigma), exponent) if sigma < 0.5 else np.inf
+        upper = float(log_one_plus((worst + 2.0 * moved) / (1.0 - sigma), exponent)) if sigma < 0.5 else np.inf
         if upper > plain * (1.0 + tolerance):
             with np.errstate(invalid="ignore", divide="ignore"):
-                safe = log_ratio(gap + 2.0 * slack, np.maximum(under - error, 0.0), exponent)
+                safe = log_one_plus((gap + 2.0 * slack) / np.maximum(under - error, 0.0), exponent)
             at = int(np.nanargmax(safe))
             upper = min(upper, float(safe.ravel()[at]))
         return plain, upper, at
 
-    def witness(self, value: float, at: int, known: tuple[int, ...], output: Floats) -> Worst:
+    def witness(self, value: float, at: int, known: tuple[int, ...], output: Floats) -> WorstCase:
         """The worst case: who, which present against which, at which output."""
         before, after = divmod(at, self._cube.shape[2])
         column = self._cube[before, :, after]
         high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
         number = (before * self._cube.shape[1] + high) * self._cube.shape[2] + after
         present = tuple(int(v) for v in np.unravel_index(number, self._shape))
-        return Worst(value, known[self._axis], known, present, low, tuple(float(v) for v in output))
+        return WorstCase(value, known[self._axis], known, present, low, tuple(float(v) for v in output))
 
 
-def _log_one_plus(ratio: float, exponent: int) -> float:
-    return float(np.log1p(ratio)) if exponent == 0 else float(np.ldexp(ratio, exponent))
-
-
-def tilted(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple[Floats, Floats, Floats]:
+def tilt_weights(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple[Floats, Floats, Floats]:
     """Weights of the classes at every output, scaled so that their mean `level` is at least 1, and their slack.
 
     Deviations sum to 0 over the classes, so a constant may be taken off the weights. Taking off the largest possible
@@ -214,9 +213,8 @@ def tilted(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple
     return plain, level, slack
 
 
-def log_ratio(gap: Floats, under: Floats, exponent: int) -> Floats:
-    """log(1 + gap 2^exponent / under); for tiny gaps the gap itself, which is never below it."""
-    ratio = gap / under
+def log_one_plus(ratio: Floats | float, exponent: int) -> Floats:
+    """log(1 + ratio 2^exponent); for tiny ratios the ratio itself, which is never below it."""
     return np.asarray(np.log1p(ratio) if exponent == 0 else np.ldexp(ratio, exponent))
 
 
@@ -229,46 +227,43 @@ def _by_mass(
     progress: Progress | None,
     *,
     logs: bool,
-) -> Worst:
+) -> WorstCase:
     """Log ratios from non-negative numbers only: every one is accurate, however rare the reading."""
     model, form = aged.model, aged.mass
-    best = Worst(0.0)
+    best = WorstCase(0.0)
     for number, (known, axes) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
-            given = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
-        given[law <= 0] = np.nan
+            laws = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
+        laws[law <= 0] = np.nan
         for block, weights in blocks(outputs, answers, law.size * (answers.shape[0] if logs else 1), rate):
             with np.errstate(divide="ignore"):
-                density = _log_mix(given, weights) if logs else np.log(given @ np.exp(weights).T)
+                density = _log_mix(laws, weights) if logs else np.log(laws @ np.exp(weights).T)
             tensor = density.reshape((model.states,) * len(known) + (block.shape[0],))
             for axis in axes:
-                high, low = _extent(tensor, axis)
-                best = _better(best, high - low + 2.0 * form.relative, tensor, axis, known, block)
-        _tell(progress, number, len(subsets))
+                # Among presents that can occur; the others are NaN.
+                gaps = np.fmax.reduce(tensor, axis=axis) - np.fmin.reduce(tensor, axis=axis) + 2.0 * form.relative
+                best = _larger(best, gaps, tensor, axis, known, block)
+        if progress is not None:
+            progress("comparing", number + 1, len(subsets))
     return best
 
 
-def _log_mix(given: Floats, weights: Floats) -> Floats:
-    """log(given @ exp(weights).T) without underflow."""
-    terms = np.log(given)[:, None, :] + weights[None]
+def _log_mix(laws: Floats, weights: Floats) -> Floats:
+    """log(laws @ exp(weights).T) without underflow."""
+    terms = np.log(laws)[:, None, :] + weights[None]
     top = terms.max(axis=2, keepdims=True)
     return np.asarray(top[..., 0] + np.log(np.exp(terms - top).sum(axis=2)))
 
 
-def _extent(tensor: Floats, axis: int) -> tuple[Floats, Floats]:
-    """Largest and smallest along the secret's axis, among presents that can occur."""
-    return np.fmax.reduce(tensor, axis=axis), np.fmin.reduce(tensor, axis=axis)
-
-
-def _better(
-    best: Worst,
+def _larger(
+    best: WorstCase,
     values: Floats,
     tensor: Floats,
     axis: int,
     known: tuple[int, ...],
     block: Floats,
-) -> Worst:
+) -> WorstCase:
     if np.isnan(values).all():
         return best
     at = tuple(int(v) for v in np.unravel_index(int(np.nanargmax(values)), values.shape))
@@ -281,9 +276,4 @@ def _better(
     rest = at[:-1]
     present = (*rest[:axis], high, *rest[axis:])
     output = tuple(float(v) for v in block[at[-1]])
-    return Worst(value, known[axis], known, present, low, output)
-
-
-def _tell(progress: Progress | None, number: int, count: int) -> None:
-    if progress is not None:
-        progress("comparing", number + 1, count)
+    return WorstCase(value, known[axis], known, present, low, output)

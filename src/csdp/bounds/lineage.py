@@ -18,40 +18,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import Progress
+from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, Model, is_forward
 from csdp.errors import InputError
-
-Floats = npt.NDArray[np.float64]
 
 #: Sequences times states up to which the fractional programme is solved; intervals beyond.
 EXACT_SIZE = 256
 #: Ranges below this come from differences between pasts, larger ones from the laws themselves.
 _TINY_RANGE = 1e-4
 _UNIT = float(np.finfo(np.float64).eps) / 2
-_Ints = npt.NDArray[np.intp]
-_Found = tuple[Floats, _Ints]  # ranges and pairs of one age
+_AgeRanges = tuple[Floats, Indices]  # ranges and pairs of one age
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """Log-odds range of every sequence's present, and how it was found."""
+    """Log-odds range of every sequence's present, and the form that gave it."""
 
     ranges: Floats  # (s,)
-    pairs: _Ints  # (s, 2) the two states that are told apart best
+    pairs: Indices  # (s, 2) the two states that are told apart best
     form: str  # "exact" or "interval"
-    curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, where asked for
+    curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, if requested
 
 
 def require_forward(name: str, model: Model) -> CoupledChain:
     """The model as a forward coupled chain, or why the bound does not hold for it."""
     if not is_forward(model):
-        given = "a backward chain" if model.direction == "backward" else type(model).__name__
+        kind = "a backward chain" if model.direction == "backward" else type(model).__name__
         raise InputError(
             f"{name}: needs a CoupledChain with direction='forward', whose next states are independent given the "
-            f"present; {given} given. Use influence for a backward chain; exact or freshness for a joint one"
+            f"present; {kind} given. Use influence for a backward chain; exact or freshness for a joint one"
         )
     return model
 
@@ -73,14 +70,17 @@ def lineage(
         return Lineage(np.full(chain.sequences, math.inf), pairs, "exact", np.zeros(0) if curve else None)
     if form == "auto":
         form = "exact" if chain.sequences * chain.states <= EXACT_SIZE else "interval"
-    steps = _exact(chain, age, every=curve) if form == "exact" else _interval(chain, age, every=curve, tell=progress)
-    largest, found = [], (np.zeros(0), np.zeros((0, 2), dtype=np.intp))
-    for found in steps:
-        largest.append(float(found[0].max()))
-    return Lineage(*found, form, np.array(largest) if curve else None)
+    if form == "exact":
+        steps = _exact(chain, age, every=curve)
+    else:
+        steps = _interval(chain, age, every=curve, progress=progress)
+    largest, last = [], (np.zeros(0), np.zeros((0, 2), dtype=np.intp))
+    for last in steps:
+        largest.append(float(last[0].max()))
+    return Lineage(*last, form, np.array(largest) if curve else None)
 
 
-def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_Found]:
+def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_AgeRanges]:
     s, m = chain.sequences, chain.states
     local = chain.local
     # whole[i, k, c, a] = Q^A[(i, a), (k, c)], never negative, so every entry is accurate however rare;
@@ -104,9 +104,9 @@ def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_Found]:
             change, exponent = np.ldexp(change, 600), exponent - 600
         if every or n == age:
             rounding = 8.0 * _UNIT * (n * (m + int(np.max(np.diff(chain._indptr)))) + s)
-            found = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
-            ranges = np.array([value for value, *_ in found]) * (1.0 + rounding)
-            yield ranges, np.array([pair for _, *pair in found])
+            widest = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
+            ranges = np.array([value for value, *_ in widest]) * (1.0 + rounding)
+            yield ranges, np.array([pair for _, *pair in widest])
 
 
 def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding: float) -> tuple[float, int, int]:
@@ -178,7 +178,7 @@ def _extreme(law: Floats, change: Floats, exponent: int, a: int, b: int) -> Floa
     return picked
 
 
-def _interval(chain: CoupledChain, age: int, *, every: bool, tell: Progress | None) -> Iterator[_Found]:
+def _interval(chain: CoupledChain, age: int, *, every: bool, progress: Progress | None) -> Iterator[_AgeRanges]:
     """Boxes around the law of every sequence that hold whatever the past was; O(age * edges * m^2)."""
     s, m = chain.sequences, chain.states
     centre = np.full((s, m), 1.0 / m)
@@ -188,17 +188,17 @@ def _interval(chain: CoupledChain, age: int, *, every: bool, tell: Progress | No
     outward = 1.0 + 4.0 * _UNIT * (degree + 2 * m + 4)
     for n in range(1, age + 1):
         above, below = _box_step(chain, above, below, outward)
-        centre = _evolved(chain, centre)
+        centre = _evolve(chain, centre)
         if 0 < above.max() < 2.0**-400:
             above, below, exponent = np.ldexp(above, 600), np.ldexp(below, 600), exponent - 600
-        if tell is not None:
-            tell("lineage", n, age)
+        if progress is not None:
+            progress("lineage", n, age)
         if every or n == age:
             ranges, pairs = _box_ranges(centre, above, below, exponent)
             yield ranges * (1.0 + 8.0 * _UNIT * n * (degree + m)), pairs
 
 
-def _evolved(chain: CoupledChain, centre: Floats) -> Floats:
+def _evolve(chain: CoupledChain, centre: Floats) -> Floats:
     """The law of every sequence one step later."""
     table = chain.transition_table[0]
     if table.shape[0] > 1:
@@ -213,7 +213,7 @@ def _evolved(chain: CoupledChain, centre: Floats) -> Floats:
     return np.asarray(centre / total[:, None])
 
 
-def _box_ranges(centre: Floats, above: Floats, below: Floats, exponent: int) -> tuple[Floats, _Ints]:
+def _box_ranges(centre: Floats, above: Floats, below: Floats, exponent: int) -> tuple[Floats, Indices]:
     """The log-odds range of every box, and the two states that are told apart best."""
     with np.errstate(divide="ignore", invalid="ignore"):
         up, down = above / centre, below / centre

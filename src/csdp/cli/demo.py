@@ -30,7 +30,7 @@ def demo(
     index.html shows the true values beside what was published and says so on its face; share.html is without them.
     """
     import csdp
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
     from csdp.cli.release import promises_table
     from csdp.report.demo import run_demo
 
@@ -47,7 +47,7 @@ def demo(
     screen.print(f"Fit: {study.quality.verdict}", soft_wrap=True)
     screen.print(
         f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; released for "
-        f"ever it tells at most {shown(study.ceiling)} of the present, over {len(study.chain.family or (0,))} chains",
+        f"ever it tells at most {as_text(study.ceiling)} of the present, over {len(study.chain.family or (0,))} chains",
         soft_wrap=True,
     )
     screen.print(promises_table(found.certificate))

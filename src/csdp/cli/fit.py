@@ -269,14 +269,14 @@ def _show(made: Made, *, public: bool) -> None:
 
 
 def _show_evidence(told: Evidence, *, public: bool) -> None:
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     screen = console()
     screen.print(told.quality)
     if not public:
         screen.print("This table tells about private readings: keep it to yourself.")
     if told.leakages is not None:
-        own, joint = map(shown, told.leakages)
+        own, joint = map(as_text, told.leakages)
         screen.print(
             f"The mean at age 1 with epsilon_c = 1 tells {own} under the coupled chain, {joint} under a joint chain "
             "(--method joint).",

@@ -13,8 +13,8 @@ from csdp.cli.output import Format, console, printable, progress_bar, show_json
 
 if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
+    from csdp.bounds.overview import LeakageTable
     from csdp.bounds.result import Leakage
-    from csdp.bounds.table import LeakageTable
 
 
 def leakage(
@@ -86,7 +86,7 @@ def _options(setting: Setting, workers: int) -> dict[str, Any]:
 
 def _show_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
     """The leakage of each sequence: quantiles and the worst ones."""
-    from csdp.bounds.summary import leakage_summary
+    from csdp.bounds.overview import leakage_summary
     from csdp.report.words import UNSOUND_WARNING, guarantee
 
     found = leakage_summary(setting.model, setting.query, bound=bound, **_options(setting, workers))
@@ -101,10 +101,10 @@ def _show_sequences(setting: Setting, bound: str, workers: int, form: Format) ->
 
 def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
     from csdp.bounds.leakage import leakage as one_bound
-    from csdp.bounds.table import LeakageTable
-    from csdp.bounds.table import leakage_table as all_bounds
+    from csdp.bounds.overview import LeakageTable
+    from csdp.bounds.overview import leakage_table as all_bounds
 
-    _ = setting.scale  # a query that does not fit the model is an error, not a row
+    _ = setting.sensitivity  # a query that does not fit the model is an error, not a row
     options = _options(setting, workers)
     if bound is None:
         return all_bounds(setting.model, setting.query, **options)
@@ -158,7 +158,7 @@ def show_table(setting: Setting, table: LeakageTable) -> None:
         out.print(f"Why: {printable(shown.reason)}", soft_wrap=True)
     if shown.witness is not None:
         out.print(f"Worst case ({shown.bound}): {printable(str(shown.witness))}", soft_wrap=True)
-    parts = sum(part.copies for part in setting.parts)
+    parts = sum(part.copies for part in setting.components)
     if parts > 1:
         members = ", ".join(shown.components[0]["sequences"][:8])
         out.print(f"Components: {parts:,} independent groups; the worst has {printable(members)}", soft_wrap=True)

@@ -129,13 +129,13 @@ def as_json(found: Found) -> dict[str, Any]:
 def _show(found: Found) -> None:
     from rich.table import Table
 
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     ages = sorted(set(found.ages))
     table = Table(title="Plan", title_justify="left", show_header=False)
     table.add_row("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.ages[:20])))
     table.add_row("noise level epsilon_c", f"{found.epsilon_c:.6g}")
-    table.add_row("leakage of the present", f"{shown(found.leakage.epsilon)} ({found.leakage.bound})")
+    table.add_row("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})")
     table.add_row("mean squared error", f"{found.error.mse:.6g} ({found.error.estimate})")
     table.add_row("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0")
     table.add_row("evaluations", f"{found.evaluations} of leakage; {found.saved} ages needed none")
@@ -148,14 +148,14 @@ def _show(found: Found) -> None:
 def _show_schedule(found: DynamicPlan) -> None:
     from rich.table import Table
 
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     table = Table(title="Schedule", title_justify="left")
     for name in ("tick", "epsilon_c", "leakage of the present"):
         table.add_column(name, justify="right")
     records = found.records()
     for record in records[:20]:
-        table.add_row(str(record["tick"]), f"{record['epsilon_c']:.4g}", shown(record["leakage"]))
+        table.add_row(str(record["tick"]), f"{record['epsilon_c']:.4g}", as_text(record["leakage"]))
     out = console()
     out.print(table)
     if len(records) > 20:

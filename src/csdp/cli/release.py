@@ -313,7 +313,7 @@ def promises_table(certificate: Certificate) -> object:
     """The guarantees side by side."""
     from rich.table import Table
 
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     table = Table(title="What is promised", title_justify="left")
     table.add_column("guarantee", no_wrap=True)
@@ -321,6 +321,6 @@ def promises_table(certificate: Certificate) -> object:
     table.add_column("never above", justify="right", no_wrap=True)
     table.add_column("protects")
     for promise in certificate.promises:
-        ceiling = "grows" if promise.ceiling is None else shown(promise.ceiling)
-        table.add_row(promise.name, shown(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
+        ceiling = "grows" if promise.ceiling is None else as_text(promise.ceiling)
+        table.add_row(promise.name, as_text(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
     return table

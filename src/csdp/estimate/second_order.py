@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.aging import AgedLaw, index_parts, likeness
+from csdp.aging import AgedLaw, index_parts, label_alike
+from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, Model
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query
-
-Floats = npt.NDArray[np.float64]
 
 #: Sequences times states of a component up to which pair laws are kept.
 PAIR_SIZE = 4000
@@ -33,7 +31,7 @@ SIMULATED_READINGS = 150_000_000
 
 @dataclass(frozen=True)
 class Moments:
-    """Means and covariances of the aged answer f(z) and the present answer f(x), and how they were found."""
+    """Means and covariances of the aged answer f(z) and the present answer f(x), and the method that gave them."""
 
     mean_aged: Floats  # (d,)
     mean_now: Floats  # (d,)
@@ -79,17 +77,15 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
         return _by_simulation(model, query, ages)
 
 
-def _labels(model: Model, query: FoldComputation, ages: Sequence[int]) -> npt.NDArray[np.intp]:
+def _labels(model: Model, query: FoldComputation, ages: Sequence[int]) -> Indices:
     """Sequences with equal labels add equally; outputs of their own are all different."""
-    return np.arange(model.sequences) if query.per_sequence else likeness(query.likeness(), ages)
+    return np.arange(model.sequences) if query.per_sequence else label_alike(query.signatures(), ages)
 
 
 def _by_pairs(
     model: CoupledChain, query: FoldComputation, ages: Sequence[int], kinds: list[tuple[tuple[int, ...], int]]
 ) -> Moments:
     """Sum over components of moments from pair laws."""
-    table = model.value_table
-    scale = query.divisor(table)
     outputs = len(query.outputs)
     total = [
         np.zeros(outputs),
@@ -99,12 +95,12 @@ def _by_pairs(
     ]
     for members, copies in kinds:
         sub = model if len(members) == model.sequences else model.subchain(members)
-        parts = query.parts(table, members) / scale
+        parts = query.contributions(members) / query.denominator
         place = query.columns(members)
         mean, now, aged, cross = _component_moments(sub, parts, [ages[i] for i in members])
         total[0][place] += copies * mean
-        for target, found in zip(total[1:], (now, aged, cross), strict=True):
-            target[np.ix_(place, place)] += copies * found
+        for target, covariance in zip(total[1:], (now, aged, cross), strict=True):
+            target[np.ix_(place, place)] += copies * covariance
     return Moments(total[0], total[0], total[2], total[1], total[3], "pair laws")
 
 
@@ -163,8 +159,8 @@ def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Mome
     s, m = model.sequences, model.states
     table = model.value_table
     if isinstance(query, FoldComputation):
-        aged = AgedLaw(model, query.parts(table), ages=ages, fold=query.fold)
-        read = aged.classes / query.divisor(table)
+        aged = AgedLaw(model, query.contributions(), ages=ages, fold=query.fold)
+        read = aged.classes / query.denominator
     else:
         aged = AgedLaw(model, index_parts(s, m), ages=ages)
         read = query.evaluate(np.array(np.unravel_index(aged.classes[:, 0].astype(np.intp), (m,) * s)).T, table)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.errors import InputError
 from csdp.interop.needed import needed
 from csdp.panel import Panel

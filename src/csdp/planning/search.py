@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Adversary, Progress
-from csdp.bounds.age_curve import age_curve
 from csdp.bounds.leakage import leakage
-from csdp.bounds.result import Leakage
-from csdp.bounds.rounding import shown
+from csdp.bounds.overview import age_curve
+from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
@@ -59,7 +58,7 @@ class Found(Plan):
     def __repr__(self) -> str:
         ages = self.ages[0] if len(set(self.ages)) == 1 else self.ages
         return (
-            f"Found(ages {ages}, epsilon_c {self.epsilon_c:.6g}, leakage {shown(self.leakage.epsilon)} "
+            f"Found(ages {ages}, epsilon_c {self.epsilon_c:.6g}, leakage {as_text(self.leakage.epsilon)} "
             f"({self.leakage.bound}), error {self.error.mse:.6g})"
         )
 

@@ -142,8 +142,8 @@ def group_leakages(plan: Plan, releases: Releases) -> tuple[Leakage, ...]:
     if releases == "continual":
         whole, state = accountant.limit(), accountant.long_run()
         if state is None:  # no state comes to rest: the cap, which holds for every group
-            return (whole,) * len(accountant.units)
+            return (whole,) * len(accountant.components)
     else:
         whole, state = accountant.after(releases), accountant.history(releases)
-    found = accountant.per_unit(state)
+    found = accountant.leakage_by_component(state)
     return tuple(replace(whole, epsilon=value, bound=bound) for value, bound in found)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from csdp.bounds.rounding import shown
-from csdp.bounds.table import leakage_table
+from csdp.bounds.overview import leakage_table
+from csdp.bounds.result import as_text
 from csdp.report import figures, history
 from csdp.report.certificate import Certificate
 from csdp.report.graph import DRAWN_SEQUENCES, coupling_graph_figure
@@ -227,8 +227,8 @@ def quality_block(quality: FitQuality) -> str:
 
 def _explains(found: Study) -> Section:
     joint = (
-        f"Groups as joint chains, which can move together within a step, would leak {shown(found.joint_leakage)} in "
-        f"one release; under the coupled chain it is {shown(found.coupled_leakage)}. "
+        f"Groups as joint chains, which can move together within a step, would leak {as_text(found.joint_leakage)} in "
+        f"one release; under the coupled chain it is {as_text(found.coupled_leakage)}. "
         + (
             "The difference is what the coupled chain does not know; the certificate holds for the family of coupled "
             "chains, not for these."
@@ -244,19 +244,19 @@ def _trade(found: Study, figure: Figure) -> Section:
     caption = (
         "Releasing at every tick for ever: leakage of the present against the error of the linear estimate, by age, "
         "under the fitted model (which knows no time of day, so its errors are not those of the first figure). Lines: "
-        f"the point estimate. Star: this plan, certified for the family at {shown(found.ceiling)}; the point estimate "
-        f"alone would allow epsilon_c = {found.point_plan.epsilon_c:.3g} in place of {found.plan.epsilon_c:.3g}."
+        f"the point estimate. Star: this plan, certified for the family at {as_text(found.ceiling)}; the point estimate"
+        f" alone would allow epsilon_c = {found.point_plan.epsilon_c:.3g} in place of {found.plan.epsilon_c:.3g}."
     )
     return Section("What more or less privacy would buy", figure_block(svg, caption))
 
 
 def _record(found: Study) -> Section:
     data, plan, certificate = found.prepared.data, found.plan, found.published.certificate
-    alone = shown(found.point_plan.leakage.epsilon)
+    alone = as_text(found.point_plan.leakage.epsilon)
     pairs = [
         ("Release", f"{plan.query.name}, age {plan.ages[0]}, epsilon_c {plan.epsilon_c:.6g}"),
-        ("One release tells", f"{shown(plan.certified.epsilon)} ({plan.certified.bound})"),
-        ("Without end", f"at most {shown(found.ceiling)}; point estimate alone, its own level: {alone}"),
+        ("One release tells", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
+        ("Without end", f"at most {as_text(found.ceiling)}; point estimate alone, its own level: {alone}"),
         *ledger_facts(certificate),
         ("Readings", f"{data.provenance} Licence: {data.licence}"),
         ("Their grid", data.handling),

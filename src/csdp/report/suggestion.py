@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from csdp.aging import Progress
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 from csdp.chain import CoupledChain, Family, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
@@ -171,7 +171,7 @@ def _plan(
         if gain >= 0.01
         else "no age does better than publishing nothing but the long-run mean: more sequences, or a larger budget"
     )
-    reasons.append(("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: at most {shown(most)} for ever", useful))
+    reasons.append(("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: at most {as_text(most)} for ever", useful))
     reasons.append(
         (
             "event limit",

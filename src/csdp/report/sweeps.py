@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csdp.aging import Progress
-from csdp.bounds.table import leakage_table
+from csdp.bounds.overview import leakage_table
 from csdp.chain import Model
 from csdp.queries import Query
 
