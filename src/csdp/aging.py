@@ -103,7 +103,8 @@ class AgedLaw:
             for _ in range(stop.steps):
                 measure = self.model.step.push(measure)
                 depth += self.model.step.depth + 2
-            self._report(stop)
+            if self._progress is not None:
+                self._progress("aging", stop.number + 1, len(self._stops))
         relative = 2.0 * (depth + self.classes.shape[0] + 4) * _UNIT + 2.0 * law_error
         return Mass(measure, measure.sum(axis=1), relative)
 
@@ -138,7 +139,8 @@ class AgedLaw:
                     law = self._moved(law, stop.steps - done - 1)
                     break
             error = self._rounding_error(np.array(peaks), carried, exponent)
-            self._report(stop)
+            if self._progress is not None:
+                self._progress("aging", stop.number + 1, len(self._stops))
         return Deviation(measure, law, base, error + 2.0 * law_error * _peak(measure, law), exponent)
 
     def _step(self, measure: Floats, law: Floats) -> tuple[Floats, Floats]:
@@ -171,10 +173,6 @@ class AgedLaw:
             scaled = np.ldexp(rounding * peaks * shrink[:, None], -exponent)
             carried = float(np.ldexp(carried * shrink[0], -exponent))
         return np.asarray(np.minimum(scaled.sum(axis=0) + carried, np.finfo(np.float64).max))
-
-    def _report(self, stop: _Stop) -> None:
-        if self._progress is not None:
-            self._progress("aging", stop.number + 1, len(self._stops))
 
 
 @dataclass(frozen=True)
@@ -255,12 +253,6 @@ def index_parts(sequences: int, states: int) -> Floats:
     """Parts whose sum is the number of the snapshot: the class of a reading is then the reading itself."""
     place = states ** np.arange(sequences - 1, -1, -1)
     return (place[:, None] * np.arange(states)[None, :]).astype(np.float64)[:, :, None]
-
-
-def label_alike(parts: Floats, ages: Sequence[int]) -> Indices:
-    """Numbers that agree for sequences which a release treats alike: same age, same part (s, ...) in the query."""
-    rows = np.column_stack([np.asarray(ages, dtype=np.float64), parts.reshape(len(ages), -1)])
-    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
 
 
 def known_subsets(adversary: Adversary, sequences: int) -> list[tuple[int, ...]]:

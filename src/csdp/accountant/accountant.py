@@ -14,11 +14,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from csdp.accountant.component import PEAK_STEPS, AccountedComponent, worst_component
 from csdp.accountant.components import build_components
-from csdp.accountant.state import State, add_pending, movement, raise_state, unpack_state
+from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
 from csdp.arrays import Floats
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, round_up
@@ -28,10 +26,6 @@ from csdp.plan import Plan
 
 #: Ticks after which a history that has not settled is answered by the cap.
 _LONGEST = 2000
-#: Movement of a state, relative to its largest entry, below which it may be at rest.
-_STILL = 1e-6
-#: Ticks without coming closer to rest after which it is the solver's noise that moves a state.
-_STALLED = 16
 #: Joint states up to which the exact leakage of a first release is followed while it ages.
 EXACT_LATER = 1024
 
@@ -59,9 +53,6 @@ class Accountant:
         self.plans = (plan, *also)
         self.plan = plan
         self._kind = state
-        self._consecutive: list[State] = []
-        self._moves: list[float] = []
-        self._settled = False
         self._known: dict[int, Leakage] = {}
         self._peaks: dict[int, float] = {}
         self._single: dict[int, Leakage | None] = {}
@@ -192,11 +183,10 @@ class Accountant:
         """
         if state.consecutive is None:
             return self._peak(state)
-        self.history(state.consecutive)
-        at = min(state.consecutive, len(self._consecutive) - 1)
+        at = self._history.extend(state.consecutive)
         if at not in self._peaks:
-            self._peaks[at] = self._peak(self._consecutive[at])
-        return min(self._peaks[at], self._whole_cost(state)) if state.consecutive else self._peaks[at]
+            self._peaks[at] = self._peak(self._history[at])
+        return min(self._peaks[at], self._whole_cost(state))
 
     def _peak(self, state: State) -> float:
         if state.consecutive == 1 and len(self.plans) == 1 and self._kind == "auto":
@@ -215,10 +205,9 @@ class Accountant:
 
     def _consecutive_leakage(self, count: int) -> Leakage:
         """Equal histories have equal leakage: computed once."""
-        self.history(count)
-        at = min(count, len(self._consecutive) - 1)
+        at = self._history.extend(count)
         if at not in self._known:
-            state = self._consecutive[at]
+            state = self._history[at]
             self._known[at] = self._sharper(self._leakage(state, 0), state, 0)
         return self._known[at]
 
@@ -261,7 +250,7 @@ class Accountant:
             reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
         )
 
-    # ---- questions -----------------------------------------------------------------------------------------------
+    # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 
     def after(self, releases: int, *, state: str | None = None) -> Leakage:
         """Leakage of the present after n releases at consecutive ticks, all as planned.
@@ -276,64 +265,16 @@ class Accountant:
         return self.leakage(self.history(releases))
 
     def history(self, releases: int) -> State:
-        """The state after n consecutive releases; computed once, kept to its limit."""
-        if not self._consecutive:
-            self._consecutive.append(self.start(0))
-        while len(self._consecutive) <= releases and not self._settled:
-            last = self._consecutive[-1]
-            fresh = self._add(replace(last, consecutive=None), last.tick + 1, stale=False)
-            n = len(self._consecutive)
-            self._consecutive.append(replace(fresh, consecutive=n))
-            moved = movement(last.slices, fresh.slices)
-            self._moves.append(moved)
-            if n <= 1 + max(component.ages[-1] for component in self.components):
-                continue
-            if moved < _STILL:
-                self._settle(self._consecutive[-1], moved)
-            if not self._settled and self._stalled():
-                self._settle_above_noise()
-        at = min(releases, len(self._consecutive) - 1)
-        return replace(self._consecutive[at], tick=releases, consecutive=releases)
+        """The state after n releases at consecutive ticks; computed once, up to a state at rest."""
+        return replace(self._history[self._history.extend(releases)], tick=releases, consecutive=releases)
 
-    def _settle(self, base: State, moved: float) -> None:
-        """Once the state hardly moves: raise it to one that a further release does not raise at all."""
-        last = self._consecutive[-1]
-        if self._at_rest is not None:  # above every history, and what plans are held against
-            self._consecutive.append(replace(self._at_rest, tick=last.tick + 1, consecutive=len(self._consecutive)))
-            self._settled = True
-            return
-        for factor in (4, 32, 256, 2048):
-            excess = max(moved, 1e-11) * factor
-            above = replace(base, slices=tuple(raise_state(s, excess) for s in base.slices), consecutive=None)
-            following = self._add(above, last.tick + 1, stale=False)
-            if all((f <= a).all() for f, a in zip(following.slices, above.slices, strict=True)):
-                self._consecutive.append(replace(above, tick=last.tick + 1, consecutive=len(self._consecutive)))
-                self._settled = True
-                return
+    @cached_property
+    def _history(self) -> ConsecutiveHistory:
+        oldest = max(component.ages[-1] for component in self.components)
+        return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest)
 
-    def _stalled(self) -> bool:
-        """Whether it no longer comes to rest: an exact rule would move the state less at every tick, a solver's noise
-        does not shrink.
-        """
-        return len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
-
-    def _settle_above_noise(self) -> None:
-        """As `_settle`, from the least of the last states (noise only adds), then down as far as the rule leads.
-
-        Whatever lies above the state of every history still does so after one more release of each.
-        """
-        recent = self._consecutive[-_STALLED:]
-        noise = max(_STILL, float(np.median(self._moves[-_STALLED:])))  # one that repeats itself shows in no movement
-        least = tuple(np.minimum.reduce(slices) for slices in zip(*(state.slices for state in recent), strict=True))
-        self._moves.clear()
-        self._settle(replace(recent[-1], slices=least), noise)
-        for _ in range(_STALLED if self._settled else 0):
-            above = replace(self._consecutive[-1], consecutive=None)
-            following = self._add(above, above.tick + 1, stale=False)
-            lower = tuple(map(np.minimum, above.slices, following.slices))
-            self._consecutive[-1] = replace(self._consecutive[-1], slices=lower)
-            if movement(above.slices, lower) < noise:
-                return
+    def _release_next(self, state: State) -> State:
+        return self._add(state, state.tick + 1, stale=False)
 
     def limit(self) -> Leakage:
         """Leakage of the present in the long run, releasing at every tick for ever."""
@@ -345,18 +286,22 @@ class Accountant:
 
     def long_run(self) -> State | None:
         """A state that one more release at the next tick does not raise; None where none was found."""
-        if self._at_rest is not None:
-            return self._at_rest
+        at_rest = self._find_rest()
+        if at_rest is not None:
+            return at_rest
         for n in range(1, _LONGEST):
-            self.history(n)
-            if self._settled:
-                return self._consecutive[-1]
+            self._history.extend(n)
+            if self._history.at_rest:
+                return self._history[-1]
             if all(component.kind == "cap" for component in self.components):
                 break
         return None
 
+    def _find_rest(self) -> State | None:
+        return self._direct_rest
+
     @cached_property
-    def _at_rest(self) -> State | None:
+    def _direct_rest(self) -> State | None:
         """The state at rest where every component finds its own directly; None where one does not."""
         if not all(component.finds_rest for component in self.components):
             return None
@@ -374,6 +319,8 @@ class Accountant:
             return max(self.after(releases).epsilon, self.peak(self.history(releases)))
         settled = self.long_run()
         return self.limit().epsilon if settled is None else max(self.limit().epsilon, self.peak(settled))
+
+    # ---- other guarantees ----------------------------------------------------------------------------------------
 
     def lifetime(
         self, releases: int | None = None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
@@ -416,6 +363,8 @@ class Accountant:
             plan.query.sensitivity(plan.model.sequences, plan.model.value_table) / plan.sensitivity * plan.epsilon_c
             for plan in self.plans
         )
+
+    # ---- a change of plan ----------------------------------------------------------------------------------------
 
     def newest_depth(self, state: State) -> int:
         """How many steps before the state's tick the newest reading lies that any release touched."""

@@ -158,7 +158,7 @@ class Component:
                 aged, answers, rate=rate, adversary=setting.adversary, secret=secret, progress=setting.progress
             )
             worst = case if case.value > worst.value else worst
-        return ComponentLeakage(worst.value, "exact", worst.divided_by(query.denominator))
+        return ComponentLeakage(worst.value, "exact", worst)
 
     @property
     def _lumps(self) -> bool:
@@ -223,8 +223,7 @@ class Component:
             rate=setting.epsilon_c / (setting.sensitivity * query.denominator),
             adversary=setting.adversary,
         )
-        case = worst.divided_by(query.denominator)
-        return ComponentLeakage(worst.value, "exact", case, "counts of an exchangeable chain")
+        return ComponentLeakage(worst.value, "exact", worst, "counts of an exchangeable chain")
 
     # ---- bounds --------------------------------------------------------------------------------------------------
 
@@ -327,8 +326,9 @@ class Component:
         here = [self.members[i] for i in worst.known]
         values = {names[i]: float(table[i, state]) for i, state in zip(here, worst.present, strict=True)}
         secret = self.members[worst.sequence]
-        present = values.pop(names[secret])
-        return Witness(names[secret], present, float(table[secret, worst.alternative]), values, worst.output or None)
+        present, alternative = values.pop(names[secret]), float(table[secret, worst.alternative])
+        output = tuple(y / self.setting.query.denominator for y in worst.output)
+        return Witness(names[secret], present, alternative, values, output or None)
 
 
 def _widest(result: Lineage | Slice | InfluenceRanges) -> WorstCase:

@@ -37,11 +37,7 @@ class WorstCase:
     known: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     alternative: int = 0
-    output: tuple[float, ...] = ()
-
-    def divided_by(self, divisor: float) -> WorstCase:
-        """The same case with outputs in the units of the published answer."""
-        return replace(self, output=tuple(y / divisor for y in self.output))
+    output: tuple[float, ...] = ()  # before the division by the query's denominator
 
 
 class _Known(NamedTuple):
@@ -131,11 +127,13 @@ def _by_deviation(
             spread = tilt @ shift.T
             for row in range(block.shape[0]):
                 for axis in axes:
-                    line = _Line(spread[row], (model.states,) * len(known), axis, holes=holes)
-                    plain, upper, at = line.widest(float(level[row]), float(slack[row]), form.exponent, tolerance)
+                    cube = spread[row].reshape(model.states**axis, model.states, -1)
+                    plain, upper, at = _widest(
+                        cube, float(level[row]), float(slack[row]), form.exponent, tolerance, holes=holes
+                    )
                     nominal = max(nominal, plain)
                     if upper > best.value * (1 + 1e-12):
-                        best = line.witness(upper, at, known, block[row])
+                        best = _witness(upper, at, cube, known, axis, block[row])
                     elif upper > best.value:
                         best = replace(best, value=upper)  # a tie up to rounding: the first witness stays
         if progress is not None:
@@ -143,53 +141,57 @@ def _by_deviation(
     return nominal, best
 
 
-class _Line:
-    """Deviations at one output as (before, states of the secret, after): what its present state changes."""
+def _widest(
+    cube: Floats, level: float, slack: float, exponent: int, tolerance: float, *, holes: bool
+) -> tuple[float, float, int]:
+    """The largest log ratio at one output, the same with rounding on the safe side, and where it is.
 
-    def __init__(self, values: Floats, shape: tuple[int, ...], axis: int, *, holes: bool) -> None:
-        self._shape, self._axis, self._holes = shape, axis, holes
-        states = shape[axis]
-        self._cube = values.reshape(states**axis, states, -1)
-        # NaN marks presents that cannot occur; they are passed over.
-        larger, smaller = (np.fmax, np.fmin) if holes else (np.maximum, np.minimum)
-        self._high, self._low = (chosen(self._cube[:, 0], self._cube[:, 1]) for chosen in (larger, smaller))
-        for state in range(2, states):
-            larger(self._high, self._cube[:, state], out=self._high)
-            smaller(self._low, self._cube[:, state], out=self._low)
-
-    def widest(self, level: float, slack: float, exponent: int, tolerance: float) -> tuple[float, float, int]:
-        """The largest log ratio, the same with rounding on the safe side, and where it is."""
-        gap = self._high - self._low
-        under = (self._low if exponent == 0 else np.ldexp(self._low, exponent)) + level
-        least = float(np.nanmin(under) if self._holes else under.min())
-        if least <= 0:
-            under = np.maximum(under, 0.0)
+    Args:
+        cube: deviations (before, states of the secret, after): what the present state of the secret changes.
+        level: mean weight of the classes at this output.
+        slack: bound on the rounding error of the deviations.
+        exponent: deviations and slack are times 2**exponent.
+        tolerance: relative slack above which rounding is bounded entry by entry.
+        holes: whether some presents cannot occur; these are NaN and are passed over.
+    """
+    larger, smaller = (np.fmax, np.fmin) if holes else (np.maximum, np.minimum)
+    high, low = larger(cube[:, 0], cube[:, 1]), smaller(cube[:, 0], cube[:, 1])
+    for state in range(2, cube.shape[1]):
+        larger(high, cube[:, state], out=high)
+        smaller(low, cube[:, state], out=low)
+    gap = high - low
+    under = (low if exponent == 0 else np.ldexp(low, exponent)) + level
+    least = float(np.nanmin(under) if holes else under.min())
+    if least <= 0:
+        under = np.maximum(under, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = gap / under
+    if holes or least <= 0:
+        ratio = np.nan_to_num(ratio, nan=0.0, posinf=np.inf)
+    at = int(ratio.argmax())
+    worst = float(ratio.ravel()[at])
+    plain = float(log_one_plus(worst, exponent))
+    # With sigma = slack / least under, (gap + 2 slack) / (under - slack) <= (ratio + 2 sigma) / (1 - sigma).
+    error = slack if exponent == 0 else float(np.ldexp(slack, exponent))
+    sigma, moved = (error / least, slack / least) if least > 0 else (np.inf, np.inf)
+    upper = float(log_one_plus((worst + 2.0 * moved) / (1.0 - sigma), exponent)) if sigma < 0.5 else np.inf
+    if upper > plain * (1.0 + tolerance):
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = gap / under
-        if self._holes or least <= 0:
-            ratio = np.nan_to_num(ratio, nan=0.0, posinf=np.inf)
-        at = int(ratio.argmax())
-        worst = float(ratio.ravel()[at])
-        plain = float(log_one_plus(worst, exponent))
-        # With sigma = slack / least under, (gap + 2 slack) / (under - slack) <= (ratio + 2 sigma) / (1 - sigma).
-        error = slack if exponent == 0 else float(np.ldexp(slack, exponent))
-        sigma, moved = (error / least, slack / least) if least > 0 else (np.inf, np.inf)
-        upper = float(log_one_plus((worst + 2.0 * moved) / (1.0 - sigma), exponent)) if sigma < 0.5 else np.inf
-        if upper > plain * (1.0 + tolerance):
-            with np.errstate(invalid="ignore", divide="ignore"):
-                safe = log_one_plus((gap + 2.0 * slack) / np.maximum(under - error, 0.0), exponent)
-            at = int(np.nanargmax(safe))
-            upper = min(upper, float(safe.ravel()[at]))
-        return plain, upper, at
+            safe = log_one_plus((gap + 2.0 * slack) / np.maximum(under - error, 0.0), exponent)
+        at = int(np.nanargmax(safe))
+        upper = min(upper, float(safe.ravel()[at]))
+    return plain, upper, at
 
-    def witness(self, value: float, at: int, known: tuple[int, ...], output: Floats) -> WorstCase:
-        """The worst case: who, which present against which, at which output."""
-        before, after = divmod(at, self._cube.shape[2])
-        column = self._cube[before, :, after]
-        high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
-        number = (before * self._cube.shape[1] + high) * self._cube.shape[2] + after
-        present = tuple(int(v) for v in np.unravel_index(number, self._shape))
-        return WorstCase(value, known[self._axis], known, present, low, tuple(float(v) for v in output))
+
+def _witness(value: float, at: int, cube: Floats, known: tuple[int, ...], axis: int, output: Floats) -> WorstCase:
+    """The worst case: which sequence, which present against which, at which output."""
+    states = cube.shape[1]
+    before, after = divmod(at, cube.shape[2])
+    column = cube[before, :, after]
+    high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
+    number = (before * states + high) * cube.shape[2] + after
+    present = tuple(int(v) for v in np.unravel_index(number, (states,) * len(known)))
+    return WorstCase(value, known[axis], known, present, low, tuple(float(v) for v in output))
 
 
 def tilt_weights(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple[Floats, Floats, Floats]:

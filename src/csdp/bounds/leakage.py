@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from csdp.aging import Adversary, Progress, check_ages, check_epsilon, label_alike
+from csdp.aging import Adversary, Progress, check_ages, check_epsilon
 from csdp.arrays import Indices
 from csdp.bounds.component import OF_THE_PAST, Component
 from csdp.bounds.parallel import Workers, map_components
@@ -197,7 +197,7 @@ class Setting:
     @cached_property
     def labels(self) -> Indices:
         """Numbers that agree for sequences which the release treats alike: same age, same part in the query."""
-        return label_alike(self.query.signatures(), self.ages) if self.merge_alike else np.arange(self.model.sequences)
+        return self.query.labels(self.ages) if self.merge_alike else np.arange(self.model.sequences)
 
     @cached_property
     def components(self) -> list[Component]:

@@ -89,13 +89,14 @@ class FoldComputation:
         peaks = np.broadcast_to(np.abs(self.rows).max(axis=(1, 2)), self.table.shape[:1])
         return float(np.bincount(self.block, weights=peaks).max() if self.fold == "sum" else peaks.max())
 
-    def signatures(self) -> Floats:
-        """Rows (s, ...) that agree for sequences which contribute alike; separate blocks with equal parts are alike."""
-        if self.rows.shape[0] == 1:
-            rows = np.zeros((self.table.shape[0], 1))
-        else:
-            rows = self.rows.reshape(self.table.shape[0], -1)
-        return rows if self.blocks == 1 or self.per_sequence else np.column_stack([self.block, rows])
+    def labels(self, ages: Sequence[int]) -> Indices:
+        """Numbers (s,) that agree for sequences with the same age and part; separate blocks may be alike."""
+        rows = [np.asarray(ages, dtype=np.float64)]
+        if self.blocks > 1 and not self.per_sequence:
+            rows.append(self.block)
+        if self.rows.shape[0] > 1:
+            rows.append(self.rows.reshape(len(ages), -1))
+        return np.unique(np.column_stack(rows), axis=0, return_inverse=True)[1].ravel()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -291,9 +292,9 @@ class FunctionComputation:
         """A function has no text that could be read back; its name."""
         return self.name
 
-    def signatures(self) -> Floats:
-        """Rows (s, 1), all different: nothing says that a function treats any two sequences alike."""
-        return np.arange(self.table.shape[0], dtype=np.float64)[:, None]
+    def labels(self, ages: Sequence[int]) -> Indices:
+        """Numbers (s,), all different: nothing says that a function treats any two sequences alike."""
+        return np.arange(len(ages))
 
     @property
     def unit(self) -> float:

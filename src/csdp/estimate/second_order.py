@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from csdp.aging import AgedLaw, index_parts, label_alike
-from csdp.arrays import Floats, Indices
+from csdp.aging import AgedLaw, index_parts
+from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import CsdpError, InputError
@@ -67,7 +67,8 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
     if isinstance(query, FoldComputation) and query.fold == "sum" and isinstance(model, CoupledChain):
         largest = max(map(len, model.components()))
         if model.initial is None and largest * model.states <= PAIR_SIZE:
-            kinds = model.alike(_labels(model, query, ages))
+            # Sequences with equal labels add equally; outputs of their own are all different.
+            kinds = model.alike(np.arange(model.sequences) if query.per_sequence else query.labels(ages))
             # Pair laws of a chain that hardly mixes may not settle; the joint law is then solved for.
             with suppress(CsdpError):
                 return _by_pairs(model, query, ages, kinds)
@@ -75,11 +76,6 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
         return _by_joint_law(model, query, ages)
     except CsdpError:
         return _by_simulation(model, query, ages)
-
-
-def _labels(model: Model, query: FoldComputation, ages: Sequence[int]) -> Indices:
-    """Sequences with equal labels add equally; outputs of their own are all different."""
-    return np.arange(model.sequences) if query.per_sequence else label_alike(query.signatures(), ages)
 
 
 def _by_pairs(
