@@ -403,15 +403,14 @@ def printed_tight(B: Array, law: ArrayLike, s: int, m: int, epsilon_c: float) ->
 
     best = 0.0
     for i in range(s):
-        given = {a: [mass({i: a}, {i: c}) for c in range(m)] for a in range(m)}  # Pr(z_i = c, x_i = a)
+        own = {a: [mass({i: a}, {i: c}) for c in range(m)] for a in range(m)}  # Pr(z_i = c, x_i = a)
         for n, o in neighbour_pairs(s, m, pi):
             x, y = snaps[n], snaps[o]
             if x[i] == y[i]:
                 continue
             high, low = g_range(i, x)[0], g_range(i, y)[1]
             gaps = [
-                high * p / sum(given[x[i]]) - low * q / sum(given[y[i]])
-                for p, q in zip(given[x[i]], given[y[i]], strict=True)
+                high * p / sum(own[x[i]]) - low * q / sum(own[y[i]]) for p, q in zip(own[x[i]], own[y[i]], strict=True)
             ]
             sets = (abs(sum(c)) for size in range(m + 1) for c in combinations(gaps, size))
             best = max(best, *sets)

@@ -110,8 +110,8 @@ def metric_profile(rows: Array, pairs: Pairs, b: Array) -> Array:
         limits.append(row)
     out = np.zeros((len(rows), len(rows)))
     for x, y in pairs:
-        found = linprog(-rows[x], A_ub=limits, b_ub=np.zeros(len(limits)), A_eq=[rows[y]], b_eq=[1.0])
-        out[x, y] = np.log(-found.fun)
+        solution = linprog(-rows[x], A_ub=limits, b_ub=np.zeros(len(limits)), A_eq=[rows[y]], b_eq=[1.0])
+        out[x, y] = np.log(-solution.fun)
     return out
 
 

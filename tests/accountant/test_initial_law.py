@@ -137,6 +137,6 @@ def test_changes_from_and_to_an_initial_law(tmp_path: Path) -> None:
 
 
 def test_planning_does_not_rest_on_the_law() -> None:
-    found = csdp.find_plan(SURE, Mean(), budget=0.2, max_age=3)
-    worst = max(truths(np.array(ROWS), 1, np.array([1.0, 0.0]), one([5], found.min_age, found.epsilon_c), 5))
-    assert 0.2 >= found.certified.epsilon >= worst
+    plan = csdp.find_plan(SURE, Mean(), budget=0.2, max_age=3)
+    worst = max(truths(np.array(ROWS), 1, np.array([1.0, 0.0]), one([5], plan.min_age, plan.epsilon_c), 5))
+    assert 0.2 >= plan.certified.epsilon >= worst

@@ -30,10 +30,10 @@ def test_powers_and_tables_stay_right_when_old_ones_are_dropped() -> None:
 @pytest.mark.parametrize("alpha", [1e-6, 0.3, 2.0, 50.0])
 def test_profiles_are_the_oracle_s(alpha: float) -> None:
     kernel = BackwardKernel(PAIR).power(1)
-    found = ProfileTable(kernel, relative=0.0).pairs(alpha)
+    profile = ProfileTable(kernel, relative=0.0).pairs(alpha)
     for x, y in np.ndindex(4, 4):
-        assert found[x, y] == pytest.approx(o.profile(kernel, [(x, y)], alpha), rel=1e-9, abs=1e-13)
-        assert found[x, y] >= o.profile(kernel, [(x, y)], alpha) - 4e-16  # the oracle's own rounding
+        assert profile[x, y] == pytest.approx(o.profile(kernel, [(x, y)], alpha), rel=1e-9, abs=1e-13)
+        assert profile[x, y] >= o.profile(kernel, [(x, y)], alpha) - 4e-16  # the oracle's own rounding
 
 
 def test_profiles_at_the_ends_of_alpha() -> None:
@@ -74,8 +74,8 @@ def test_errors_of_powers_are_counted(flips: tuple[float, float], steps: int) ->
     alone = BackwardKernel(CoupledChain([[1.0]], [[1 - flips[0], flips[0]], [flips[1], 1 - flips[1]]]))
     stay = [(q + (1 - p - q) ** steps * p) / (p + q), (p + (1 - p - q) ** steps * q) / (p + q)]
     exact = [[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]]
-    for (x, w), found in np.ndenumerate(alone.power(steps)):
-        assert abs(Fraction(float(found)) - exact[x][w]) <= Fraction(alone.relative(steps)) * exact[x][w]
+    for (x, w), entry in np.ndenumerate(alone.power(steps)):
+        assert abs(Fraction(float(entry)) - exact[x][w]) <= Fraction(alone.relative(steps)) * exact[x][w]
     for alpha in (1e-9, 0.5, 3.0):
         growth = Fraction(math.expm1(alpha))
         true = max((1 + growth * exact[x][w]) / (1 + growth * exact[1 - x][w]) for x in range(2) for w in range(2))
@@ -85,11 +85,11 @@ def test_errors_of_powers_are_counted(flips: tuple[float, float], steps: int) ->
 @pytest.mark.parametrize("kind", ["metric", "scalar"])
 def test_a_forgotten_history_does_not_come_back(kind: str) -> None:
     """Waiting longer than the chain remembers adds nothing, not even rounding."""
-    found = Accountant(Plan(PAIR, Max(), 1, 0.5), state=kind)
-    state = found.release(found.start(), 1)
-    far = [found.release(state, 1 + wait) for wait in (10**3, 10**5, 10**9)]
-    fresh = found.after(1).epsilon
-    assert [found.leakage(one).epsilon for one in far] == pytest.approx([fresh] * 3, rel=1e-11)
+    accountant = Accountant(Plan(PAIR, Max(), 1, 0.5), state=kind)
+    state = accountant.release(accountant.start(), 1)
+    far = [accountant.release(state, 1 + wait) for wait in (10**3, 10**5, 10**9)]
+    fresh = accountant.after(1).epsilon
+    assert [accountant.leakage(one).epsilon for one in far] == pytest.approx([fresh] * 3, rel=1e-11)
 
 
 def test_a_chain_that_never_forgets_has_no_such_end() -> None:

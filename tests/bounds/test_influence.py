@@ -134,17 +134,17 @@ def compare_with_truth(seed, *, query=None):
 
 
 def test_it_is_never_below_brute_force_over_all_output_histories():
-    found = [pair for pair in map(compare_with_truth, range(150)) if pair is not None]
-    assert len(found) > 120
-    assert all(bound >= truth - ROUNDING for bound, truth in found)
-    assert sum(truth > 0.01 for _, truth in found) > 80
+    pairs = [pair for pair in map(compare_with_truth, range(150)) if pair is not None]
+    assert len(pairs) > 120
+    assert all(bound >= truth - ROUNDING for bound, truth in pairs)
+    assert sum(truth > 0.01 for _, truth in pairs) > 80
 
 
 @pytest.mark.slow
 def test_it_is_never_below_brute_force_in_twenty_thousand_histories():
-    found = [pair for pair in map(compare_with_truth, range(1000, 21_500)) if pair is not None]
-    assert len(found) > 19_000
-    assert all(bound >= truth - ROUNDING for bound, truth in found)
+    pairs = [pair for pair in map(compare_with_truth, range(1000, 21_500)) if pair is not None]
+    assert len(pairs) > 19_000
+    assert all(bound >= truth - ROUNDING for bound, truth in pairs)
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,8 @@ def test_no_number_of_releases_passes_the_cap():
 
 def test_spectral_is_never_below_influence_and_has_the_values_of_the_theory_page():
     for own, p, expected in ((0.8, 0.3, (0.1707, 0.0707, 0.01213)), (0.95, 0.2, (0.2607, 0.1607, 0.0610))):
-        found = [0.1 * spectral_factor(ring(7, own, p, p), age, for_ever=True) for age in (0, 1, 3)]
-        assert found == pytest.approx(expected, abs=6e-5)
+        levels = [0.1 * spectral_factor(ring(7, own, p, p), age, for_ever=True) for age in (0, 1, 3)]
+        assert levels == pytest.approx(expected, abs=6e-5)
     random = np.random.default_rng(5)
     for _ in range(60):
         s, m = [(1, 3), (2, 2), (2, 4), (4, 2)][random.integers(4)]

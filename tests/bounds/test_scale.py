@@ -142,9 +142,9 @@ def test_outputs_that_do_not_fit_together_are_looked_at_in_turns(monkeypatch, mo
     chain, asked = equal(6, 0.7, moves), {"ages": 2, "epsilon_c": 2.0}
     together = both_ways(monkeypatch, chain, csdp.Mean(), **asked)
     monkeypatch.setattr(exact, "_BLOCK", 1)
-    for found, expected in zip(both_ways(monkeypatch, chain, csdp.Mean(), **asked), together, strict=True):
-        assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
-        assert found.witness.output == pytest.approx(expected.witness.output)
+    for answer, expected in zip(both_ways(monkeypatch, chain, csdp.Mean(), **asked), together, strict=True):
+        assert answer.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+        assert answer.witness.output == pytest.approx(expected.witness.output)
 
 
 def test_the_witness_of_counts_is_a_snapshot(monkeypatch):

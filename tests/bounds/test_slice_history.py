@@ -49,15 +49,15 @@ def compare_with_truth(seed):
 
 
 def test_it_is_never_below_brute_force():
-    found = [compare_with_truth(seed) for seed in range(60)]
-    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in found)
-    assert np.median([bounds[0] / truth for bounds, truth in found]) < 3.0
+    pairs = [compare_with_truth(seed) for seed in range(60)]
+    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in pairs)
+    assert np.median([bounds[0] / truth for bounds, truth in pairs]) < 3.0
 
 
 @pytest.mark.slow
 def test_it_is_never_below_brute_force_in_three_thousand_histories():
-    found = [compare_with_truth(seed) for seed in range(1000, 4000)]
-    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in found)
+    pairs = [compare_with_truth(seed) for seed in range(1000, 4000)]
+    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in pairs)
 
 
 def test_a_deeper_history_is_never_worse_than_the_range_over_pasts():

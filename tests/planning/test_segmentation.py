@@ -39,15 +39,15 @@ def halves(seed: int, crossing: float, kind: str = "smooth", m: int = 2) -> csdp
 def rule(plan: Plan, releases: int = 1, charge: float = 1.0) -> float:
     """The rule of the cut alone, without the caps; with part of the charge only, for a rule that must fail."""
     worst = 0.0
-    for unit in Accountant(plan, state="segmented").components:
-        assert isinstance(unit, SegmentComponent)
-        object.__setattr__(unit._cut, "inward", unit._cut.inward * charge)
-        object.__setattr__(unit._cut, "outward", unit._cut.outward * charge)
-        state = unit.initial_state()
+    for component in Accountant(plan, state="segmented").components:
+        assert isinstance(component, SegmentComponent)
+        object.__setattr__(component._cut, "inward", component._cut.inward * charge)
+        object.__setattr__(component._cut, "outward", component._cut.outward * charge)
+        state = component.initial_state()
         for n in range(releases):
-            state = unit.add(unit.advance(state, int(n > 0)), plan.min_age, stale=False)
-        worst = max(worst, unit._last_step(float(unit.advance(state, plan.min_age - 1).max())))
-    return worst + max(unit._known_others for unit in Accountant(plan, state="segmented").components) * charge  # type: ignore
+            state = component.add(component.advance(state, int(n > 0)), plan.min_age, stale=False)
+        worst = max(worst, component._last_step(float(component.advance(state, plan.min_age - 1).max())))
+    return worst + max(component._known_others for component in Accountant(plan, state="segmented").components) * charge  # type: ignore
 
 
 @given(
@@ -145,7 +145,7 @@ def test_a_release_per_group_goes_through_the_gate(tmp_path: Path) -> None:
     plan = Plan(chain, found.query(), 1, 0.3)
     assert Plan.from_json(plan.to_json()) == plan
     accountant = Accountant(plan)
-    assert all(isinstance(unit, SegmentComponent) for unit in accountant.components)
+    assert all(isinstance(component, SegmentComponent) for component in accountant.components)
     limit = accountant.limit()
     assert limit.bound == "segments"
     assert limit.epsilon < csdp.leakage(chain, csdp.Sum(), ages=1, epsilon_c=0.3).epsilon
