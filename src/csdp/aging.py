@@ -33,7 +33,8 @@ MAX_AGE = 1_000_000
 MEMORY_LIMIT = 1_500_000_000
 #: Joint states up to which the contraction of the backward kernel sharpens the rounding bound.
 RATE_STATES = 256
-_UNIT = float(np.finfo(np.float64).eps) / 2
+#: Largest relative rounding error of one operation on floats.
+UNIT = float(np.finfo(np.float64).eps) / 2
 _TINY_EXPONENT = -1200
 
 
@@ -105,7 +106,7 @@ class AgedLaw:
                 depth += self.model.step.depth + 2
             if self._progress is not None:
                 self._progress("aging", stop.number + 1, len(self._stops))
-        relative = 2.0 * (depth + self.classes.shape[0] + 4) * _UNIT + 2.0 * law_error
+        relative = 2.0 * (depth + self.classes.shape[0] + 4) * UNIT + 2.0 * law_error
         return Mass(measure, measure.sum(axis=1), relative)
 
     @cached_property
@@ -122,7 +123,7 @@ class AgedLaw:
             joint, exponent = np.maximum(stop.collect(whole), 0.0), 0
             if joint.shape[1] == 1:  # nothing was read yet: only the law moves
                 law, base, measure = self._moved(law, stop.steps), np.ones(1), np.zeros((law.size, 1))
-                law_error += stop.steps * (self.model.step.depth + 2) * _UNIT
+                law_error += stop.steps * (self.model.step.depth + 2) * UNIT
                 continue
             base = joint.sum(axis=0)
             measure = joint - law[:, None] * base
@@ -163,7 +164,7 @@ class AgedLaw:
 
     def _rounding_error(self, peaks: Floats, carried: float, exponent: int) -> Floats:
         """Each step adds its rounding; later steps average it, and where the rate is known shrink it."""
-        rounding = (2.0 * self.model.step.depth + 8.0) * _UNIT
+        rounding = (2.0 * self.model.step.depth + 8.0) * UNIT
         later = np.arange(peaks.shape[0])[::-1]
         shrink = np.ones(peaks.shape[0])
         if self.model.size <= RATE_STATES and self.model.initial is None and peaks.shape[0] > 2:

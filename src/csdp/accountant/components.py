@@ -17,6 +17,7 @@ from csdp.chain import CoupledChain, Model, is_backward, is_forward
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.plan import Plan
+from csdp.queries import all_snapshots
 from csdp.segments import cuts
 
 
@@ -103,8 +104,7 @@ def _cost(component: Component) -> Cost:
         return whole
     rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
     if isinstance(query, FoldComputation):
-        states = np.array(np.unravel_index(np.arange(component.model.size), (m,) * s)).T
-        chosen = query.contributions(component.members)[np.arange(s), states]  # (snapshots, s, d)
+        chosen = query.contributions(component.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
         if query.fold == "sum":
             old = np.asarray(ages)
             return Cost(component.alpha, {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}, rate)

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from csdp.aging import UNIT
 from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import AgedPairs, log_mix
 from csdp.chain import Model
 
 #: Relative slack for the rounding of sums over kernels.
 SLACK = 1e-11
-_UNIT = float(np.finfo(np.float64).eps) / 2
 #: Steps within which a chain must forget its start to count as settled.
 _LONGEST = 2**20
 #: Flows along pairs further apart than this gain too much for a solver; leaving them out is sound.
@@ -74,7 +74,7 @@ class BackwardKernel:
 
     def relative(self, steps: int) -> float:
         """Bound on the relative error of the entries of R^steps: of the law once, of a product at every step."""
-        return 2.0 * self._law_error + 4.0 * steps * (self.size + 8) * _UNIT
+        return 2.0 * self._law_error + 4.0 * steps * (self.size + 8) * UNIT
 
     @cached_property
     def settled(self) -> int:
@@ -128,7 +128,7 @@ class ProfileTable:
         else:
             value = (log_mix(self._over, alpha) - log_mix(self._under, alpha)).max(axis=1)
         # Both logarithms lie between -alpha and 0, and above -750, where floats end: that bounds their rounding.
-        upper = value * (1 + SLACK) + rounding_error(self._relative, alpha) + 8.0 * _UNIT * min(alpha, 1500.0)
+        upper = value * (1 + SLACK) + rounding_error(self._relative, alpha) + 8.0 * UNIT * min(alpha, 1500.0)
         return np.asarray(np.minimum(upper, alpha)).reshape(self._n, self._n)
 
     def largest(self, alpha: float) -> float:

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.aging import UNIT
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, Model, is_backward
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 
-UNIT = float(np.finfo(np.float64).eps) / 2
 #: States up to which all sets of them are looked at; beyond, prefixes with the sum of single bases.
 ALL_SETS_STATES = 8
 #: States of a sequence that are handled.

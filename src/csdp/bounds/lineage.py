@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from csdp.aging import Progress
+from csdp.aging import UNIT, Progress
 from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, Model, is_forward
 from csdp.errors import InputError
@@ -28,7 +28,6 @@ from csdp.errors import InputError
 EXACT_SIZE = 256
 #: Ranges below this come from differences between pasts, larger ones from the laws themselves.
 _TINY_RANGE = 1e-4
-_UNIT = float(np.finfo(np.float64).eps) / 2
 _AgeRanges = tuple[Floats, Indices]  # ranges and pairs of one age
 
 
@@ -103,7 +102,7 @@ def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_AgeRanges
         if 0 < np.abs(change).max() < 2.0**-400:
             change, exponent = np.ldexp(change, 600), exponent - 600
         if every or n == age:
-            rounding = 8.0 * _UNIT * (n * (m + int(np.max(np.diff(chain._indptr)))) + s)
+            rounding = 8.0 * UNIT * (n * (m + int(np.max(np.diff(chain._indptr)))) + s)
             widest = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
             ranges = np.array([value for value, *_ in widest]) * (1.0 + rounding)
             yield ranges, np.array([pair for _, *pair in widest])
@@ -185,7 +184,7 @@ def _interval(chain: CoupledChain, age: int, *, every: bool, progress: Progress 
     above, below = np.full((s, m), 1.0 - 1.0 / m), np.full((s, m), 1.0 / m)
     exponent = 0
     degree = int(np.max(np.diff(chain._indptr)))
-    outward = 1.0 + 4.0 * _UNIT * (degree + 2 * m + 4)
+    outward = 1.0 + 4.0 * UNIT * (degree + 2 * m + 4)
     for n in range(1, age + 1):
         above, below = _box_step(chain, above, below, outward)
         centre = _evolve(chain, centre)
@@ -195,7 +194,7 @@ def _interval(chain: CoupledChain, age: int, *, every: bool, progress: Progress 
             progress("lineage", n, age)
         if every or n == age:
             ranges, pairs = _box_ranges(centre, above, below, exponent)
-            yield ranges * (1.0 + 8.0 * _UNIT * n * (degree + m)), pairs
+            yield ranges * (1.0 + 8.0 * UNIT * n * (degree + m)), pairs
 
 
 def _evolve(chain: CoupledChain, centre: Floats) -> Floats:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from csdp.aging import Adversary, Progress
+from csdp.aging import UNIT, Adversary, Progress
 from csdp.arrays import Floats, Indices
 from csdp.bounds.exact import WorstCase, blocks, log_one_plus, output_grid, tilt_weights
 from csdp.chain import CoupledChain, Model
@@ -25,7 +25,6 @@ from csdp.errors import TooLargeError
 
 #: Count states up to which a chain is lumped.
 COUNT_STATES = 4000
-_UNIT = float(np.finfo(np.float64).eps) / 2
 
 
 @dataclass(frozen=True)
@@ -235,12 +234,12 @@ def _aged_mass(backward: Floats, chosen: Floats, age: int, relative: float) -> t
         left >>= 1
         if left:
             power = power @ power
-    return laws, age * (relative + 4.0 * backward.shape[0] * _UNIT)
+    return laws, age * (relative + 4.0 * backward.shape[0] * UNIT)
 
 
 def _aged_shift(backward: Floats, shift: Floats, age: int, law: Floats, relative: float) -> tuple[Floats, Floats]:
     """Deviations after `age` steps back, and a bound on their error."""
-    rounding = relative + 2.0 * backward.shape[0] * _UNIT
+    rounding = relative + 2.0 * backward.shape[0] * UNIT
     error = np.zeros(shift.shape[1])
     steps = min(age, 64)
     for _ in range(steps):

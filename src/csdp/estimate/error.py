@@ -15,7 +15,7 @@ from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.second_order import Moments, moments
 from csdp.noise import lattice_step, variance
-from csdp.queries import Query
+from csdp.queries import Query, all_snapshots
 
 Estimate = Literal["raw", "linear", "filter"]
 Law = Literal["joint", "independent-marginals"]
@@ -211,7 +211,7 @@ def _joint_aging_error(model: Model, query: Query, ages: tuple[int, ...], states
     column = aged.mass.measure[:, int(np.flatnonzero(aged.classes[:, 0] == number)[0])]
     if column.sum() <= 0:
         raise InputError("given: these aged values cannot occur together")
-    now = query.evaluate(np.array(np.unravel_index(np.arange(model.size), (m,) * s)).T, model.value_table)
+    now = query.evaluate(all_snapshots(s, m), model.value_table)
     return float((column / column.sum()) @ ((now - answer) ** 2).sum(axis=1))
 
 
@@ -249,8 +249,7 @@ class BayesFilter:
         self._model = model
         self._age = age
         self._scale = scale
-        states = np.array(np.unravel_index(np.arange(model.size), (model.states,) * model.sequences)).T
-        self._answers = query.evaluate(states, model.value_table)  # (N, d)
+        self._answers = query.evaluate(all_snapshots(model.sequences, model.states), model.value_table)  # (N, d)
 
     def init(self) -> FilterState:
         """The belief before any release."""

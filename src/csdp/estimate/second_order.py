@@ -19,7 +19,7 @@ from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import CsdpError, InputError
-from csdp.queries import Query
+from csdp.queries import Query, all_snapshots
 
 #: Sequences times states of a component up to which pair laws are kept.
 PAIR_SIZE = 4000
@@ -159,9 +159,8 @@ def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Mome
         read = aged.classes / query.denominator
     else:
         aged = AgedLaw(model, index_parts(s, m), ages=ages)
-        read = query.evaluate(np.array(np.unravel_index(aged.classes[:, 0].astype(np.intp), (m,) * s)).T, table)
-    states = np.array(np.unravel_index(np.arange(model.size), (m,) * s)).T
-    now = query.evaluate(states, table)
+        read = query.evaluate(all_snapshots(s, m)[aged.classes[:, 0].astype(np.intp)], table)
+    now = query.evaluate(all_snapshots(s, m), table)
     measure = aged.mass.measure
     law, base = measure.sum(axis=1), measure.sum(axis=0)
     mean_now, mean_aged = law @ now, base @ read

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from csdp.aging import UNIT
 from csdp.arrays import Floats
 from csdp.bounds.slice.intervals import Boxes, MixtureCells
-from csdp.bounds.slice.local_numbers import UNIT, LocalNumbers
+from csdp.bounds.slice.local_numbers import LocalNumbers
 
 #: Iterations after which an estimate is taken as it is.
 _LONGEST = 200

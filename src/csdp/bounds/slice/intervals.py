@@ -11,8 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
+from csdp.aging import UNIT
 from csdp.arrays import Bools, Floats, Indices
-from csdp.bounds.slice.local_numbers import BLOCK, UNIT, LocalNumbers, logit_distance, over_states
+from csdp.bounds.slice.local_numbers import BLOCK, LocalNumbers, logit_distance, over_states
 
 #: Tilts beyond this say nothing any more.
 _LARGEST_TILT = 300.0

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from csdp.aging import UNIT
 from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain
 
-UNIT = float(np.finfo(np.float64).eps) / 2
 #: Positive influences below this count as this, so that no product of them underflows unseen.
 _LEAST_INFLUENCE = 1e-50
 #: Entries of one block of work: what stays in the cache.
