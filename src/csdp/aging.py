@@ -62,7 +62,16 @@ class Mass:
 
 
 class AgedLaw:
-    """Law of what a release reads given the present snapshot of one component."""
+    """Law of what a release reads given the present snapshot of one component.
+
+    Args:
+        model: the model of the component.
+        parts: (s, m, d) contributions of every sequence and state; readings with equal folds are one class.
+        ages: one age for each sequence.
+        oldest: the age at which the initial law holds, where other components are read earlier than this one.
+        fold: how contributions are combined.
+        progress: called with a stage, what is done and what there is to do.
+    """
 
     def __init__(
         self,
@@ -74,7 +83,6 @@ class AgedLaw:
         fold: Fold = "sum",
         progress: Progress | None = None,
     ) -> None:
-        """`oldest`: the age at which the initial law holds, where other components are read earlier than this one."""
         model.refuse_large()  # before anything of that size is made
         self.model = model
         self.ages = tuple(ages)

@@ -37,6 +37,11 @@ class Accountant:
     log ratio of the probabilities of everything published so far, under the model. Which readings were missing must not
     depend on values.
 
+    Args:
+        plan: the plan that is released.
+        also: plans released at the same ticks, of the same chain, against the same adversary.
+        state: "metric", "scalar", "vector" or "segmented"; "auto" takes the sharpest that fits, component by component.
+
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=0.5)
     >>> accountant = Accountant(plan)
@@ -86,9 +91,13 @@ class Accountant:
     def release(
         self, state: State, tick: int | None = None, *, stale: bool = False, epsilon_c: float | None = None
     ) -> State:
-        """The state after one more release; `stale` where some reading was older than planned.
+        """The state after one more release.
 
-        `epsilon_c`: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
+        Args:
+            state: the state before it.
+            tick: its tick, after that of the state; by default the next one.
+            stale: whether some reading was older than planned.
+            epsilon_c: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
         """
         tick = state.tick + 1 if tick is None else tick
         share = self._share(epsilon_c)
@@ -148,7 +157,7 @@ class Accountant:
         return answer if answer.epsilon <= whole else self._answer(whole, "group")
 
     def _whole_cost(self, state: State) -> float:
-        """What all releases together tell, however the sequences are tied, where their number is known."""
+        """What all releases together reveal, however the sequences are tied; infinite if their number is not known."""
         return self.group_level(state.consecutive) if state.consecutive else math.inf
 
     def _sharper(self, answer: Leakage, state: State, passed: int) -> Leakage:
@@ -159,7 +168,7 @@ class Accountant:
         return one if one is not None and one.epsilon <= answer.epsilon else answer
 
     def _single_release(self, passed: int) -> Leakage | None:
-        """The leakage of one release some ticks after it; None where it takes more than it is worth."""
+        """The leakage of one release some ticks after it; None where computing it takes too long."""
         if passed and any(component.model.size > EXACT_LATER for component in self.components):
             return None
         if passed not in self._single:
@@ -179,7 +188,7 @@ class Accountant:
     def peak(self, state: State) -> float:
         """The largest leakage of the present, now and at every later tick if nothing more is published.
 
-        Quiet ticks may raise it for a while: a limit for every moment must be held against this.
+        Ticks without a release may raise it for a while: a limit for every moment must be compared with this.
         """
         if state.consecutive is None:
             return self._peak(state)
@@ -220,7 +229,7 @@ class Accountant:
         return self._answer(worst, why)
 
     def leakage_by_component(self, state: State) -> list[tuple[float, str]]:
-        """The leakage of each component, or of each group of a segmented one, and what it rests on."""
+        """The leakage of each component, or of each group of a segmented one, and the bound that gives it."""
         values = (component.leakage(now, depth) for component, now, depth in self._newest(state))
         return [(round_up(value), bound) for value, bound in values]
 
@@ -325,10 +334,13 @@ class Accountant:
     def lifetime(
         self, releases: int | None = None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
     ) -> float:
-        """What all releases, before and after it, tell of one record: temporal privacy leakage, for ever by default.
+        """What all releases, before and after it, reveal of one record: temporal privacy leakage.
 
-        `earlier`: what releases under earlier plans add to one slice (`slice_cost`); `overlap`: whether this plan reads
-        slices that they read.
+        Args:
+            releases: number of releases at consecutive ticks; without end by default.
+            stale: by how many ticks a reading may be older than planned.
+            earlier: what releases under earlier plans add to one slice (`slice_cost`).
+            overlap: whether this plan reads slices that they read.
         """
         options: dict[str, Any] = {"stale": stale, "earlier": earlier, "overlap": overlap}
         return round_up(max(component.lifetime(releases, **options) for component in self.components))
@@ -395,9 +407,14 @@ class Accountant:
     def take_over(self, old: Accountant, state: State, *, tick: int, cost: float) -> State:
         """The state after `tick` for a history under another plan of the same dataset.
 
-        `cost`: the worst log ratio of that history under any model whatever. Under the same chain the old states count
-        where they are smaller. Placed at the newest slice that any release touched, which no state is raised by: it
-        only falls from the slice of a component to a newer one.
+        It is placed at the newest slice that any release touched, which raises no state: a state only falls from the
+        slice of a component to a newer one. Under the same chain the old states count where they are smaller.
+
+        Args:
+            old: the accountant of the other plan.
+            state: its state.
+            tick: the tick of the change.
+            cost: the worst log ratio of the history under any model.
         """
         depth = old.newest_depth(state) + tick - state.tick
         if self.plan.chain != old.plan.chain:

@@ -31,7 +31,7 @@ METRIC_STATES = 32
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
 METRIC_SPREAD = 8
-#: Quiet ticks after a release at which the leakage of a metric state is looked at one by one.
+#: Ticks after a release for which the leakage of a metric state is computed one by one.
 PEAK_STEPS = 24
 #: Steps over which the caps of a large component are followed; they do not grow after that.
 CAP_STEPS = 64
@@ -56,7 +56,7 @@ class AccountedComponent(Protocol):
 
     @property
     def finds_rest(self) -> bool:
-        """Whether `state_at_rest` can be asked for."""
+        """Whether `state_at_rest` may find one."""
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise; None where none is found."""
@@ -321,7 +321,7 @@ class JointComponent:
         return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if self._last is None or self._last[0] is not state or self._last[1] != steps:
             self._last = state, steps, self._leakage(state, steps)  # a peak begins with the last question
         return self._last[2]

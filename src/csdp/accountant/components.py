@@ -55,7 +55,7 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
 
 
 def _build_vector(components: Sequence[Component], kind: str) -> InfluenceComponent | SliceComponent | None:
-    """A component followed sequence by sequence, where asked for or where a state for all pairs does not fit."""
+    """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
     backward = is_backward(model) and model.size > METRIC_STATES

@@ -88,7 +88,7 @@ class SegmentComponent:
     def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between two snapshots of the component that differ in this group only.
 
-        The state speaks of the history together with the path of the others; given the others at this slice alone, the
+        The state covers the history together with the path of the others; given only the others at this slice, the
         normalising constant varies by what that path tells by itself.
         """
         return float(state.max()) + self._quiet
@@ -130,7 +130,7 @@ class SegmentComponent:
         return np.array([[b]])
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         cap, why = self.cap(steps)
         value = float(state.max()) if steps == 0 else self._last_step(float(self.advance(state, steps - 1).max()))
         value += self._known_others

@@ -115,13 +115,13 @@ class InfluenceComponent(_VectorComponent):
         return self._rule.advance(state, steps)
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
         return self._capped(float(self._rule.advance(state, steps).max()), steps)
 
     def _capped(self, value: float, steps: int) -> tuple[float, str]:
-        """A value and what it rests on; the recursion stays below its own cap, so only freshness can be sharper."""
+        """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper."""
         if steps == 0 or self.model.size > PAIR_STATES:
             return value, "influence"
         cap, why = self.cap(steps)
@@ -248,7 +248,7 @@ class SliceComponent(_VectorComponent):
         return out
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "slice"
         costs = self._costs_by_slice(state)

@@ -187,7 +187,13 @@ def contraction_coefficient(
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
 
     x, x' are presents that the adversary must not tell apart, A steps after z. Holds for any law of the past. Pasts
-    that lead to neither present are dropped; other zeros give 1. `oldest`: the age at which an initial law holds.
+    that lead to neither present are dropped; other zeros give 1.
+
+    Args:
+        model: the model of one component.
+        age: A.
+        adversary: as for `csdp.leakage`.
+        oldest: the age at which an initial law holds.
     """
     if age == 0:
         return 1.0

@@ -332,6 +332,6 @@ class Component:
 
 
 def _widest(result: Lineage | Slice | InfluenceRanges) -> WorstCase:
-    """The sequence whose present is told apart best, with the two states."""
+    """The sequence with the widest range, with its two most distinguishable states."""
     i = int(np.argmax(result.ranges))
     return WorstCase(float(result.ranges[i]), i, (i,), (int(result.pairs[i, 1]),), int(result.pairs[i, 0]))

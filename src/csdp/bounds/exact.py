@@ -1,4 +1,4 @@
-"""Exact leakage: the largest log ratio of the output density, over all outputs and all presents to be told apart.
+"""Exact leakage: the largest log ratio of the output density, over all outputs and all pairs of presents.
 
 Between neighbouring values of f, in each coordinate, the ratio of two output densities is a Moebius function of
 `exp(2 y epsilon_c / Delta_f)`, hence monotone. So the supremum over all outputs is a maximum over the product of the
@@ -18,7 +18,7 @@ from csdp.aging import Adversary, AgedLaw, Progress, known_subsets, marginal
 from csdp.arrays import Floats
 from csdp.errors import TooLargeError
 
-#: Products of output values that are looked at.
+#: Combinations of output values that are searched at most.
 OUTPUT_LIMIT = 2**22
 #: Entries of one block of work.
 _BLOCK = 2**22
@@ -56,9 +56,15 @@ def find_worst_case(
     secret: int | None = None,
     progress: Progress | None = None,
 ) -> WorstCase:
-    """Exact leakage of one component, or of one sequence (`secret`) of it.
+    """Exact leakage of one component, or of one of its sequences.
 
-    `answers` (C, d) are the query's values for the classes of `aged`, `rate` = epsilon_c / Delta_f in their units.
+    Args:
+        aged: the law of what is read given the present.
+        answers: (C, d) the query's values for the classes of `aged`.
+        rate: epsilon_c / Delta_f in the units of `answers`.
+        adversary: as for `csdp.leakage`.
+        secret: the sequence whose present may differ; None for any.
+        progress: called with a stage, what is done and what there is to do.
     """
     outputs = output_grid(answers)
     subsets = [

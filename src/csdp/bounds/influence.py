@@ -30,7 +30,7 @@ from csdp.chain import CoupledChain, Model, is_backward
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 
-#: States up to which all sets of them are looked at; beyond, prefixes with the sum of single bases.
+#: States up to which all sets of them are searched; beyond, prefixes with the sum of single bases.
 ALL_SETS_STATES = 8
 #: States of a sequence that are handled.
 MAX_STATES = 32
@@ -172,7 +172,7 @@ def _inverse(ratios: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class InfluenceRanges:
-    """The influence of one release, or a history, on every sequence's present, and the two states told apart best."""
+    """The influence of a release or a history on every sequence's present, and its two most distinguishable states."""
 
     ranges: Floats  # (s,)
     pairs: Indices  # (s, 2)
@@ -188,7 +188,7 @@ def read_ranges(state: Floats) -> InfluenceRanges:
 def costs_by_age(
     query: Computation, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float
 ) -> dict[int, Floats]:
-    """What one release tells of every reading, (members, m, m), by the age at which the reading is taken.
+    """What one release reveals of every reading, (members, m, m), by the age at which the reading is taken.
 
     `epsilon_c |contribution(c) - contribution(c')|_1 / Delta_f` for queries that are sums of contributions, epsilon_c
     for all others.
@@ -206,7 +206,7 @@ def costs_by_age(
 
 
 def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
-    """What one release tells: `costs[age]` (s, m, m) is what it tells of the readings that it takes at that age."""
+    """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age."""
     rule = InfluenceRule(chain)
     ages = sorted(costs, reverse=True)
     state = np.zeros((rule.chain.sequences, rule.chain.states, rule.chain.states))

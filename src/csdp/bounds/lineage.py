@@ -36,7 +36,7 @@ class Lineage:
     """Log-odds range of every sequence's present, and the form that gave it."""
 
     ranges: Floats  # (s,)
-    pairs: Indices  # (s, 2) the two states that are told apart best
+    pairs: Indices  # (s, 2) the two most distinguishable states
     form: str  # "exact" or "interval"
     curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, if requested
 
@@ -57,7 +57,12 @@ def lineage(
 ) -> Lineage:
     """The range over all pasts of the log odds of each sequence's present, `age` steps later.
 
-    `curve`: keep the largest value of every age on the way; the interval form does so at hardly any cost.
+    Args:
+        chain: a forward chain.
+        age: steps between the past and the present.
+        form: "exact", "interval", or "auto": exact for few sequences and states.
+        curve: keep the largest value of every age on the way; the interval form does so at hardly any cost.
+        progress: called with a stage, what is done and what there is to do.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> float(lineage(chain, 2).ranges.max().round(9))
@@ -213,7 +218,7 @@ def _evolve(chain: CoupledChain, centre: Floats) -> Floats:
 
 
 def _box_ranges(centre: Floats, above: Floats, below: Floats, exponent: int) -> tuple[Floats, Indices]:
-    """The log-odds range of every box, and the two states that are told apart best."""
+    """The log-odds range of every box, and the two most distinguishable states."""
     with np.errstate(divide="ignore", invalid="ignore"):
         up, down = above / centre, below / centre
         real_up, real_down = np.ldexp(up, exponent), np.ldexp(down, exponent)

@@ -176,7 +176,15 @@ def find_lumped_worst_case(
     rate: float,
     adversary: Adversary,
 ) -> WorstCase:
-    """Exact leakage from counts; `answers` (N, d) are the query's values on the counts."""
+    """Exact leakage from counts.
+
+    Args:
+        lumped: the chain of counts.
+        answers: (N, d) the query's values on the counts.
+        age: the common age of all sequences, in steps.
+        rate: epsilon_c / Delta_f in the units of `answers`.
+        adversary: "informed" or "uninformed".
+    """
     law = np.exp(lumped.log_law)
     with np.errstate(under="ignore"):
         reverse = lumped.log_law[None, :] + lumped.log_kernel.T - lumped.log_law[:, None]

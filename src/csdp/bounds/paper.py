@@ -106,8 +106,15 @@ def cmc_leakage_coefficient(
 ) -> LeakageCoefficient:
     """The paper's Phi(lambda, A) (its Definition 7): largest Delta_k over chains whose coupling is at most lambda.
 
-    Sequence j gives weight c_j <= lambda to each other sequence; the c_j run over a grid of `points` values in
-    [0, lambda] (each sequence on its own up to 3 sequences, all together beyond).
+    Sequence j gives weight c_j <= lambda to each other sequence; the c_j run over a grid (each sequence on its own up
+    to 3 sequences, all together beyond).
+
+    Args:
+        transitions: one transition matrix for all pairs of sequences.
+        strength: lambda, the largest coupling to another sequence.
+        ages: one age for all sequences, or one each.
+        sequences: number of sequences.
+        points: number of values in [0, lambda] that each c_j takes.
 
     >>> flat = cmc_leakage_coefficient([[0.7, 0.3], [0.3, 0.7]], strength=0.5, ages=1)
     >>> round(flat.value, 3), flat.coupling[0]

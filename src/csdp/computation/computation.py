@@ -41,16 +41,15 @@ class FoldComputation:
     denominator: float
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
-    groups: Groups | None = None  #: the groups of sequences that it answers for, where it is asked per group
+    groups: Groups | None = None  #: the groups of sequences that it answers for, where it has one answer per group
     source: Query | None = field(default=None, repr=False)  #: the query as it was given; None in another process
-    #: what is believed about the query and not verified
-    assumption: str = ""
+    assumption: str = ""  #: what is believed about the query and not verified
 
     # ---- capabilities --------------------------------------------------------------------------------------------
 
     @property
     def alike(self) -> bool:
-        """Whether sequences are treated alike, so that how many are in each state says all."""
+        """Whether sequences are treated alike, so that the counts of the states determine the answer."""
         return self.blocks == 1 and self.rows.shape[0] == 1
 
     @cached_property
@@ -85,13 +84,13 @@ class FoldComputation:
 
     @cached_property
     def largest(self) -> float:
-        """What no answer passes before the division, in absolute value."""
+        """The largest absolute value of an answer, before the division."""
         peaks = np.broadcast_to(np.abs(self.rows).max(axis=(1, 2)), self.table.shape[:1])
         return float(np.bincount(self.block, weights=peaks).max() if self.fold == "sum" else peaks.max())
 
     def labels(self, ages: Sequence[int]) -> Indices:
         """Numbers (s,) that agree for sequences with the same age and part; separate blocks may be alike."""
-        rows = [np.asarray(ages, dtype=np.float64)]
+        rows: list[Any] = [np.asarray(ages, dtype=np.float64)]
         if self.blocks > 1 and not self.per_sequence:
             rows.append(self.block)
         if self.rows.shape[0] > 1:
@@ -268,7 +267,7 @@ class Sensitivities:
 class FunctionComputation:
     """A function of the snapshot, on the values of one chain. It is a query itself, for those values.
 
-    `answers` (m^s, d): of every snapshot, where they are few; else None, and the function is asked. `step`: the lattice
+    `answers` (m^s, d): of every snapshot, where they are few; else None: the function is called. `step`: the lattice
     to which answers are rounded, or None. Rounding moves each of d outputs by half a step at most, so s_k grows by d
     steps.
     """
@@ -353,7 +352,7 @@ class FunctionComputation:
 
 
 def function_answers(query: Query, states: Indices, values: Floats, outputs: int | None = None) -> Floats:
-    """What a function says of snapshots (..., s): finite numbers (..., d), as many for each."""
+    """The answers of a function for snapshots (..., s): finite numbers (..., d), as many for each."""
     answers = np.asarray(query.evaluate(states, values), dtype=np.float64)
     if answers.shape[:-1] != states.shape[:-1] or not answers.shape[-1] or not np.isfinite(answers).all():
         raise InputError(f"query {query.name}: evaluate must give finite numbers (..., d) for snapshots (..., s)")

@@ -228,6 +228,12 @@ class BayesFilter:
     Post-processing of what is published: it costs no privacy. `init`, then `step(state, output)` at every tick, or
     `step(state, None)` where nothing was released.
 
+    Args:
+        model: the model.
+        query: what is released.
+        age: the age of the released readings, in steps.
+        scale: the scale of the Laplace noise, Delta_f / epsilon_c.
+
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
     >>> observer = BayesFilter(chain, Mean(), age=1, scale=0.5)

@@ -44,7 +44,7 @@ class Slice:
     """Log-odds range of every sequence's present given any knowledge of the others, and the form that gave it."""
 
     ranges: Floats  # (s,) rho_A of every sequence
-    pairs: Indices  # (s, 2) the two states that are told apart best
+    pairs: Indices  # (s, 2) the two most distinguishable states
     form: str  # "matrix", "shared" or "row-sum"
     curve: Floats  # (age,) the largest over the sequences at ages 1, 2, ..., age
 
@@ -53,7 +53,12 @@ def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: 
     """The range over all pasts of the log odds of each sequence's present, given all others, `age` steps later.
 
     Never below the truth, never above the value at age 1, exact for one binary sequence; never grows with age.
-    Each cheaper form is never below the sharper one: "matrix", "shared", "row-sum".
+
+    Args:
+        chain: a forward chain.
+        age: steps between the past and the present.
+        form: "matrix", "shared" or "row-sum", from sharp to cheap, each never below the one before; "auto" by size.
+        progress: called with a stage, what is done and what there is to do.
 
     >>> pair = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> slice_bound(pair, 6).curve.round(4).tolist()

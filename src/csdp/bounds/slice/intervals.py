@@ -35,7 +35,7 @@ class Boxes:
         return np.asarray(np.sort(_log_growth(low, high, np.minimum(moved, width)), axis=-1)[..., -2:].sum(axis=-1))
 
     def worst_states(self, moved: Floats) -> Indices:
-        """The two states of every sequence that are told apart best; (s, 2)."""
+        """The two most distinguishable states of every sequence; (s, 2)."""
         if self.low.shape[1] == 2:
             return np.broadcast_to(np.array([0, 1], dtype=np.intp), (len(self.low), 2))
         growth = _log_growth(self.low, self.high, np.minimum(moved, self.width))
@@ -106,7 +106,7 @@ def _mixing(local: LocalNumbers, place: Indices) -> object:
 
 
 def _tilts(local: LocalNumbers, edges: Indices, *, leave_out: Bools) -> Floats:
-    """T_k: the sum of tau over the children of the source of each edge, the edge's own target left out where asked."""
+    """T_k: the sum of tau over the children of each edge's source, without the edge's own target where `leave_out`."""
     chain, tau = local.chain, local.tau
     finite = np.isfinite(tau)
     s = chain.sequences
