@@ -130,7 +130,7 @@ class AgedLaw:
             # Rounding may leave a reading of probability zero slightly negative.
             joint, exponent = np.maximum(stop.collect(whole), 0.0), 0
             if joint.shape[1] == 1:  # nothing was read yet: only the law moves
-                law, base, measure = self._moved(law, stop.steps), np.ones(1), np.zeros((law.size, 1))
+                law, base, measure = self._push_law(law, stop.steps), np.ones(1), np.zeros((law.size, 1))
                 law_error += stop.steps * (self.model.step.depth + 2) * UNIT
                 continue
             base = joint.sum(axis=0)
@@ -145,7 +145,7 @@ class AgedLaw:
                 peaks.append(np.ldexp(_peak(measure, law), exponent))
                 if largest == 0 or exponent < _TINY_EXPONENT:
                     # Averaging never lets a deviation grow: what is left is below the smallest float.
-                    law = self._moved(law, stop.steps - done - 1)
+                    law = self._push_law(law, stop.steps - done - 1)
                     break
             error = self._rounding_error(np.array(peaks), carried, exponent)
             if self._progress is not None:
@@ -163,7 +163,7 @@ class AgedLaw:
             measure[:, c] -= law * measure[:, c].sum()
         return measure, law
 
-    def _moved(self, law: Floats, steps: int) -> Floats:
+    def _push_law(self, law: Floats, steps: int) -> Floats:
         """The law some steps later; a stationary one stays."""
         for _ in range(steps if self.model.initial is not None else 0):
             law = self.model.step.push(law[:, None])[:, 0]

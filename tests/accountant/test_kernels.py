@@ -94,7 +94,7 @@ def test_a_forgotten_history_does_not_come_back(kind: str) -> None:
 
 def test_a_chain_that_never_forgets_has_no_such_end() -> None:
     turning = BackwardKernel(CoupledChain([[1.0]], [[0.0, 1.0], [1.0, 0.0]]))
-    assert turning.settled == 2**20
+    assert turning.settling_steps == 2**20
     assert turning.profile_table(10**3).largest(0.4) == pytest.approx(0.4)
 
 

@@ -152,7 +152,7 @@ class Accountant:
         if state.consecutive is not None and passed == 0:
             answer = self._consecutive_leakage(state.consecutive)
         else:
-            answer = self._sharper(self._leakage(state, passed), state, passed)
+            answer = self._sharpen(self._leakage(state, passed), state, passed)
         whole = self._whole_cost(state)
         return answer if answer.epsilon <= whole else self._answer(whole, "group")
 
@@ -160,7 +160,7 @@ class Accountant:
         """What all releases together reveal, however the sequences are tied; infinite if their number is not known."""
         return self.group_level(state.consecutive) if state.consecutive else math.inf
 
-    def _sharper(self, answer: Leakage, state: State, passed: int) -> Leakage:
+    def _sharpen(self, answer: Leakage, state: State, passed: int) -> Leakage:
         """After a first release, as planned, the exact leakage of that one release where it is smaller."""
         if state.consecutive != 1 or len(self.plans) > 1 or self._kind != "auto":
             return answer
@@ -217,7 +217,7 @@ class Accountant:
         at = self._history.extend(count)
         if at not in self._known:
             state = self._history[at]
-            self._known[at] = self._sharper(self._leakage(state, 0), state, 0)
+            self._known[at] = self._sharpen(self._leakage(state, 0), state, 0)
         return self._known[at]
 
     def _leakage(self, state: State, passed: int) -> Leakage:
@@ -384,9 +384,9 @@ class Accountant:
 
     def largest(self, state: State) -> float:
         """The worst log ratio of the history between any two snapshots of a component at the newest slice touched."""
-        return max(worst_component(before) for before in self._before(state).values())
+        return max(worst_component(before) for before in self._carried_states(state).values())
 
-    def _before(self, state: State) -> dict[str, list[tuple[AccountedComponent, Floats]]]:
+    def _carried_states(self, state: State) -> dict[str, list[tuple[AccountedComponent, Floats]]]:
         """The components of every model with their states at the newest slice that any touches, by model digest."""
         newest = list(self._newest(state))
         least = min(depth for _, _, depth in newest)
@@ -420,7 +420,7 @@ class Accountant:
         if self.plan.chain != old.plan.chain:
             return self.resume(cost, tick, depth)
         # By digest: a family is the same in whatever order its members are given.
-        before = old._before(state)
+        before = old._carried_states(state)
         slices = tuple(component.carry(before[model], cost) for model, component in self._by_model)
         return State(tick, tuple(depth for _ in slices), slices)
 

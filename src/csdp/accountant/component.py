@@ -46,6 +46,7 @@ class AccountedComponent(Protocol):
     ages: tuple[int, ...]
     alpha: float
     kind: Kind
+    finds_rest: bool  #: whether `state_at_rest` may find one
 
     def initial_state(self) -> Floats:
         """The state before any release."""
@@ -53,10 +54,6 @@ class AccountedComponent(Protocol):
     @property
     def whole(self) -> object:
         """The component itself, or the one that a group was cut from."""
-
-    @property
-    def finds_rest(self) -> bool:
-        """Whether `state_at_rest` may find one."""
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise; None where none is found."""
@@ -293,7 +290,7 @@ class JointComponent:
             return state * self._contraction(steps)
         if self.kind == "cap":
             return state
-        counted = min(steps, self.backward.settled)  # the largest entry never grows with more of them
+        counted = min(steps, self.backward.settling_steps)  # the largest entry never grows with more of them
         table = self.backward.profile_table(counted)
         if self.kind == "scalar":
             return np.array([[table.largest(largest)]])

@@ -77,7 +77,7 @@ class BackwardKernel:
         return 2.0 * self._law_error + 4.0 * steps * (self.size + 8) * UNIT
 
     @cached_property
-    def settled(self) -> int:
+    def settling_steps(self) -> int:
         """Steps after which only rounding is left of the start, so that more steps would only add to it."""
         power, steps = self._powers[1], 1
         while steps < _LONGEST and np.ptp(power, axis=0).max() > 1e-14:
@@ -246,13 +246,13 @@ def step_back(metric: Floats, kernel: Floats, cap: Floats, *, relative: float) -
     solver = FlowSolver(metric)
     rounding = rounding_error(relative, float(metric.max()))
     out = np.zeros((n, n))
-    for y, rows in _against_each(kernel):
+    for y, rows in _pairs_by_second(kernel):
         out[:, y] = solver.bounds(rows) + rounding
     np.fill_diagonal(out, 0.0)
     return np.minimum(np.maximum(out, 0.0), cap)
 
 
-def _against_each(kernel: Floats) -> Iterator[tuple[int, LawPairs]]:
+def _pairs_by_second(kernel: Floats) -> Iterator[tuple[int, LawPairs]]:
     n = kernel.shape[0]
     for y in range(n):
         second = np.broadcast_to(kernel[y], (n, n))

@@ -61,11 +61,11 @@ class SegmentComponent:
             return None
 
     @cached_property
-    def _quiet(self) -> float:
+    def _state_without_releases(self) -> float:
         """What the path of the others alone tells: the state that a step does not change, from above."""
         if self._cut.charge == 0 and self._backward is not None:
             # Nothing crosses the cut, but a group that never forgets its start may keep step with others for ever.
-            forgotten = self._backward.profile_table(self._backward.settled).largest(1.0) < 1.0
+            forgotten = self._backward.profile_table(self._backward.settling_steps).largest(1.0) < 1.0
             return 0.0 if forgotten else math.inf
         return fixed_point_above(self._step, self._cut.charge, ticks=_STEPS)
 
@@ -78,7 +78,7 @@ class SegmentComponent:
 
     def initial_state(self) -> Floats:
         """The state before any release: the others' path counts as known from the start."""
-        return np.array([[self._quiet]])
+        return np.array([[self._state_without_releases]])
 
     finds_rest = False
 
@@ -91,7 +91,7 @@ class SegmentComponent:
         The state covers the history together with the path of the others; given only the others at this slice, the
         normalising constant varies by what that path tells by itself.
         """
-        return float(state.max()) + self._quiet
+        return float(state.max()) + self._state_without_releases
 
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan; `before` empty: under another chain.
@@ -100,7 +100,7 @@ class SegmentComponent:
         plan before make up this one, they are changed one after the other. Else (a component that was not cut, a group
         that lies across) only `cost` is sure, which holds however much of the rest is known.
         """
-        any_model = self._quiet + cost
+        any_model = self._state_without_releases + cost
         inside = {
             segment.members: (segment, state)
             for segment, state in before
@@ -110,7 +110,7 @@ class SegmentComponent:
             level = float(inside[self.members][1].max())
         elif frozenset().union(*inside) == self.members:
             ratios = [segment.worst_log_ratio(state) for segment, state in inside.values()]
-            level = self._quiet + sum_rounded_up(ratios)
+            level = self._state_without_releases + sum_rounded_up(ratios)
         else:
             level = any_model
         return np.array([[min(any_model, level)]])
@@ -139,7 +139,7 @@ class SegmentComponent:
     @cached_property
     def _known_others(self) -> float:
         """What the path of the others alone tells: the normalising constant of a present varies by no more."""
-        return self._last_step(self._quiet)
+        return self._last_step(self._state_without_releases)
 
     def _last_step(self, b: float) -> float:
         """From the slice before the present to the present itself."""

@@ -33,15 +33,6 @@ class _VectorComponent:
 
     kind: Kind
 
-    @property
-    def finds_rest(self) -> bool:
-        """No state at rest is found directly."""
-        return False
-
-    def state_at_rest(self) -> Floats | None:
-        """No state at rest is found directly."""
-        return None
-
     def __init__(self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float) -> None:
         self.model = model
         self.members = tuple(members)
@@ -49,17 +40,22 @@ class _VectorComponent:
         self.alpha = alpha
         self._costs = dict(costs)
         self._caps = Caps(model, "informed")
+        self.finds_rest = self.kind == "vector" and len(self.ages) == 1
 
     @property
     def whole(self) -> object:
         """The component itself."""
         return self
 
+    def state_at_rest(self) -> Floats | None:
+        """No state at rest is found directly."""
+        return None
+
     def cap(self, steps: int) -> tuple[float, str]:
         """What no number of releases passes when all that was read is `steps` old."""
         return self._caps.at(steps)
 
-    def _at_once(self, age: int) -> float:
+    def _cost_between_snapshots(self, age: int) -> float:
         """What the part of a release that is read at one age tells between any two snapshots, at most."""
         return min(self.alpha, float(self._costs[age].reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
 
@@ -80,7 +76,7 @@ class InfluenceComponent(_VectorComponent):
         return InfluenceRule(self.model)
 
     @cached_property
-    def _apart(self) -> Floats:
+    def _off_diagonal(self) -> Floats:
         return np.asarray(1.0 - np.eye(self.model.states))
 
     def initial_state(self) -> Floats:
@@ -95,8 +91,8 @@ class InfluenceComponent(_VectorComponent):
         """The state for a history under another plan; a state of the same sequences stays what it is."""
         for component, state in before:
             if isinstance(component, InfluenceComponent) and component.members == self.members:
-                return np.minimum(state, cost * self._apart)
-        return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._apart
+                return np.minimum(state, cost * self._off_diagonal)
+        return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._off_diagonal
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages, sequence by sequence.
@@ -105,9 +101,9 @@ class InfluenceComponent(_VectorComponent):
         so does what is read behind the state's slice.
         """
         if stale:
-            return np.asarray(state + (self.alpha * share if age == self.ages[0] else 0.0) * self._apart)
+            return np.asarray(state + (self.alpha * share if age == self.ages[0] else 0.0) * self._off_diagonal)
         if behind:
-            return np.asarray(state + self._at_once(age) * share * self._apart)
+            return np.asarray(state + self._cost_between_snapshots(age) * share * self._off_diagonal)
         return np.asarray(state + share * self._costs[age])
 
     def advance(self, state: Floats, steps: int) -> Floats:
@@ -118,9 +114,9 @@ class InfluenceComponent(_VectorComponent):
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._capped(float(self._rule.advance(state, steps).max()), steps)
+        return self._apply_cap(float(self._rule.advance(state, steps).max()), steps)
 
-    def _capped(self, value: float, steps: int) -> tuple[float, str]:
+    def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper."""
         if steps == 0 or self.model.size > PAIR_STATES:
             return value, "influence"
@@ -141,16 +137,11 @@ class InfluenceComponent(_VectorComponent):
             seen.append(now)
         else:
             return max(*(float(earlier.max()) for earlier in seen), self.cap(steps + PEAK_STEPS + 1)[0])
-        return max(self._capped(float(earlier.max()), steps + n)[0] for n, earlier in enumerate(seen))
+        return max(self._apply_cap(float(earlier.max()), steps + n)[0] for n, earlier in enumerate(seen))
 
     def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
         return self.peak(state, steps)
-
-    @property
-    def finds_rest(self) -> bool:
-        """Whether all is read at one age."""
-        return len(self.ages) == 1
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, where all is read at one age; None where none is found.
@@ -164,7 +155,7 @@ class InfluenceComponent(_VectorComponent):
             moved = float((following - state).max())
             rate = moved / before if before > 0 else 0.0
             guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
-            guess = guess + 1e-12 * float(guess.max()) * self._apart
+            guess = guess + 1e-12 * float(guess.max()) * self._off_diagonal
             if rate < 0.999 and (cost + self._rule.advance(guess) <= guess).all():
                 return self._descend(guess, cost)
             if moved == 0:
@@ -197,7 +188,7 @@ class SliceComponent(_VectorComponent):
         return SliceHistory(self.model)
 
     @cached_property
-    def _each(self) -> list[Floats]:
+    def _sequence_costs(self) -> list[Floats]:
         """What a release of the plan tells of every sequence (s,), by age."""
         return [self._costs[age].reshape(len(self.members), -1).max(axis=1) for age in self.ages]
 
@@ -209,7 +200,7 @@ class SliceComponent(_VectorComponent):
         """What the releases reveal of every sequence, slice by slice; None where nothing was read."""
         out: list[Floats | None] = []
         for row in state[:WINDOW]:
-            costs = [share * each for share, each in zip(row[:-1], self._each, strict=True)]
+            costs = [share * each for share, each in zip(row[:-1], self._sequence_costs, strict=True)]
             out.append(np.sum(costs, axis=0) + row[-1] if row.any() else None)
         return out
 
@@ -235,7 +226,7 @@ class SliceComponent(_VectorComponent):
         if stale:
             out[0, -1] += self.alpha * share if age == self.ages[0] else 0.0
         elif behind:
-            out[0, -1] += self._at_once(age) * share
+            out[0, -1] += self._cost_between_snapshots(age) * share
         else:
             out[0, self.ages.index(age)] += share
         return out

@@ -67,7 +67,7 @@ class Component:
         """The leakage of this component by one bound."""
         if bound == "auto":
             return self._sharpest()
-        if bound in OF_THE_PAST and self.setting.any_past:
+        if bound in OF_THE_PAST and self.setting.needs_any_past:
             raise InputError(
                 f"bound: {bound} rests on the law of the past, and an initial law belongs to no tick of a plan; "
                 "use auto, contraction, lineage, slice or group, or ask csdp.leakage about one release"
@@ -100,7 +100,7 @@ class Component:
         """
         value = self.value(bound)
         size = len(self.members)
-        if value.bound == "exact" and size > 1 and not self._lumps:
+        if value.bound == "exact" and size > 1 and not self._is_lumped:
             return np.array([self._exact(secret).epsilon for secret in range(size)]), "exact"
         if value.bound == "lineage":
             return self._lineage_result.ranges, value.bound
@@ -141,7 +141,7 @@ class Component:
 
     def _exact(self, secret: int | None = None) -> ComponentLeakage:
         """The exact leakage: of the component, or of its sequence number `secret`."""
-        if self._lumps:
+        if self._is_lumped:
             return self._exact_lumped()
         setting, query = self.setting, self.setting.query
         rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
@@ -161,7 +161,7 @@ class Component:
         return ComponentLeakage(worst.value, "exact", worst)
 
     @property
-    def _lumps(self) -> bool:
+    def _is_lumped(self) -> bool:
         setting = self.setting
         several = len(self.members) < setting.model.sequences
         return not several and can_lump(self.model, setting.query, self._ages, setting.adversary)
@@ -229,7 +229,7 @@ class Component:
 
     def _contraction(self) -> ComponentLeakage:
         adversary, age = self.setting.adversary, min(self._ages)
-        if self.setting.any_past:
+        if self.setting.needs_any_past:
             # The present may then be anything that follows some past.
             tau = contraction_coefficient(with_full_past(self.model), age, adversary)
         else:
@@ -293,7 +293,7 @@ class Component:
 
     def _sharpest(self) -> ComponentLeakage:
         """Exact where it fits, else the least of the sound bounds; the least for any past where that is needed."""
-        if not self.setting.any_past:
+        if not self.setting.needs_any_past:
             try:
                 return replace(self._exact(), reason="exact fits the size limit")
             except TooLargeError as error:

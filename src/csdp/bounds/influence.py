@@ -95,7 +95,7 @@ class InfluenceRule:
         """A factor that covers the rounding of sums over the edges of a sequence and over its states."""
         return 8.0 * UNIT * (self._degree + 2 * self.chain.states + 16)
 
-    def _least(self, per_table: Floats) -> Floats:
+    def _least_sums(self, per_table: Floats) -> Floats:
         """(s, ...) the least of a sum over the edges of every target, each at its own least; rounded down."""
         chain = self.chain
         out = np.zeros((chain.sequences, per_table.shape[1]))
@@ -109,7 +109,7 @@ class InfluenceRule:
         order = self._by_source[1]
         moved = table[:, 1, 1] - table[:, 0, 1]
         gains = self.chain.edge_weights[order] * np.abs(moved)[which[order]] * (1.0 + 8.0 * UNIT)
-        return gains, (moved > 0).astype(np.int8)[which[order]], self._least(table.min(axis=1))
+        return gains, (moved > 0).astype(np.int8)[which[order]], self._least_sums(table.min(axis=1))
 
     @cached_property
     def _sets(self) -> tuple[Floats, Bools, Floats, Floats]:
@@ -120,7 +120,7 @@ class InfluenceRule:
         gaining = (table[:, None, :, :] > table[:, :, None, :]).astype(np.float64)  # (t, a, a', c)
         never = gaining @ members.T.astype(np.float64) == 0
         least = sums.min(axis=1)
-        return sums, never, least, self._least(least * (1.0 - 16.0 * UNIT))
+        return sums, never, least, self._least_sums(least * (1.0 - 16.0 * UNIT))
 
     def advance(self, state: Floats, steps: int = 1) -> Floats:
         """The state seen from later slices, one step after the other; what no longer moves is at rest."""
@@ -153,7 +153,7 @@ class InfluenceRule:
             )
         else:
             least = table.min(axis=1)
-            lows = self._least(least)
+            lows = self._least_sums(least)
             loops.step_prefixes(starts, targets, weights, chosen, table, least, lows, levels, self._slack, UNIT, out)
         return np.asarray(out * (1.0 + self._slack))
 

@@ -177,7 +177,7 @@ class Setting:
         return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike)
 
     @property
-    def any_past(self) -> bool:
+    def needs_any_past(self) -> bool:
         """Whether a bound must hold for any law of the past: one is given, and the release may come at any tick."""
         return self.at_any_tick and self.model.initial is not None
 

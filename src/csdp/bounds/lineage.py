@@ -120,7 +120,7 @@ def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding:
     for a, b in itertools.combinations(range(law.size - 1, -1, -1), 2):
         if not (possible[a] and possible[b]):
             continue
-        if _one_without_the_other(whole, a, b) or _one_without_the_other(whole, b, a):
+        if _excludes(whole, a, b) or _excludes(whole, b, a):
             return math.inf, a, b
         value = max(_log_odds(whole, a, b) + _log_odds(whole, b, a), 0.0) + rounding
         if value < _TINY_RANGE and min(law[a], law[b]) > 0:
@@ -132,7 +132,7 @@ def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding:
     return best
 
 
-def _one_without_the_other(whole: Floats, a: int, b: int) -> bool:
+def _excludes(whole: Floats, a: int, b: int) -> bool:
     """Whether some past leads to b but never to a."""
     without = whole[:, :, a] == 0
     return bool(without.any(axis=1).all() and np.where(without, whole[:, :, b], 0.0).max() > 0)

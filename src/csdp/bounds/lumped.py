@@ -66,7 +66,7 @@ def can_lump(model: Model, query: Computation, ages: Sequence[int], adversary: A
         return False
     if model.size <= 512 or count_states(model) > COUNT_STATES or exchangeable_couplings(model) is None:
         return False
-    return query.alike and query.width <= model.states
+    return query.is_symmetric and query.width <= model.states
 
 
 def lump(model: CoupledChain, progress: Progress | None = None) -> Lumped:

@@ -48,7 +48,7 @@ class FoldComputation:
     # ---- capabilities --------------------------------------------------------------------------------------------
 
     @property
-    def alike(self) -> bool:
+    def is_symmetric(self) -> bool:
         """Whether sequences are treated alike, so that the counts of the states determine the answer."""
         return self.blocks == 1 and self.rows.shape[0] == 1
 
@@ -187,7 +187,7 @@ class FoldComputation:
         A function: the cheapest way to answer is chosen once, because it runs at every tick.
         """
         m, everyone, own = self.rows.shape[1], np.arange(self.block.size), self.own
-        if self.alike and m <= COUNTED_STATES:
+        if self.is_symmetric and m <= COUNTED_STATES:
             return lambda states: self.answers_of_counts(state_counts(states, m))
         if self.per_sequence:
             return lambda states: np.asarray(own[everyone, states, 0])
@@ -282,7 +282,7 @@ class FunctionComputation:
     source: Query | None = field(repr=False)  #: the query as it was given; None in another process
     assumption: str = ""  #: what is believed about the query and not verified
 
-    alike = per_sequence = False
+    is_symmetric = per_sequence = False
     groups = weights = None
     denominator = 1.0
 

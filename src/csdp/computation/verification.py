@@ -92,10 +92,10 @@ def _same_number(a: Any, b: Any) -> bool:
 
 
 def _same_table(a: Floats, b: Floats) -> bool:
-    return np.array_equal(_distinct(a), _distinct(b), equal_nan=True)
+    return np.array_equal(_unique_rows(a), _unique_rows(b), equal_nan=True)
 
 
-def _distinct(parts: Floats) -> Floats:
+def _unique_rows(parts: Floats) -> Floats:
     """One row where all are views of the same numbers, so that nothing is done a million times."""
     return parts[:1] if parts.ndim and parts.shape[0] > 1 and parts.strides[0] == 0 else parts
 
@@ -119,7 +119,7 @@ def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> Fo
     divisor = _read_twice(name, "divisor", lambda: query.divisor(table), _same_number)
     if not is_positive(divisor):
         raise InputError(f"query {name}: divisor {divisor!r} given; it must be positive and finite")
-    seen = _distinct(inner)
+    seen = _unique_rows(inner)
     rows = np.array(seen[:1] if (seen == seen[:1]).all() else seen, dtype=np.float64) + 0.0  # a copy, without -0.0
     rows.flags.writeable = False
     computation = FoldComputation(
@@ -166,7 +166,7 @@ def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Ind
         raise InputError(
             f"query {name}: parts of shape {inner.shape} given; (sequences, states, outputs) = ({s}, {m}, d) expected"
         )
-    seen = _distinct(inner)
+    seen = _unique_rows(inner)
     if not np.isfinite(seen).all():
         raise InputError(f"query {name}: some parts are infinite or no numbers; every state needs a finite part")
     if float(np.abs(seen).max()) / common_unit(seen) >= 2.0**PART_DIGITS:
@@ -273,7 +273,7 @@ def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on
         if enumerated_change(plain, 1, table, None) == 0:
             raise InputError("custom: the function is constant; there is nothing to protect or to publish")
     else:
-        declared = tuple(_declared(query, name, k, table) for k in (range(1, s + 1) if few else (1, s)))
+        declared = tuple(_read_sensitivity(query, name, k, table) for k in (range(1, s + 1) if few else (1, s)))
     sensitivities = Sensitivities(query, table, plain if few else None, declared)
     if declared is not None:
         _compare_declared(name, declared, plain, table, few=few)
@@ -307,7 +307,7 @@ def _neighbours(states: Indices, m: int) -> Indices:
     return np.concatenate([states, moved])
 
 
-def _declared(query: Query, name: str, k: int, table: Floats) -> float:
+def _read_sensitivity(query: Query, name: str, k: int, table: Floats) -> float:
     claimed = _read_twice(name, "sensitivity", lambda: query.sensitivity(k, table), _same_number)
     if not is_positive(claimed):
         raise InputError(

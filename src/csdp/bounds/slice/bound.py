@@ -137,7 +137,7 @@ class SliceHistory:
         self._walk = _walk(self.chain, None, form)
         self._steps: list[_SliceState] = []
 
-    def _reached(self, slices: int) -> _SliceState:
+    def _slice_state(self, slices: int) -> _SliceState:
         """What is known of the slice that lies so many after the known snapshot."""
         while len(self._steps) < slices:
             self._steps.append(next(self._walk))
@@ -153,11 +153,11 @@ class SliceHistory:
         for reach in _depths(max(age, 1), len(costs) + age):  # z lies `reach` slices before the present
             leakage = np.zeros(self.chain.sequences)
             for n in range(1, reach + 1):
-                leakage = self._reached(n - 1).carry(leakage) if leakage.any() else leakage
+                leakage = self._slice_state(n - 1).carry(leakage) if leakage.any() else leakage
                 ago = reach - n - age  # slices before the newest that was read
                 cost = costs[ago] if 0 <= ago < len(costs) else None
                 leakage = leakage if cost is None else leakage + cost
-            best = np.minimum(best, leakage + self._reached(reach).ranges)
+            best = np.minimum(best, leakage + self._slice_state(reach).ranges)
         return np.asarray(best * (1 + 1e-12))
 
 

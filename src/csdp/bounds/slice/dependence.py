@@ -85,7 +85,7 @@ class MatrixForm:
         estimates = _estimates(shared, causes)
         moved, gamma = np.zeros_like(boxes.low), np.zeros((s, s))
         for target in range(s):
-            shifts = _shifts(self._first_reach(target), self._left_out(target, shared), causes, estimates)
+            shifts = _shifts(self._first_reach(target), self._without_target(target, shared), causes, estimates)
             moved[target] = shifts[:, 0]
             gamma[target] = boxes.spread(np.broadcast_to(shifts[:, 1:].T, (s, boxes.low.shape[1])), target)
         np.fill_diagonal(gamma, 0.0)
@@ -107,7 +107,7 @@ class MatrixForm:
             kinds = 1 if self._local.chain.states == 2 else self._local.chain.states
             rows, tails = np.zeros((kinds, s, s)), np.zeros((kinds, s))
             for target in range(s):
-                influence, now = self._left_out(target, shared), self._first_reach(target)
+                influence, now = self._without_target(target, shared), self._first_reach(target)
                 for _ in range(_SHIFT_STEPS):
                     rows[:, target] += now
                     now = now @ influence
@@ -132,7 +132,7 @@ class MatrixForm:
         out[:, chain.edge_sources[edges]] = values.T
         return out
 
-    def _left_out(self, target: int, shared: Floats) -> Floats:
+    def _without_target(self, target: int, shared: Floats) -> Floats:
         """C without the likelihood of the target itself: only pairs of its parents change."""
         grid, kappa = self._kappa(target)
         if kappa.shape[0] == 1:

@@ -67,7 +67,7 @@ class MixtureCells:
     mix: object  # scipy.sparse (s, cells)
 
     @cached_property
-    def grown(self) -> tuple[Floats, Floats]:
+    def growth(self) -> tuple[Floats, Floats]:
         """e^T - 1 and e^2T - 1, as columns."""
         bounded = np.minimum(self.tilt, _LARGEST_TILT)[:, None]
         return np.expm1(bounded), np.expm1(2.0 * bounded)
@@ -76,7 +76,7 @@ class MixtureCells:
         """Some of the cells."""
         part = slice(start, start + BLOCK)
         out = MixtureCells(self.source[part], self.kind[part], self.tilt[part], None)
-        out.__dict__["grown"] = tuple(values[part] for values in self.grown)
+        out.__dict__["growth"] = tuple(values[part] for values in self.growth)
         return out
 
     @classmethod
@@ -175,9 +175,9 @@ def _next_of_two(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxe
 def _tilt_two(boxes: Boxes, cells: MixtureCells) -> tuple[Floats, Floats]:
     """Lower ends (n, 2) and width (n,) with the odds moved by e^T either way."""
     low, width = boxes.low[cells.source], boxes.width[cells.source, 0]
-    grown, twice = cells.grown
-    lower = low / (1.0 + (1.0 - low) * grown) * (1.0 - 32 * UNIT)
-    first, second, moved = low[:, 0], low[:, 1], grown[:, 0]
+    growth, twice = cells.growth
+    lower = low / (1.0 + (1.0 - low) * growth) * (1.0 - 32 * UNIT)
+    first, second, moved = low[:, 0], low[:, 1], growth[:, 0]
     apart = width + (1.0 - first) * (1.0 - second) * twice[:, 0]
     apart = apart / ((1.0 + first * moved) * (1.0 + second * moved)) * (1.0 + 64 * UNIT)
     if cells.tilt.max() > _LARGEST_TILT:
@@ -193,11 +193,11 @@ def _tilt(boxes: Boxes, cells: MixtureCells) -> tuple[Floats, Floats, Floats]:
     """Odds moved by e^T either way."""
     low, high, width = (part[cells.source] for part in (boxes.low, boxes.high, boxes.width))
     tilt = cells.tilt[:, None]
-    grown, twice = cells.grown
-    lower = low / (1.0 + (1.0 - low) * grown)
-    upper = high * (1.0 + grown) / (1.0 + high * grown)
+    growth, twice = cells.growth
+    lower = low / (1.0 + (1.0 - low) * growth)
+    upper = high * (1.0 + growth) / (1.0 + high * growth)
     # (H - L + H (1 - L)(e^2T - 1)) / ((1 + H (e^T - 1)) (1 + (1 - L)(e^T - 1))), its denominator from below
-    apart = (width + high * (1.0 - low) * twice) / ((1.0 + low * grown) * (1.0 + (1.0 - high) * grown))
+    apart = (width + high * (1.0 - low) * twice) / ((1.0 + low * growth) * (1.0 + (1.0 - high) * growth))
     lower = np.where(tilt > _LARGEST_TILT, (low >= 1.0) * 1.0, lower * (1.0 - 32 * UNIT))
     upper = np.where(tilt > _LARGEST_TILT, (high > 0.0) * 1.0, np.minimum(upper * (1.0 + 32 * UNIT), 1.0))
     apart = np.minimum(apart * (1.0 + 64 * UNIT), (upper - lower) * (1.0 + 4 * UNIT) + 2 * UNIT * upper)
