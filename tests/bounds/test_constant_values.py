@@ -10,7 +10,7 @@ import pytest
 import csdp
 from csdp import CoupledChain, JointChain, Sum
 from csdp.accountant import Accountant
-from csdp.bounds.leakage import BOUNDS
+from csdp.bounds.result import BOUNDS
 from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.segments import PerGroup

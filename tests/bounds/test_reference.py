@@ -8,8 +8,7 @@ import pytest
 
 import csdp
 import oracle as o
-from csdp.bounds.leakage import BOUNDS
-from csdp.bounds.result import UNSOUND
+from csdp.bounds.result import BOUNDS, UNSOUND
 from reference_values import COLUMNS, REFERENCE, RTOL
 from reference_values import T3 as T3_SYSTEM
 

@@ -30,7 +30,8 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
         Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
         for plan in plans
     ]
-    labels = np.unique(np.column_stack([s.labels for s in settings]), axis=0, return_inverse=True)[1].ravel()
+    labels = np.column_stack([plan.query.labels(plan.ages) for plan in plans])
+    labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
     accounted: list[AccountedComponent] = []
     for members, _ in model.alike(labels):
         components = [Component(setting, members) for setting in settings]

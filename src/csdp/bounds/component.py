@@ -18,7 +18,7 @@ from csdp.bounds.influence import InfluenceRanges, costs_by_age, influence_of_re
 from csdp.bounds.lineage import Lineage, lineage, require_forward
 from csdp.bounds.lumped import can_lump, find_lumped_worst_case, lump
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
-from csdp.bounds.result import UNSOUND, Witness, round_up
+from csdp.bounds.result import BOUNDS, UNSOUND, Witness, round_up
 from csdp.bounds.slice.bound import Slice, slice_bound
 from csdp.chain import CoupledChain, Model, is_backward, is_forward
 from csdp.computation import FoldComputation
@@ -44,14 +44,9 @@ class ComponentLeakage:
     reason: str = ""
 
     @property
-    def sound(self) -> bool:
-        """Whether the bound is proven never to be below the truth."""
-        return self.bound not in UNSOUND
-
-    @property
     def certified(self) -> float:
         """The number to report: rounded up where it is a bound, as computed where it is a printed formula."""
-        return round_up(self.epsilon) if self.sound else self.epsilon
+        return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
 
 
 class Component:
@@ -91,6 +86,8 @@ class Component:
             "printed-loose": self._printed_loose,
             "printed-tight": self._printed_tight,
         }
+        if bound not in formulas:
+            raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
         return ComponentLeakage(formulas[bound](), bound)
 
     def by_sequence(self, bound: str) -> tuple[Floats, str]:

@@ -13,10 +13,10 @@ from csdp.aging import Adversary, Progress
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
 from csdp.bounds.influence import InfluenceRule, require_informed
-from csdp.bounds.leakage import BOUNDS, Setting, check_bound, leakage
+from csdp.bounds.leakage import Setting, leakage
 from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.parallel import Workers, map_components
-from csdp.bounds.result import UNSOUND, Leakage, as_text, round_up
+from csdp.bounds.result import BOUNDS, UNSOUND, Leakage, as_text, round_up
 from csdp.bounds.slice.bound import slice_bound
 from csdp.chain import Family, Model, certified_model
 from csdp.errors import CsdpError, InputError
@@ -120,7 +120,6 @@ def leakage_summary(
     """
     if isinstance(worst, bool) or not isinstance(worst, int) or worst < 1:
         raise InputError(f"worst: {worst!r} given; how many sequences to name, 1 or more")
-    check_bound(bound)
     chain = certified_model(chain)
     members = chain.members if isinstance(chain, Family) else (chain,)
     kinds: list[list[_Kind]] = []

@@ -5,10 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Any
+from typing import Any, Literal, get_args
 
 from csdp.aging import Adversary
 
+Bound = Literal[
+    "exact",
+    "profile",
+    "two-point",
+    "loose",
+    "contraction",
+    "freshness",
+    "lineage",
+    "slice",
+    "influence",
+    "spectral",
+    "group",
+    "printed-loose",
+    "printed-tight",
+]
+
+BOUNDS: tuple[str, ...] = get_args(Bound)
 #: Bounds that are formulas as printed: they can be below the truth.
 UNSOUND = ("printed-loose", "printed-tight")
 SMALLEST = math.ulp(0.0)

@@ -79,20 +79,21 @@ def _read(name: str, what: str, call: Callable[[], T]) -> T:
         raise InputError(f"query {name}: {what} failed ({type(error).__name__}: {error})") from error
 
 
-def _read_twice(name: str, what: str, call: Callable[[], T], same: Callable[[T, T], bool]) -> T:
+def _read_twice(name: str, what: str, call: Callable[[], T]) -> T:
     """Call a method of a query twice; the two results must be the same."""
     first = _read(name, what, call)
-    if not _read(name, what, lambda: same(first, call())):
+    if not _read(name, what, lambda: _is_same(first, call())):
         raise InputError(f"query {name}: {what} differs from call to call; a query must be a function of the snapshot")
     return first
 
 
-def _same_number(a: Any, b: Any) -> bool:
-    return bool(a == b or (a != a and b != b))  # noqa: PLR0124 # NaN equals itself here and is refused later
-
-
-def _same_table(a: Floats, b: Floats) -> bool:
-    return np.array_equal(_unique_rows(a), _unique_rows(b), equal_nan=True)
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two results are equal: numbers, arrays, or tuples of arrays. NaN equals itself, and is refused later."""
+    if isinstance(a, tuple):
+        return all(map(_is_same, a, b))
+    if isinstance(a, np.ndarray):
+        return np.array_equal(_unique_rows(a), _unique_rows(b), equal_nan=True)
+    return bool(a == b or (a != a and b != b))  # noqa: PLR0124
 
 
 def _unique_rows(parts: Floats) -> Floats:
@@ -116,7 +117,7 @@ def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> Fo
     inner, block = _read_parts(query, name, table)
     if fold != "sum" and inner.shape[2] * (int(block.max()) + 1) > 1:
         raise InputError(f"query {name}: the {fold} of parts with several outputs; one output, or several queries")
-    divisor = _read_twice(name, "divisor", lambda: query.divisor(table), _same_number)
+    divisor = _read_twice(name, "divisor", lambda: query.divisor(table))
     if not is_positive(divisor):
         raise InputError(f"query {name}: divisor {divisor!r} given; it must be positive and finite")
     seen = _unique_rows(inner)
@@ -150,17 +151,12 @@ def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Ind
     """Parts (s, m, w) in the block of each sequence, and the blocks (s,)."""
     s, m = table.shape
     if isinstance(query, BlockQuery):
-        inner, block = _read_twice(
-            name,
-            "blocks",
-            lambda: _as_blocks(query.blocks(table)),
-            lambda a, b: _same_table(a[0], b[0]) and np.array_equal(a[1], b[1]),
-        )
+        inner, block = _read_twice(name, "blocks", lambda: _as_blocks(query.blocks(table)))
         numbered = block.shape == (s,) and np.array_equal(np.unique(block), np.arange(int(block.max(initial=0)) + 1))
         if not numbered:
             raise InputError(f"query {name}: blocks are whole numbers from 0 on, one for each of {s} sequences")
     else:
-        inner = _read_twice(name, "parts", lambda: np.asarray(query.parts(table), dtype=np.float64), _same_table)
+        inner = _read_twice(name, "parts", lambda: np.asarray(query.parts(table), dtype=np.float64))
         block = np.zeros(s, dtype=np.intp)
     if inner.ndim != 3 or inner.shape[:2] != (s, m) or not inner.shape[2]:
         raise InputError(
@@ -266,7 +262,7 @@ def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on
     s, m = table.shape
     few = few_snapshots(s, m)
     states = all_snapshots(s, m) if few else _neighbours(_sample(s, m), m)
-    plain = _read_twice(name, "evaluate", lambda: function_answers(query, states, table), np.array_equal)
+    plain = _read_twice(name, "evaluate", lambda: function_answers(query, states, table))
     declares = getattr(query, "declared", True) is not None
     if few and not declares:
         declared = None
@@ -308,7 +304,7 @@ def _neighbours(states: Indices, m: int) -> Indices:
 
 
 def _read_sensitivity(query: Query, name: str, k: int, table: Floats) -> float:
-    claimed = _read_twice(name, "sensitivity", lambda: query.sensitivity(k, table), _same_number)
+    claimed = _read_twice(name, "sensitivity", lambda: query.sensitivity(k, table))
     if not is_positive(claimed):
         raise InputError(
             f"query {name}: sensitivity {claimed!r} declared for {k} records; it must be positive and finite"
