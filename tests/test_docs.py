@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import csdp
 from csdp.aging import Adversary
-from csdp.bounds.leakage import Bound
+from csdp.bounds.result import Bound
 from csdp.cli import app
 
 ROOT = Path(__file__).parents[1]

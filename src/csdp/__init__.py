@@ -3,13 +3,10 @@
 import typing as _typing
 
 from csdp.auditing.audit import Audit, audit
-from csdp.bounds.age_curve import age_curve
-from csdp.bounds.coefficient import cmc_leakage_coefficient
 from csdp.bounds.leakage import leakage
-from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, correlation_degree
+from csdp.bounds.overview import LeakageSummary, LeakageTable, age_curve, leakage_summary, leakage_table
+from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_leakage_coefficient, correlation_degree
 from csdp.bounds.result import Leakage
-from csdp.bounds.summary import LeakageSummary, leakage_summary
-from csdp.bounds.table import LeakageTable, leakage_table
 from csdp.chain import CoupledChain, Family, FitRecord, JointChain
 from csdp.fitting.fit import fit
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum

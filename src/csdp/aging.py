@@ -18,14 +18,12 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from csdp.arrays import Floats, Indices
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Fold
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 Adversary = Literal["informed", "uninformed", "any"]
 Progress = Callable[[str, int, int], None]
 
@@ -35,7 +33,8 @@ MAX_AGE = 1_000_000
 MEMORY_LIMIT = 1_500_000_000
 #: Joint states up to which the contraction of the backward kernel sharpens the rounding bound.
 RATE_STATES = 256
-_UNIT = float(np.finfo(np.float64).eps) / 2
+#: Largest relative rounding error of one operation on floats.
+UNIT = float(np.finfo(np.float64).eps) / 2
 _TINY_EXPONENT = -1200
 
 
@@ -63,7 +62,16 @@ class Mass:
 
 
 class AgedLaw:
-    """Law of what a release reads given the present snapshot of one component."""
+    """Law of what a release reads given the present snapshot of one component.
+
+    Args:
+        model: the model of the component.
+        parts: (s, m, d) contributions of every sequence and state; readings with equal folds are one class.
+        ages: one age for each sequence.
+        oldest: the age at which the initial law holds, where other components are read earlier than this one.
+        fold: how contributions are combined.
+        progress: called with a stage, what is done and what there is to do.
+    """
 
     def __init__(
         self,
@@ -75,7 +83,6 @@ class AgedLaw:
         fold: Fold = "sum",
         progress: Progress | None = None,
     ) -> None:
-        """`oldest`: the age at which the initial law holds, where other components are read earlier than this one."""
         model.refuse_large()  # before anything of that size is made
         self.model = model
         self.ages = tuple(ages)
@@ -105,8 +112,9 @@ class AgedLaw:
             for _ in range(stop.steps):
                 measure = self.model.step.push(measure)
                 depth += self.model.step.depth + 2
-            self._tell(stop)
-        relative = 2.0 * (depth + self.classes.shape[0] + 4) * _UNIT + 2.0 * law_error
+            if self._progress is not None:
+                self._progress("aging", stop.number + 1, len(self._stops))
+        relative = 2.0 * (depth + self.classes.shape[0] + 4) * UNIT + 2.0 * law_error
         return Mass(measure, measure.sum(axis=1), relative)
 
     @cached_property
@@ -122,8 +130,8 @@ class AgedLaw:
             # Rounding may leave a reading of probability zero slightly negative.
             joint, exponent = np.maximum(stop.collect(whole), 0.0), 0
             if joint.shape[1] == 1:  # nothing was read yet: only the law moves
-                law, base, measure = self._moved(law, stop.steps), np.ones(1), np.zeros((law.size, 1))
-                law_error += stop.steps * (self.model.step.depth + 2) * _UNIT
+                law, base, measure = self._push_law(law, stop.steps), np.ones(1), np.zeros((law.size, 1))
+                law_error += stop.steps * (self.model.step.depth + 2) * UNIT
                 continue
             base = joint.sum(axis=0)
             measure = joint - law[:, None] * base
@@ -137,10 +145,11 @@ class AgedLaw:
                 peaks.append(np.ldexp(_peak(measure, law), exponent))
                 if largest == 0 or exponent < _TINY_EXPONENT:
                     # Averaging never lets a deviation grow: what is left is below the smallest float.
-                    law = self._moved(law, stop.steps - done - 1)
+                    law = self._push_law(law, stop.steps - done - 1)
                     break
             error = self._rounding_error(np.array(peaks), carried, exponent)
-            self._tell(stop)
+            if self._progress is not None:
+                self._progress("aging", stop.number + 1, len(self._stops))
         return Deviation(measure, law, base, error + 2.0 * law_error * _peak(measure, law), exponent)
 
     def _step(self, measure: Floats, law: Floats) -> tuple[Floats, Floats]:
@@ -154,7 +163,7 @@ class AgedLaw:
             measure[:, c] -= law * measure[:, c].sum()
         return measure, law
 
-    def _moved(self, law: Floats, steps: int) -> Floats:
+    def _push_law(self, law: Floats, steps: int) -> Floats:
         """The law some steps later; a stationary one stays."""
         for _ in range(steps if self.model.initial is not None else 0):
             law = self.model.step.push(law[:, None])[:, 0]
@@ -163,7 +172,7 @@ class AgedLaw:
 
     def _rounding_error(self, peaks: Floats, carried: float, exponent: int) -> Floats:
         """Each step adds its rounding; later steps average it, and where the rate is known shrink it."""
-        rounding = (2.0 * self.model.step.depth + 8.0) * _UNIT
+        rounding = (2.0 * self.model.step.depth + 8.0) * UNIT
         later = np.arange(peaks.shape[0])[::-1]
         shrink = np.ones(peaks.shape[0])
         if self.model.size <= RATE_STATES and self.model.initial is None and peaks.shape[0] > 2:
@@ -174,10 +183,6 @@ class AgedLaw:
             carried = float(np.ldexp(carried * shrink[0], -exponent))
         return np.asarray(np.minimum(scaled.sum(axis=0) + carried, np.finfo(np.float64).max))
 
-    def _tell(self, stop: _Stop) -> None:
-        if self._progress is not None:
-            self._progress("aging", stop.number + 1, len(self._stops))
-
 
 @dataclass(frozen=True)
 class _Stop:
@@ -186,8 +191,8 @@ class _Stop:
     number: int
     steps: int
     classes: Floats  # (C, d) after reading
-    merge: Ints  # (C before, local values) -> class after
-    place: Ints  # (N,) local value of every snapshot
+    merge: Indices  # (C before, local values) -> class after
+    place: Indices  # (N,) local value of every snapshot
 
     def collect(self, measure: Floats) -> Floats:
         """Split the classes by what is read now."""
@@ -213,9 +218,9 @@ def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: Fold, s: int, 
         read = [i for i in range(s) if ages[i] == age]
         local, values = np.zeros(1, dtype=np.intp), np.full((1, parts.shape[2]), neutral)
         for i in read:
-            values, merge = _merged(combine(values[:, None, :], parts[i][None, :, :]))
+            values, merge = _merge(combine(values[:, None, :], parts[i][None, :, :]))
             local = merge[local].ravel()
-        classes, merge = _merged(combine(classes[:, None, :], values[None, :, :]))
+        classes, merge = _merge(combine(classes[:, None, :], values[None, :, :]))
         shape = [m if i in read else 1 for i in range(s)]
         place = np.broadcast_to(local.reshape(shape), (m,) * s).ravel()
         following = distinct[number + 1] if number + 1 < len(distinct) else 0
@@ -223,7 +228,7 @@ def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: Fold, s: int, 
     return stops
 
 
-def _merged(pairs: Floats) -> tuple[Floats, Ints]:
+def _merge(pairs: Floats) -> tuple[Floats, Indices]:
     """Distinct values among (P, Q, d) and the number of each pair's value."""
     flat = pairs.reshape(-1, pairs.shape[-1])
     values, inverse = np.unique(flat, axis=0, return_inverse=True)
@@ -259,12 +264,6 @@ def index_parts(sequences: int, states: int) -> Floats:
     return (place[:, None] * np.arange(states)[None, :]).astype(np.float64)[:, :, None]
 
 
-def likeness(parts: Floats, ages: Sequence[int]) -> Ints:
-    """Numbers that agree for sequences which a release treats alike: same age, same part (s, ...) in the query."""
-    rows = np.column_stack([np.asarray(ages, dtype=np.float64), parts.reshape(len(ages), -1)])
-    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
-
-
 def known_subsets(adversary: Adversary, sequences: int) -> list[tuple[int, ...]]:
     """Sets of sequences whose present an adversary conditions on, the secret one among them."""
     everyone = tuple(range(sequences))
@@ -285,28 +284,28 @@ def known_subsets(adversary: Adversary, sequences: int) -> list[tuple[int, ...]]
     raise InputError(f"adversary: {adversary!r} given; 'informed', 'uninformed' or 'any'")
 
 
-def marginal(measure: Floats, kept: Sequence[int], sequences: int, states: int) -> Floats:
-    """Sum a measure on snapshots (N, ...) over the sequences that are not kept."""
+def marginal(measure: Floats, known: Sequence[int], sequences: int, states: int) -> Floats:
+    """Sum a measure on snapshots (N, ...) over the sequences that are not known."""
     tensor = measure.reshape((states,) * sequences + measure.shape[1:])
-    away = tuple(i for i in range(sequences) if i not in kept)
-    return np.asarray(tensor.sum(axis=away)).reshape((states ** len(kept), *measure.shape[1:]))
+    away = tuple(i for i in range(sequences) if i not in known)
+    return np.asarray(tensor.sum(axis=away)).reshape((states ** len(known), *measure.shape[1:]))
 
 
 def check_ages(ages: Any, sequences: int) -> tuple[int, ...]:
     """One whole age >= 0 for all sequences, or one each."""
     try:
-        given = np.asarray(ages)
+        array = np.asarray(ages)
     except ValueError:
         raise InputError(f"ages: {ages!r} given; whole numbers of steps expected") from None
-    if given.dtype == object or not np.issubdtype(given.dtype, np.number):
+    if array.dtype == object or not np.issubdtype(array.dtype, np.number):
         raise InputError(f"ages: {ages!r} given; whole numbers of steps expected")
-    if not np.isfinite(given).all() or (given != np.floor(given)).any() or (given < 0).any():
+    if not np.isfinite(array).all() or (array != np.floor(array)).any() or (array < 0).any():
         raise InputError(f"ages: {ages!r} given; an age is a whole number of steps, 0 or more")
-    if given.ndim not in {0, 1} or (given.ndim == 1 and given.size != sequences):
-        raise InputError(f"ages: {given.size} given for {sequences} sequences; give one for all, or one each")
-    if given.max(initial=0) > MAX_AGE:
-        raise InputError(f"ages: {int(given.max())} given; at most {MAX_AGE:,} steps")
-    return tuple(int(a) for a in np.broadcast_to(given, sequences))
+    if array.ndim not in {0, 1} or (array.ndim == 1 and array.size != sequences):
+        raise InputError(f"ages: {array.size} given for {sequences} sequences; give one for all, or one each")
+    if array.max(initial=0) > MAX_AGE:
+        raise InputError(f"ages: {int(array.max())} given; at most {MAX_AGE:,} steps")
+    return tuple(int(a) for a in np.broadcast_to(array, sequences))
 
 
 def check_epsilon(epsilon_c: Any) -> float:

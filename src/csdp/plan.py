@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.bounds.leakage import leakage
-from csdp.bounds.result import Leakage
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
@@ -182,17 +181,17 @@ class Plan:
     @cached_property
     def sensitivity(self) -> float:
         """Delta_f: the largest l1 change of the answer when one record changes."""
-        return self.query.undivided(1) / self.query.over
+        return self.query.undivided_sensitivity(1) / self.query.denominator
 
     @cached_property
     def divisor(self) -> float:
         """The divisor of the answer on the lattice."""
-        return self.query.over
+        return self.query.denominator
 
     @cached_property
     def lattice_sensitivity(self) -> float:
         """Delta_f before the division, exact: a quotient would be rounded, perhaps down."""
-        return self.query.undivided(1)
+        return self.query.undivided_sensitivity(1)
 
     @cached_property
     def unit(self) -> float:
@@ -377,7 +376,7 @@ class Plan:
 
     def __repr__(self) -> str:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
-        certified = f"certified {shown(self.certified.epsilon)}"
+        certified = f"certified {as_text(self.certified.epsilon)}"
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
 
 

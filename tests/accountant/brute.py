@@ -90,14 +90,14 @@ def history_leakage(
         others = [j for j in range(s) if j != i]
         for known in (c for n in sizes for c in combinations(others, n)):
             for seen in product(range(m), repeat=len(known)):
-                given = []
+                logs = []
                 for a in range(m):
                     fixed = dict(zip(known, seen, strict=True)) | {i: a}
                     match = [n for n, x in enumerate(snaps) if all(x[j] == c for j, c in fixed.items())]
                     if law[match].sum() > 0:
-                        given.append(np.log(told[match].sum(axis=0)) - np.log(law[match].sum()))
-                if given:
-                    worst = max(worst, float(np.ptp(np.array(given), axis=0).max()))
+                        logs.append(np.log(told[match].sum(axis=0)) - np.log(law[match].sum()))
+                if logs:
+                    worst = max(worst, float(np.ptp(np.array(logs), axis=0).max()))
     return worst
 
 

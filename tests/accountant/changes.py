@@ -72,11 +72,11 @@ class Case:
 
     def outputs(self) -> list[Told]:
         """The same releases for the oracle: one sum per group, epsilon_c each, as one record moves one sum by one."""
-        found = []
+        releases = []
         for stage in self.stages:
             answers = [tuple(float(sum(x[i] for i in group)) for group in stage.groups) for x in self._snapshots()]
-            found += [Told(tick, stage.ages, tuple(answers), stage.epsilon_c) for tick in stage.ticks]
-        return found
+            releases += [Told(tick, stage.ages, tuple(answers), stage.epsilon_c) for tick in stage.ticks]
+        return releases
 
     def _snapshots(self) -> list[tuple[int, ...]]:
         return snapshots(self.sequences, 2)
@@ -99,9 +99,9 @@ class Case:
 
 def partitions(s: int) -> list[Groups]:
     """All ways to put sequences into groups."""
-    found = {tuple(labels) for labels in product(range(s), repeat=s)}
+    labellings = {tuple(labels) for labels in product(range(s), repeat=s)}
     out: set[Groups] = set()
-    for labels in found:
+    for labels in labellings:
         groups = tuple(tuple(i for i in range(s) if labels[i] == n) for n in sorted(set(labels)))
         out.add(tuple(sorted(groups)))
     return sorted(out)

@@ -9,7 +9,7 @@ import pytest
 
 from csdp import CoupledChain, Family, Sum
 from csdp.accountant import Accountant
-from csdp.accountant.segmented import SegmentUnit
+from csdp.accountant.segmented import SegmentComponent
 from csdp.plan import Plan
 from csdp.segments import Groups, PerGroup
 
@@ -105,7 +105,7 @@ def test_a_group_that_lies_across_takes_what_holds_for_any_model() -> None:
     old, new = segmented(TOGETHER), segmented(SINGLES)
     state = old.history(2)
     carried = new.take_over(old, state, tick=state.tick, cost=8.0)
-    quiet = [float(unit.nothing().max()) for unit in new.units]
+    quiet = [float(component.initial_state().max()) for component in new.components]
     assert [float(part.max()) for part in carried.slices] == pytest.approx([q + 8.0 for q in quiet])
 
 
@@ -158,6 +158,6 @@ def test_groups_that_never_forget_are_not_taken_as_apart() -> None:
     flip, free = [[0.0, 1.0], [1.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]]
     chain = CoupledChain([[1, 0, 0], [0, 1, 0], [0.2, 0.2, 0.6]], [[flip] * 3, [flip] * 3, [free] * 3])
     plan = Plan(chain, PerGroup(Sum(), ((0,), (1,), (2,))), 1, 1.0)
-    for unit in Accountant(plan, state="segmented").units[:2]:
-        assert isinstance(unit, SegmentUnit)
-        assert math.isinf(float(unit.nothing().max()))
+    for component in Accountant(plan, state="segmented").components[:2]:
+        assert isinstance(component, SegmentComponent)
+        assert math.isinf(float(component.initial_state().max()))

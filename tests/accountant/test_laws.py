@@ -21,8 +21,8 @@ GAPS = st.lists(st.sampled_from((1, 1, 1, 2, 3)), min_size=1, max_size=3)
 SETTLED = ("smooth", "skewed")
 
 
-def never_below(found: float, truth: float) -> None:
-    assert found >= truth * (1 - 1e-10) - ROUNDING, (found, truth)
+def never_below(bound: float, truth: float) -> None:
+    assert bound >= truth * (1 - 1e-10) - ROUNDING, (bound, truth)
 
 
 def ticks_of(gaps: list[int]) -> list[int]:
@@ -53,17 +53,19 @@ def test_no_state_is_ever_below_brute_force(system: System, gaps: list[int], wai
     now = ticks[-1] + wait
     truth = system.truth([system.told(tick) for tick in ticks], now)
     plan = system.plan()
-    cap = max(unit.cap(min(u.ages[0] for u in (unit,)) + wait)[0] for unit in Accountant(plan).units)
-    found = {}
+    cap = max(
+        component.cap(min(u.ages[0] for u in (component,)) + wait)[0] for component in Accountant(plan).components
+    )
+    leakages = {}
     for kind in ("auto", "scalar"):
         accountant = Accountant(plan, state=kind)
         state = run(accountant, ticks)
-        found[kind] = accountant.leakage(state, now).epsilon
-        never_below(found[kind], truth)
+        leakages[kind] = accountant.leakage(state, now).epsilon
+        never_below(leakages[kind], truth)
         assert accountant.peak(state) >= accountant.leakage(state).epsilon * (1 - 1e-12)
         never_below(accountant.peak(state), truth)
-    assert found["auto"] <= found["scalar"] * (1 + 1e-9) + 1e-13
-    assert found["scalar"] <= cap * (1 + 1e-9) + 1e-13
+    assert leakages["auto"] <= leakages["scalar"] * (1 + 1e-9) + 1e-13
+    assert leakages["scalar"] <= cap * (1 + 1e-9) + 1e-13
 
 
 @given(systems(adversaries=("uninformed", "any"), sizes=((2, 2), (2, 2), (2, 3), (3, 2)), oldest=2), GAPS)

@@ -42,8 +42,8 @@ def test_numbers_to_the_printed_digits(name: str) -> None:
     count = len(metric)
     assert [round(accountant.after(n).epsilon, 4) for n in range(1, count + 1)] == metric
     assert [round(accountant.after(n, state="metric").epsilon, 4) for n in range(1, count + 1)] == metric
-    found = [round(accountant.after(n, state="scalar").epsilon, 4) for n in range(1, count + 1)]
-    assert found == (scalar or metric)
+    values = [round(accountant.after(n, state="scalar").epsilon, 4) for n in range(1, count + 1)]
+    assert values == (scalar or metric)
     assert accountant.after(2).bound == "metric"
     assert accountant.after(2, state="scalar").bound == "scalar"
 
@@ -56,9 +56,9 @@ def test_metric_state_equals_brute_force_over_all_histories(name: str) -> None:
     fvals = [(sum(map(int, np.binary_repr(z, s))) / s,) for z in range(2**s)]
     for releases in (1, 2, 3):
         truth = history_leakage(joint_kernel(coupling, transitions), s, 2, age, epsilon_c, fvals, 1 / s, releases)
-        found = accountant.after(releases, state="metric").epsilon
-        assert found == pytest.approx(truth, rel=1e-9)
-        assert found >= truth * (1 - 1e-13)
+        value = accountant.after(releases, state="metric").epsilon
+        assert value == pytest.approx(truth, rel=1e-9)
+        assert value >= truth * (1 - 1e-13)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -85,18 +85,20 @@ def test_first_release_takes_the_smaller_of_exact_and_metric() -> None:
 def test_a_first_release_is_followed_exactly_while_it_ages() -> None:
     """Three states, where the metric state is above the truth: neither later leakages nor the peak fall back on it."""
     chain = CoupledChain([[1.0]], [[0.1, 0.24, 0.66], [0.01, 0.84, 0.15], [0.08, 0.54, 0.38]])
-    found, metric = (Accountant(Plan(chain, Mean(), 1, 1.0), state=kind) for kind in ("auto", "metric"))
+    accountant, metric = (Accountant(Plan(chain, Mean(), 1, 1.0), state=kind) for kind in ("auto", "metric"))
     truth = [csdp.leakage(chain, Mean(), ages=age, epsilon_c=1.0).epsilon for age in (1, 2, 3)]
-    assert [found.leakage(found.history(1), tick).epsilon for tick in (1, 2, 3)] == pytest.approx(truth, rel=1e-12)
+    assert [accountant.leakage(accountant.history(1), tick).epsilon for tick in (1, 2, 3)] == pytest.approx(
+        truth, rel=1e-12
+    )
     assert metric.leakage(metric.history(1), 2).epsilon > 1.2 * truth[1]
-    assert found.peak(found.history(1)) == pytest.approx(max(truth), rel=1e-12)
+    assert accountant.peak(accountant.history(1)) == pytest.approx(max(truth), rel=1e-12)
     valley = Accountant(Plan(CoupledChain([[1.0]], VALLEY), Mean(), 1, 1.0))
     assert valley.peak(valley.history(1)) == pytest.approx(0.083243, abs=5e-7)
 
 
 def test_one_chain_never_passes_freshness() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 0.5))
-    assert accountant.units[0].cap(1) == (pytest.approx(math.log(0.7 / 0.3), abs=1e-9), "freshness")
+    assert accountant.components[0].cap(1) == (pytest.approx(math.log(0.7 / 0.3), abs=1e-9), "freshness")
     strong = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 50.0))
     assert strong.after(3).epsilon == pytest.approx(0.8472979, abs=1e-6)
     assert accountant.limit().epsilon == pytest.approx(0.3096, abs=2e-4)
@@ -105,30 +107,30 @@ def test_one_chain_never_passes_freshness() -> None:
 def test_the_peak_is_the_largest_of_all_later_moments_at_an_old_age_too() -> None:
     """Leakage rises for a tick after a release that reads three ticks back, before it falls."""
     moves = [[[[0.01, 0.99], [0.91, 0.09]], [[0.5, 0.5], [0.01, 0.99]]], [[[0.5, 0.5], [0.001, 0.999]]] * 2]
-    found = Accountant(Plan(CoupledChain(pair(0.91), moves), Mean(), 3, 1.0), state="metric")
-    state = found.release(found.start(), 1)
-    later = [found.leakage(state, 1 + wait).epsilon for wait in range(6)]
+    accountant = Accountant(Plan(CoupledChain(pair(0.91), moves), Mean(), 3, 1.0), state="metric")
+    state = accountant.release(accountant.start(), 1)
+    later = [accountant.leakage(state, 1 + wait).epsilon for wait in range(6)]
     assert later[1] > 1.02 * later[0]
-    assert found.peak(state) == pytest.approx(max(later), rel=1e-12)
+    assert accountant.peak(state) == pytest.approx(max(later), rel=1e-12)
 
 
 @pytest.mark.parametrize(("own", "ages"), [(0.75, (0, 1)), (0.05, (1, 3))])
 def test_the_peak_of_a_first_release_at_ages_of_their_own(own: float, ages: tuple[int, int]) -> None:
     """What it reads at the older age still counts while the younger part rises."""
-    found = Accountant(Plan(CoupledChain(pair(own), [[0.999, 0.001], [0.0001, 0.9999]]), Mean(), ages, 4.0))
-    state = found.release(found.start(), 1)
-    later = [found.leakage(state, 1 + wait).epsilon for wait in range(8)]
+    accountant = Accountant(Plan(CoupledChain(pair(own), [[0.999, 0.001], [0.0001, 0.9999]]), Mean(), ages, 4.0))
+    state = accountant.release(accountant.start(), 1)
+    later = [accountant.leakage(state, 1 + wait).epsilon for wait in range(8)]
     assert max(later) > 1.02 * later[0]
-    assert found.peak(state) == pytest.approx(max(later), rel=1e-12)
+    assert accountant.peak(state) == pytest.approx(max(later), rel=1e-12)
 
 
 @pytest.mark.parametrize("flips", [(0.3, 0.3), (0.01, 0.3), (1e-4, 2e-4)])
 @pytest.mark.parametrize("age", [1, 3])
 def test_the_cap_is_what_any_number_of_releases_of_that_age_tells(flips: tuple[float, float], age: int) -> None:
     chain = CoupledChain([[1.0]], [[1 - flips[0], flips[0]], [flips[1], 1 - flips[1]]])
-    unit = Accountant(Plan(chain, Mean(), age, 0.5)).units[0]
+    component = Accountant(Plan(chain, Mean(), age, 0.5)).components[0]
     freshness = csdp.leakage(chain, Mean(), ages=age, epsilon_c=0.5, bound="freshness").epsilon
-    assert unit.cap(age)[0] == pytest.approx(freshness, rel=1e-9)
+    assert component.cap(age)[0] == pytest.approx(freshness, rel=1e-9)
 
 
 def test_limit_is_a_fixed_point_above_every_count() -> None:
@@ -142,16 +144,16 @@ def test_limit_is_a_fixed_point_above_every_count() -> None:
 
 def test_lifetime_is_temporal_privacy_leakage() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
-    unit = accountant.units[0]
-    assert unit.backward.profile_table(1).largest(1.0) == pytest.approx(0.37399, abs=5e-6)
+    component = accountant.components[0]
+    assert component.backward.profile_table(1).largest(1.0) == pytest.approx(0.37399, abs=5e-6)
     bpl, fpl, tpl = temporal_leakage(SYMMETRIC, [1.0] * 60)
     assert bpl[-1] == pytest.approx(1.5261, abs=5e-5)
     assert fpl[0] == pytest.approx(1.5261, abs=5e-5)
     assert accountant.lifetime() == pytest.approx(max(tpl), rel=1e-9)
     assert accountant.lifetime() == pytest.approx(2.0522, abs=5e-5)
     for n in (1, 2, 3, 7):
-        *_, found = temporal_leakage(SYMMETRIC, [1.0] * n)
-        assert accountant.lifetime(n) == pytest.approx(max(found), rel=1e-9)
+        *_, leakages = temporal_leakage(SYMMETRIC, [1.0] * n)
+        assert accountant.lifetime(n) == pytest.approx(max(leakages), rel=1e-9)
     assert accountant.lifetime(1) == pytest.approx(1.0)
     assert accountant.lifetime(100_000) == pytest.approx(accountant.lifetime())
 
@@ -194,13 +196,13 @@ def test_two_independent_components_equal_one() -> None:
     one = Accountant(Plan(CoupledChain([[1.0]], SKEWED), Identity(), 1, 1.0))
     two = Accountant(Plan(CoupledChain(np.eye(2), SKEWED), Identity(), 1, 1.0))
     many = Accountant(Plan(CoupledChain(np.eye(200), SKEWED), Mean(), 1, 1.0))
-    assert len(many.units) == 1
+    assert len(many.components) == 1
     for n in (1, 2, 4):
         assert two.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
         assert many.after(n).epsilon == pytest.approx(one.after(n).epsilon, rel=1e-9)
     unlike = CoupledChain(np.eye(2), np.array([[SKEWED] * 2, [SYMMETRIC] * 2]))
     both = Accountant(Plan(unlike, Mean(), 1, 1.0))
-    assert len(both.units) == 2
+    assert len(both.components) == 2
     calm = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
     assert both.after(3).epsilon == pytest.approx(max(one.after(3).epsilon, calm.after(3).epsilon), rel=1e-9)
 
@@ -220,7 +222,7 @@ def test_a_giant_component_falls_to_the_slice_cap() -> None:
     ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + d) % s): 0.1 for j in range(s) for d in (1, -1)}
     chain = CoupledChain(ring, SYMMETRIC)
     accountant = Accountant(Plan(chain, Mean(), 3, 0.01, adversary="any"))
-    assert [unit.kind for unit in accountant.units] == ["cap"]
+    assert [component.kind for component in accountant.components] == ["cap"]
     answer = accountant.after(5)
     assert (answer.bound, answer.sound) == ("slice", True)
     assert answer.epsilon == pytest.approx(0.3030, abs=5e-5)  # the one step of lineage: 1.6946
@@ -248,7 +250,7 @@ def test_of_several_giants_the_worst_counts_whichever_comes_first() -> None:
         accountant = Accountant(
             Plan(CoupledChain({e: w for r in rings for e, w in r.items()}, SYMMETRIC), Mean(), 3, 1.0, adversary="any")
         )
-        assert {unit.kind for unit in accountant.units} == {"cap"}
+        assert {component.kind for component in accountant.components} == {"cap"}
         return accountant.limit().epsilon
 
     low, high = sorted((limit(ring(0, 0.6)), limit(ring(0, 0.95))))
@@ -259,9 +261,9 @@ def test_of_several_giants_the_worst_counts_whichever_comes_first() -> None:
 def test_middle_sized_components_use_the_scalar_state() -> None:
     chain = CoupledChain(np.full((6, 6), 1 / 6), SYMMETRIC)
     accountant = Accountant(Plan(chain, Mean(), 1, 0.5))
-    assert accountant.units[0].kind == "scalar"
+    assert accountant.components[0].kind == "scalar"
     unequal = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Max(), [1, 2], 0.5))
-    assert unequal.units[0].kind == "scalar"
+    assert unequal.components[0].kind == "scalar"
     with pytest.raises(TooLargeError, match="unequal ages only for additive"):
         unequal.after(1, state="metric")
     with pytest.raises(TooLargeError, match="scalar"):
@@ -293,7 +295,7 @@ def test_states_that_nothing_leads_to_do_not_warn() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], kernel, initial=[1, 0, 0]), Mean(), 1, 1.0))
     assert 0 < accountant.after(3).epsilon < 3
     stationary_one = Accountant(Plan(CoupledChain([[1.0]], kernel), Mean(), 1, 1.0))
-    assert stationary_one.units[0].backward.size == 2
+    assert stationary_one.components[0].backward.size == 2
     assert stationary(np.array(kernel))[0] == 0
 
 
@@ -332,7 +334,7 @@ def test_the_least_of_all_is_the_largest_seen_from_the_other_end() -> None:
 
 def test_ages_far_apart_are_counted_by_one_number() -> None:
     chain = CoupledChain(pair(0.75), SYMMETRIC)
-    kinds = [Accountant(Plan(chain, Mean(), (1, oldest), 0.5)).units[0].kind for oldest in (1, 9, 10)]
+    kinds = [Accountant(Plan(chain, Mean(), (1, oldest), 0.5)).components[0].kind for oldest in (1, 9, 10)]
     assert kinds == ["metric", "metric", "scalar"]
 
 

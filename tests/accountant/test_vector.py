@@ -9,7 +9,7 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.accountant.vector import WINDOW, InfluenceUnit, SliceUnit
+from csdp.accountant.vector import WINDOW, InfluenceComponent, SliceComponent
 from csdp.errors import InputError
 from oracle import joint_kernel, stationary
 
@@ -65,8 +65,8 @@ def compare_with_truth(seed, direction):
         told.append(Told(tick, tuple(read), f, level / plan.sensitivity))
     now = ticks[-1] + wait
     truth = history_leakage(kernel, s, m, told, now)
-    found = accountant.leakage(accountant.restore(state.to_dict()), now).epsilon
-    return found, accountant.peak(state), truth
+    leakage = accountant.leakage(accountant.restore(state.to_dict()), now).epsilon
+    return leakage, accountant.peak(state), truth
 
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])
@@ -81,8 +81,8 @@ def test_no_state_is_ever_below_brute_force(direction):
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", ["backward", "forward"])
 def test_no_state_is_ever_below_brute_force_in_many_histories(direction):
-    found = [pair for seed in range(1000, 6000) if (pair := compare_with_truth(seed, direction)) is not None]
-    assert all(now >= truth - ROUNDING and peak >= truth - ROUNDING for now, peak, truth in found)
+    triples = [pair for seed in range(1000, 6000) if (pair := compare_with_truth(seed, direction)) is not None]
+    assert all(now >= truth - ROUNDING and peak >= truth - ROUNDING for now, peak, truth in triples)
 
 
 def test_rings_are_certified_near_the_metric_state():
@@ -98,7 +98,7 @@ def test_rings_are_certified_near_the_metric_state():
 def test_large_rings_count_the_noise_for_ever():
     for p, most in ((0.3, 0.0680), (0.1, 0.67)):
         accountant = Accountant(csdp.Plan(ring(50, 0.8, p, p), csdp.Mean(), 1, 0.1))
-        assert [type(unit) for unit in accountant.units] == [InfluenceUnit]
+        assert [type(component) for component in accountant.components] == [InfluenceComponent]
         limit = accountant.limit()
         assert limit.bound == "influence"
         assert accountant.after(40).epsilon <= limit.epsilon
@@ -119,7 +119,7 @@ def test_a_history_at_rest_is_above_every_history():
 
 def test_forward_rings_count_the_noise_where_they_depend_weakly():
     accountant = Accountant(csdp.Plan(ring(12, 0.8, 0.3, 0.3, "forward"), csdp.Mean(), 1, 0.1))
-    assert [type(unit) for unit in accountant.units] == [SliceUnit]
+    assert [type(component) for component in accountant.components] == [SliceComponent]
     assert accountant.limit().epsilon == pytest.approx(0.0860, abs=1e-4)
     assert accountant.ceiling() == pytest.approx(0.0860, abs=1e-4)
     assert accountant.after(1).epsilon <= accountant.after(3).epsilon <= accountant.limit().epsilon

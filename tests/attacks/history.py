@@ -127,7 +127,7 @@ class Drive:
             ledger = Ledger.open(self.where)
             try:
                 publisher = Publisher(plan, dataset=self.name, ledger=ledger, on_refusal="skip", **limits)
-                assert publisher.accountant.units
+                assert publisher.accountant.components
             except BaseException:
                 ledger.close()
                 raise
@@ -252,7 +252,7 @@ class Drive:
         plan = make_plan(spec)
         with cut_small_components(spec.segments):
             publisher = old.publisher.change_plan(plan, from_tick=step.tick, budget=budget)
-            assert publisher.accountant.units
+            assert publisher.accountant.components
         fresh = Opened(publisher, spec, plan, old.ledger)
         publisher._on_refusal = "skip"
         self._closed(self.open[1])

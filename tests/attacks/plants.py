@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from csdp import accountant
-from csdp.accountant import Accountant, carry, segmented
+from csdp.accountant import Accountant, component, segmented
+from csdp.accountant import accountant as accounting
 from csdp.plan import Plan
 from csdp.publisher import change, exposure
 
@@ -34,19 +34,19 @@ def repeated_readings_cost_nothing(patch: Patch) -> None:
 
 def all_ages_are_the_smallest(patch: Patch) -> None:
     """Unequal ages are charged as if every sequence were read at the newest slice."""
-    real = accountant.units_of
+    real = accounting.build_components
 
-    def units_of(model: Any, plans: Any, kind: str) -> Any:
+    def build_components(model: Any, plans: Any, kind: str) -> Any:
         younger = [Plan(p.chain, p.query, p.min_age, p.epsilon_c, adversary=p.adversary) for p in plans]
         return real(model, younger, kind)
 
-    patch.setattr(accountant, "units_of", units_of)
+    patch.setattr(accounting, "build_components", build_components)
 
 
 def groups_do_not_add_up(patch: Patch) -> None:
     """At a change of plan the largest of what groups told is taken, not the sum."""
-    patch.setattr(carry, "added", max)
-    patch.setattr(segmented, "added", max)
+    patch.setattr(component, "sum_rounded_up", max)
+    patch.setattr(segmented, "sum_rounded_up", max)
 
 
 def a_change_forgets(patch: Patch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import csdp
 from csdp import CoupledChain, JointChain, Sum
 from csdp.accountant import Accountant
-from csdp.bounds.leakage import BOUNDS
+from csdp.bounds.result import BOUNDS
 from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.segments import PerGroup
@@ -36,16 +36,16 @@ def test_every_bound_certifies_the_sequence_that_varies(chain: CoupledChain, bou
             return
         chain = CoupledChain(np.eye(2), chain.transition_table[0][[0, -1]], values=VALUES, direction="backward")
     for query in (csdp.Mean(), csdp.Identity(), csdp.Count(0)):
-        found = csdp.leakage(chain, query, **asked)
+        leakage = csdp.leakage(chain, query, **asked)
         exact = csdp.leakage(chain, query, ages=age, epsilon_c=1.0, bound="exact")
-        assert found.epsilon >= exact.epsilon * (1 - 1e-9) or not found.sound
+        assert leakage.epsilon >= exact.epsilon * (1 - 1e-9) or not leakage.sound
 
 
 def test_contraction_is_that_of_the_sequence_alone() -> None:
     alone = csdp.leakage(CoupledChain([[1.0]], ROWS), Sum(), ages=2, epsilon_c=1.0, bound="contraction")
     for chain in CHAINS.values():
-        found = csdp.leakage(chain, Sum(), ages=2, epsilon_c=1.0, bound="contraction")
-        assert found.epsilon == pytest.approx(alone.epsilon)
+        leakage = csdp.leakage(chain, Sum(), ages=2, epsilon_c=1.0, bound="contraction")
+        assert leakage.epsilon == pytest.approx(alone.epsilon)
 
 
 @pytest.mark.parametrize("state", ["auto", "scalar", "metric"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.bounds.influence import Influence, costs_by_age, influence_of_release, spectral_factor
+from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release, spectral_factor
 from csdp.computation import verify_query
 from csdp.errors import InputError, TooLargeError
 from oracle import joint_kernel, stationary
@@ -79,7 +79,7 @@ def history_truth(backward, seen, s, m, *, f, rate, ages, releases):
 
 def continual(chain, query, *, ages, epsilon_c, releases):
     """The influence recursion with a release at every tick, at the present of the newest."""
-    rule, asked = Influence(chain), verify_query(query, chain)
+    rule, asked = InfluenceRule(chain), verify_query(query, chain)
     ages = np.broadcast_to(ages, chain.sequences).tolist()
     costs = costs_by_age(asked, range(chain.sequences), ages=ages, epsilon_c=epsilon_c)
     state = np.zeros((chain.sequences, chain.states, chain.states))
@@ -134,17 +134,17 @@ def compare_with_truth(seed, *, query=None):
 
 
 def test_it_is_never_below_brute_force_over_all_output_histories():
-    found = [pair for pair in map(compare_with_truth, range(150)) if pair is not None]
-    assert len(found) > 120
-    assert all(bound >= truth - ROUNDING for bound, truth in found)
-    assert sum(truth > 0.01 for _, truth in found) > 80
+    pairs = [pair for pair in map(compare_with_truth, range(150)) if pair is not None]
+    assert len(pairs) > 120
+    assert all(bound >= truth - ROUNDING for bound, truth in pairs)
+    assert sum(truth > 0.01 for _, truth in pairs) > 80
 
 
 @pytest.mark.slow
 def test_it_is_never_below_brute_force_in_twenty_thousand_histories():
-    found = [pair for pair in map(compare_with_truth, range(1000, 21_500)) if pair is not None]
-    assert len(found) > 19_000
-    assert all(bound >= truth - ROUNDING for bound, truth in found)
+    pairs = [pair for pair in map(compare_with_truth, range(1000, 21_500)) if pair is not None]
+    assert len(pairs) > 19_000
+    assert all(bound >= truth - ROUNDING for bound, truth in pairs)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_many_states_are_bounded_by_prefixes_with_single_bases():
 
 def test_no_number_of_releases_passes_the_cap():
     chain = ring(5, 0.8, 0.1, 0.2)
-    caps = [float(Influence(chain).cap(age).max()) for age in (1, 2, 3)]
+    caps = [float(InfluenceRule(chain).cap(age).max()) for age in (1, 2, 3)]
     assert caps == sorted(caps, reverse=True)
     for age, cap in zip((1, 2, 3), caps, strict=True):
         assert continual(chain, csdp.Mean(), ages=age, epsilon_c=50.0, releases=40) <= cap
@@ -237,8 +237,8 @@ def test_no_number_of_releases_passes_the_cap():
 
 def test_spectral_is_never_below_influence_and_has_the_values_of_the_theory_page():
     for own, p, expected in ((0.8, 0.3, (0.1707, 0.0707, 0.01213)), (0.95, 0.2, (0.2607, 0.1607, 0.0610))):
-        found = [0.1 * spectral_factor(ring(7, own, p, p), age, for_ever=True) for age in (0, 1, 3)]
-        assert found == pytest.approx(expected, abs=6e-5)
+        levels = [0.1 * spectral_factor(ring(7, own, p, p), age, for_ever=True) for age in (0, 1, 3)]
+        assert levels == pytest.approx(expected, abs=6e-5)
     random = np.random.default_rng(5)
     for _ in range(60):
         s, m = [(1, 3), (2, 2), (2, 4), (4, 2)][random.integers(4)]

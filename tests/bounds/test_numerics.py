@@ -9,10 +9,10 @@ import pytest
 
 import csdp
 import oracle as o
-from csdp.bounds.closed_forms import loose, two_point
+from csdp.bounds.closed_forms import loose_bound, two_point_bound
 from csdp.bounds.leakage import Setting
 from csdp.bounds.lineage import lineage
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.errors import InputError
 from laws.precise import informed_leakage
 
@@ -154,17 +154,17 @@ def test_loose_keeps_relative_accuracy(delta, alpha):
     with localcontext(getcontext()) as context:
         context.prec = 1000
         want = float((1 + Decimal(delta) * (Decimal(alpha).exp() - 1)).ln())
-    assert loose(delta, alpha) == pytest.approx(want, rel=1e-12, abs=0)
-    assert two_point(delta, math.inf, alpha) == loose(delta, alpha)
-    assert two_point(delta, 1e-3, alpha) <= loose(delta, alpha) * (1 + 1e-12)
+    assert loose_bound(delta, alpha) == pytest.approx(want, rel=1e-12, abs=0)
+    assert two_point_bound(delta, math.inf, alpha) == loose_bound(delta, alpha)
+    assert two_point_bound(delta, 1e-3, alpha) <= loose_bound(delta, alpha) * (1 + 1e-12)
 
 
 def test_loose_and_two_point_at_their_ends():
-    assert loose(0.0, 5.0) == 0
-    assert loose(0.5, 0.0) == 0
-    assert two_point(0.0, 1.0, 5.0) == 0
-    assert two_point(0.5, 1.0, 0.0) == 0
-    assert two_point(0.1, 1e-3, 1e9) == pytest.approx(1e-3, rel=1e-9)
+    assert loose_bound(0.0, 5.0) == 0
+    assert loose_bound(0.5, 0.0) == 0
+    assert two_point_bound(0.0, 1.0, 5.0) == 0
+    assert two_point_bound(0.5, 1.0, 0.0) == 0
+    assert two_point_bound(0.1, 1e-3, 1e9) == pytest.approx(1e-3, rel=1e-9)
 
 
 def test_round_up_never_rounds_down():

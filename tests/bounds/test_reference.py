@@ -8,7 +8,7 @@ import pytest
 
 import csdp
 import oracle as o
-from csdp.bounds.leakage import BOUNDS, UNSOUND
+from csdp.bounds.result import BOUNDS, UNSOUND
 from reference_values import COLUMNS, REFERENCE, RTOL
 from reference_values import T3 as T3_SYSTEM
 
@@ -55,8 +55,8 @@ def test_the_reference_table(row, column):
 def test_the_reference_table_in_one_call(row):
     question, expected = asked(row)
     table = csdp.leakage_table(*question[:2], ages=question[2], epsilon_c=question[3])
-    shown = {name: value for name, value in zip(COLUMNS, expected, strict=True) if name != "lineage"}
-    assert {name: table[name].epsilon for name in shown} == pytest.approx(shown, rel=RTOL, abs=0)
+    sharpest = {name: value for name, value in zip(COLUMNS, expected, strict=True) if name != "lineage"}
+    assert {name: table[name].epsilon for name in sharpest} == pytest.approx(sharpest, rel=RTOL, abs=0)
     assert {record["bound"] for record in table.records()} == set(BOUNDS) - {"influence", "spectral"}
     assert set(table.missing) == {"influence", "spectral"}  # for chains read backwards
     assert [row.bound for row in table.rows if not row.sound] == list(UNSOUND)
@@ -81,8 +81,8 @@ def test_what_the_other_groups_cannot_contribute_is_left_out(query, third):
     chain = csdp.CoupledChain(np.eye(3), binary(0.3, 0.2), values=[[0.0, 2.0], [0.625, 1.375], third])
     same = csdp.Custom(lambda v: [float(v.max() if query.name == "max" else v.min())], 1.375, name="same")
     assert query.sensitivity(1, chain.value_table) == 1.375
-    found = [ask(chain, asked, 1, 1.0).epsilon for asked in (query, same)]
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    values = [ask(chain, asked, 1, 1.0).epsilon for asked in (query, same)]
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
 def test_auto_is_exact_here_and_says_so():
@@ -192,9 +192,9 @@ def test_the_papers_quantities():
 
 
 def test_the_leakage_coefficient_sweeps_couplings():
-    found = csdp.cmc_leakage_coefficient(binary(0.3, 0.3), strength=0.5, ages=1)
-    assert float(found) == pytest.approx(0.4, rel=1e-9)  # independent sequences are the worst for Delta_k
-    assert found.evaluations == 25
+    coefficient = csdp.cmc_leakage_coefficient(binary(0.3, 0.3), strength=0.5, ages=1)
+    assert float(coefficient) == pytest.approx(0.4, rel=1e-9)  # independent sequences are the worst for Delta_k
+    assert coefficient.evaluations == 25
     weaker = csdp.cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.25, ages=2, points=3)
     stronger = csdp.cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.5, ages=2, points=5)
     assert weaker.value <= stronger.value * (1 + 1e-12)

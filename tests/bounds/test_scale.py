@@ -113,9 +113,9 @@ def test_dense_coupling_of_11_binary_sequences_with_unequal_couplings():
 def both_ways(monkeypatch, chain, query, **question):
     """(by counts, by snapshots)"""
     ask = {"bound": "exact", "epsilon_c": 1.0} | question
-    monkeypatch.setattr(component, "lumped_applies", lambda *_: True)
+    monkeypatch.setattr(component, "can_lump", lambda *_: True)
     counts = csdp.leakage(chain, query, **ask)
-    monkeypatch.setattr(component, "lumped_applies", lambda *_: False)
+    monkeypatch.setattr(component, "can_lump", lambda *_: False)
     plain = csdp.leakage(chain, query, **ask)
     assert counts.reason == "counts of an exchangeable chain"
     assert plain.reason == ""
@@ -139,9 +139,9 @@ def test_outputs_that_do_not_fit_together_are_looked_at_in_turns(monkeypatch, mo
     chain, asked = equal(6, 0.7, moves), {"ages": 2, "epsilon_c": 2.0}
     together = both_ways(monkeypatch, chain, csdp.Mean(), **asked)
     monkeypatch.setattr(exact, "_BLOCK", 1)
-    for found, expected in zip(both_ways(monkeypatch, chain, csdp.Mean(), **asked), together, strict=True):
-        assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
-        assert found.witness.output == pytest.approx(expected.witness.output)
+    for answer, expected in zip(both_ways(monkeypatch, chain, csdp.Mean(), **asked), together, strict=True):
+        assert answer.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+        assert answer.witness.output == pytest.approx(expected.witness.output)
 
 
 def test_the_witness_of_counts_is_a_snapshot(monkeypatch):
@@ -163,7 +163,7 @@ def test_values_other_than_0_and_1_and_no_self_coupling(monkeypatch):
 
 def test_lumping_is_used_when_it_should_be_and_only_then():
     def applies(chain, query, ages, adversary):
-        return component.lumped_applies(chain, verify_query(query, chain), ages, adversary)
+        return component.can_lump(chain, verify_query(query, chain), ages, adversary)
 
     chain = equal(12)
     assert applies(chain, csdp.Mean(), (2,) * 12, "informed")
@@ -190,7 +190,7 @@ def test_one_self_coupling_that_differs_breaks_the_symmetry(own):
     """The couplings to others are equal, those to oneself are not: rows then sum to one only with other transitions."""
     coupling = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]])
     coupling[0] = [own, (1 - own) / 2, (1 - own) / 2]
-    assert (lumped.exchangeable(csdp.CoupledChain(coupling, FLIP)) is None) == (own != 0.5)
+    assert (lumped.exchangeable_couplings(csdp.CoupledChain(coupling, FLIP)) is None) == (own != 0.5)
 
 
 def test_200_exchangeable_sequences():

@@ -81,11 +81,11 @@ def check_laws(coupling, transitions, ages=(1, 2, 3, 5)):
         truth = enumerated(coupling, transitions, age)
         sharper = truth * (1 - 1e-9) - 1e-12
         for form in FORMS:
-            found = slice_bound(chain, age, form=form).ranges
-            assert (found >= sharper).all(), (form, age)
-            assert (found <= first).all()
-            assert (found <= before[form]).all()
-            sharper, before[form] = found * (1 - 1e-9), found
+            ranges = slice_bound(chain, age, form=form).ranges
+            assert (ranges >= sharper).all(), (form, age)
+            assert (ranges <= first).all()
+            assert (ranges <= before[form]).all()
+            sharper, before[form] = ranges * (1 - 1e-9), ranges
 
 
 def check_many(count):
@@ -209,16 +209,16 @@ def test_nothing_times_infinity_is_nothing():
         for target, source, value in zip(local.chain.edge_targets, local.chain.edge_sources, values, strict=True):
             if value > 0 and vector[source] > 0:
                 by_hand[target] += value * vector[source]
-        found = dependence._applied(local, values, np.array(vector))
-        assert found == pytest.approx(by_hand, rel=1e-9)
-        assert (found >= by_hand).all()
+        sums = dependence._apply(local, values, np.array(vector))
+        assert sums == pytest.approx(by_hand, rel=1e-9)
+        assert (sums >= by_hand).all()
 
 
 def test_numbers_beyond_the_smallest_float():
     chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.5 + 1e-12, 0.5 - 1e-12], [0.5, 0.5]])
-    found = slice_bound(chain, 200)
-    assert (found.ranges > 0).all()
-    assert np.isfinite(found.curve).all()
+    bound = slice_bound(chain, 200)
+    assert (bound.ranges > 0).all()
+    assert np.isfinite(bound.curve).all()
     tiny = csdp.CoupledChain(np.eye(1), [[1 - 1e-200, 1e-200], [0.5, 0.5]])
     assert not np.isnan(slice_bound(tiny, 5).curve).any()
 
@@ -229,10 +229,10 @@ def test_numbers_beyond_the_smallest_float():
 @law_settings(40)
 @given(systems(joint=False, ages=(0, 4)))
 def test_never_below_exact(system):
-    exact, found = system.leakage("exact"), system.leakage("slice")
-    assert found.epsilon >= exact.epsilon * (1 - 1e-9) - 1e-12
-    assert found.epsilon <= system.leakage("lineage", adversary="informed").epsilon * (1 + 1e-12)
-    assert found.sound
+    exact, bound = system.leakage("exact"), system.leakage("slice")
+    assert bound.epsilon >= exact.epsilon * (1 - 1e-9) - 1e-12
+    assert bound.epsilon <= system.leakage("lineage", adversary="informed").epsilon * (1 + 1e-12)
+    assert bound.sound
 
 
 @pytest.mark.parametrize(("coupling", "skew"), [(0.75, 0.3), (0.6, 0.1), (0.5, 0.05)])

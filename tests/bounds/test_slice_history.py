@@ -19,9 +19,9 @@ def test_rings_have_the_values_of_the_theory_page():
     chain = ring(12, 0.8, 0.3, 0.3, "forward")
     for age, forever, alone in ((1, 0.0860, 1.69), (3, 0.0183, 0.303)):
         costs = [np.full(12, 0.1)] * 24
-        assert SliceHistory(chain).told(age, costs).max() == pytest.approx(forever, abs=6e-5)
-        assert SliceHistory(chain).told(age, []).max() == pytest.approx(alone, rel=5e-3)
-        assert SliceHistory(chain).told(age, []) == pytest.approx(slice_bound(chain, age).ranges)
+        assert SliceHistory(chain).leakage(age, costs).max() == pytest.approx(forever, abs=6e-5)
+        assert SliceHistory(chain).leakage(age, []).max() == pytest.approx(alone, rel=5e-3)
+        assert SliceHistory(chain).leakage(age, []) == pytest.approx(slice_bound(chain, age).ranges)
 
 
 def weakly_coupled(random, s, m):
@@ -45,19 +45,19 @@ def compare_with_truth(seed):
     told = [Told(10 - n, (age,) * s, f, epsilon_c / scale) for n in released]
     truth = history_leakage(kernel, s, m, told, 10)
     costs = [np.full(s, epsilon_c) if n in released else None for n in range(12)]
-    return [SliceHistory(chain, form=form).told(age, costs).max() for form in ("matrix", "shared", "row-sum")], truth
+    return [SliceHistory(chain, form=form).leakage(age, costs).max() for form in ("matrix", "shared", "row-sum")], truth
 
 
 def test_it_is_never_below_brute_force():
-    found = [compare_with_truth(seed) for seed in range(60)]
-    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in found)
-    assert np.median([bounds[0] / truth for bounds, truth in found]) < 3.0
+    pairs = [compare_with_truth(seed) for seed in range(60)]
+    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in pairs)
+    assert np.median([bounds[0] / truth for bounds, truth in pairs]) < 3.0
 
 
 @pytest.mark.slow
 def test_it_is_never_below_brute_force_in_three_thousand_histories():
-    found = [compare_with_truth(seed) for seed in range(1000, 4000)]
-    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in found)
+    pairs = [compare_with_truth(seed) for seed in range(1000, 4000)]
+    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in pairs)
 
 
 def test_a_deeper_history_is_never_worse_than_the_range_over_pasts():
@@ -65,7 +65,7 @@ def test_a_deeper_history_is_never_worse_than_the_range_over_pasts():
     chain = ring(8, 0.8, 0.1, 0.1, "forward")
     for age in (1, 2):
         assert (
-            SliceHistory(chain).told(age, [np.full(8, 5.0)] * 8) <= slice_bound(chain, age).ranges * (1 + 1e-9)
+            SliceHistory(chain).leakage(age, [np.full(8, 5.0)] * 8) <= slice_bound(chain, age).ranges * (1 + 1e-9)
         ).all()
 
 

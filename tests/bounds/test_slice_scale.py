@@ -195,8 +195,8 @@ def test_any_workers_will_do_and_refuse_as_one_does():
     chain = csdp.CoupledChain(rows, [[0.8, 0.2], [0.4, 0.6]])
     told = []
     options = {"ages": 2, "epsilon_c": 1.0}
-    found = csdp.leakage(chain, csdp.Mean(), workers=Here(), progress=lambda *what: told.append(what), **options)
-    assert found == csdp.leakage(chain, csdp.Mean(), **options)
+    answer = csdp.leakage(chain, csdp.Mean(), workers=Here(), progress=lambda *what: told.append(what), **options)
+    assert answer == csdp.leakage(chain, csdp.Mean(), **options)
     assert told[-1][1:] == (2, 2)
     with pytest.raises(TooLargeError) as alone:
         csdp.leakage(chain, csdp.Mean(), bound="profile", **options)
@@ -222,14 +222,14 @@ def test_bad_workers():
 def test_the_largest_of_the_summary_is_the_leakage(adversary, bound):
     chain = blocks(1, 3)
     options = {"ages": 2, "epsilon_c": 1.0, "bound": bound, "adversary": adversary}
-    found = csdp.leakage_summary(chain, csdp.Mean(), worst=9, **options)
+    summary = csdp.leakage_summary(chain, csdp.Mean(), worst=9, **options)
     answer = csdp.leakage(chain, csdp.Mean(), **options)
-    assert found.epsilon == pytest.approx(answer.epsilon, rel=1e-9)
-    assert (found.sequences, found.sound, len(found.worst)) == (9, True, 9)
-    assert found.worst[0].epsilon == pytest.approx(found.epsilon, rel=1e-9)
+    assert summary.epsilon == pytest.approx(answer.epsilon, rel=1e-9)
+    assert (summary.sequences, summary.sound, len(summary.worst)) == (9, True, 9)
+    assert summary.worst[0].epsilon == pytest.approx(summary.epsilon, rel=1e-9)
     if answer.witness is not None:
-        assert found.worst[0].sequence == answer.witness.sequence
-    assert list(found.quantiles.values()) == pytest.approx(sorted(found.quantiles.values()), rel=1e-9)
+        assert summary.worst[0].sequence == answer.witness.sequence
+    assert list(summary.quantiles.values()) == pytest.approx(sorted(summary.quantiles.values()), rel=1e-9)
 
 
 def test_each_sequence_against_its_own_pairs():
@@ -237,10 +237,10 @@ def test_each_sequence_against_its_own_pairs():
     import oracle as o
 
     chain = blocks(3, 1)
-    found = csdp.leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
+    summary = csdp.leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
     aged, law = o.aged_law(chain.kernel(), 3, 2, [1] * 3)
     snaps, answers = o.snapshots(3, 2), o.query_values("sum", 3, 2, [0, 1])
-    for row in found.worst:
+    for row in summary.worst:
         i = chain.names.index(row.sequence)
         pairs = [(n, k) for n, k in o.neighbour_pairs(3, 2, law) if snaps[n][i] != snaps[k][i]]
         want, _ = o.worst_output(aged, pairs, answers, o.product_outputs(answers), 1.0, 1.0)
@@ -249,13 +249,13 @@ def test_each_sequence_against_its_own_pairs():
 
 def test_like_components_are_counted_and_families_compared():
     chain = csdp.CoupledChain(np.eye(1000), FLIP)
-    found = csdp.leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
-    assert (found.sequences, found.worst[0].alike, found.bounds) == (1000, 1000, {"exact": 1000})
+    summary = csdp.leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
+    assert (summary.sequences, summary.worst[0].alike, summary.bounds) == (1000, 1000, {"exact": 1000})
     calm = csdp.CoupledChain(np.eye(40), [[0.6, 0.4], [0.4, 0.6]])
     few = csdp.CoupledChain(np.eye(40), FLIP)
     family = csdp.leakage_summary(csdp.Family([calm, few]), csdp.Sum(), ages=1, epsilon_c=1.0, worst=2)
-    assert (family.sequences, family.epsilon, len(family.worst)) == (40, pytest.approx(found.epsilon), 2)
-    assert family.quantiles[0.0] == pytest.approx(found.epsilon)
+    assert (family.sequences, family.epsilon, len(family.worst)) == (40, pytest.approx(summary.epsilon), 2)
+    assert family.quantiles[0.0] == pytest.approx(summary.epsilon)
 
 
 def test_a_giant_summary_and_its_words():
@@ -263,14 +263,14 @@ def test_a_giant_summary_and_its_words():
 
     chain = csdp.CoupledChain(giant(3000), FLIP)
     ages = np.full(3000, 4)
-    found = csdp.leakage_summary(chain, csdp.Mean(), ages=ages.tolist(), epsilon_c=1.0, worst=2)
-    assert found.bounds == {"slice": 3000}
-    shown = io.StringIO()
-    rich.console.Console(width=100, file=shown).print(found)
-    text = shown.getvalue()
+    summary = csdp.leakage_summary(chain, csdp.Mean(), ages=ages.tolist(), epsilon_c=1.0, worst=2)
+    assert summary.bounds == {"slice": 3000}
+    screen = io.StringIO()
+    rich.console.Console(width=100, file=screen).print(summary)
+    text = screen.getvalue()
     assert "3,000 sequences" in text
     assert text.count("worst: x") == 2
-    assert found.to_dict()["quantiles"]["1"] == found.epsilon
+    assert summary.to_dict()["quantiles"]["1"] == summary.epsilon
     for options, message in (({"worst": 0}, "worst: 0 given"), ({"bound": "best"}, "bound: 'best' given")):
         with pytest.raises(InputError, match=message):
             csdp.leakage_summary(chain, csdp.Mean(), ages=4, epsilon_c=1.0, **options)
@@ -281,5 +281,5 @@ def test_bounds_free_of_the_noise_are_kept():
     setting = Setting.make(csdp.CoupledChain(giant(300), FLIP), csdp.Mean(), ages=3, epsilon_c=1.0, adversary="any")
     first = setting.answer("slice")
     moved = setting.at(0.5)
-    assert moved.parts[0]._slice_found is setting.parts[0]._slice_found
+    assert moved.components[0]._slice_result is setting.components[0]._slice_result
     assert moved.answer("slice").epsilon == first.epsilon

@@ -11,7 +11,8 @@ from hypothesis import given
 
 import csdp
 from csdp import aging
-from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts, known_subsets, likeness, marginal
+from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts, known_subsets, marginal
+from csdp.computation import verify_query
 from csdp.errors import InputError, TooLargeError
 from laws.reference import Reference
 from laws.strategies import System, law_settings, systems
@@ -124,8 +125,8 @@ def test_sums_over_those_who_are_not_known() -> None:
 
 
 def test_sequences_that_a_release_treats_alike_share_a_label() -> None:
-    parts = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 2.0], [0.0, 1.0]])[:, :, None]
-    labels = likeness(parts, [1, 1, 1, 2])
+    weighted = verify_query(csdp.Linear([1.0, 1.0, 2.0, 1.0]), csdp.CoupledChain(np.eye(4), FLIP))
+    labels = weighted.labels([1, 1, 1, 2])
     assert labels[0] == labels[1]
     assert len(set(labels.tolist())) == 3
 

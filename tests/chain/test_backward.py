@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.bounds.leakage import BOUNDS
+from csdp.bounds.result import BOUNDS
 from csdp.chain.files import read_model
 from csdp.errors import InputError
 from csdp.estimate import moments

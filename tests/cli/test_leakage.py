@@ -7,7 +7,7 @@ import re
 import pytest
 
 from csdp import CoupledChain, JointChain, Max, Mean, leakage, leakage_table
-from csdp.bounds.leakage import BOUNDS, UNSOUND
+from csdp.bounds.result import BOUNDS, UNSOUND
 from csdp.chain.files import save_model
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])

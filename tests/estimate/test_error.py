@@ -30,19 +30,19 @@ def oracle_moments(chain: CoupledChain, query: object, ages: tuple[int, ...]) ->
     return old, now, (z.T * joint.sum(axis=0)) @ z, (x.T * law) @ x, z.T @ joint.T @ x
 
 
-def close(found: Moments, expected: tuple[np.ndarray, ...]) -> None:
-    got = (found.mean_aged, found.mean_now, found.cov_aged, found.cov_now, found.cross)
+def close(result: Moments, expected: tuple[np.ndarray, ...]) -> None:
+    got = (result.mean_aged, result.mean_now, result.cov_aged, result.cov_now, result.cross)
     for a, b in zip(got, expected, strict=True):
         assert np.allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
 def test_variance_in_the_paper_s_setting() -> None:
     """The accuracies of 0.6 to 1.0 that the paper reports are above the variance of the query, 0.136."""
-    found = moments(PAPER, Mean(), ages=(2, 2))
-    assert found.how == "pair laws"
-    assert round(float(found.cov_now[0, 0]), 4) == 0.1359
-    assert round(float(found.cross[0, 0]), 5) == 0.02174
-    assert found.mean_now[0] == pytest.approx(0.5)
+    result = moments(PAPER, Mean(), ages=(2, 2))
+    assert result.how == "pair laws"
+    assert round(float(result.cov_now[0, 0]), 4) == 0.1359
+    assert round(float(result.cross[0, 0]), 5) == 0.02174
+    assert result.mean_now[0] == pytest.approx(0.5)
     three_quarters = moments(CoupledChain([[0.75, 0.25], [0.25, 0.75]], SYMMETRIC), Mean(), ages=(2, 2))
     assert three_quarters.cov_now[0, 0] == pytest.approx(0.4 / 3)
 
@@ -71,28 +71,28 @@ def test_pair_laws_agree_with_the_joint_law_and_the_oracle(
     moves = rng.dirichlet(np.ones(m), (3, 3, m))
     chain = CoupledChain(weights / weights.sum(axis=1, keepdims=True), moves)
     expected = oracle_moments(chain, query, tuple(ages))
-    found = moments(chain, query, ages=ages)  # type: ignore[arg-type]
-    assert found.how == "pair laws"
-    close(found, expected)
+    result = moments(chain, query, ages=ages)  # type: ignore[arg-type]
+    assert result.how == "pair laws"
+    close(result, expected)
     close(_by_joint_law(chain, query, ages), expected)  # type: ignore[arg-type]
 
 
 def test_max_and_joint_chains_use_the_joint_law() -> None:
-    found = moments(PAPER, Max(), ages=(1, 2))
-    assert found.how == "joint law"
-    close(found, oracle_moments(PAPER, Max(), (1, 2)))
+    result = moments(PAPER, Max(), ages=(1, 2))
+    assert result.how == "joint law"
+    close(result, oracle_moments(PAPER, Max(), (1, 2)))
     joint = JointChain(joint_kernel([[0.5, 0.5], [0.5, 0.5]], SYMMETRIC), states=2, sequences=2)
     close(moments(joint, Mean(), ages=(2, 2)), oracle_moments(PAPER, Mean(), (2, 2)))
 
 
 def test_simulation_agrees_within_its_error() -> None:
-    found = _by_simulation(PAPER, Mean(), (1, 2))
+    result = _by_simulation(PAPER, Mean(), (1, 2))
     exact = moments(PAPER, Mean(), ages=(1, 2))
-    assert found.how == "simulation"
-    assert np.allclose(found.cov_now, exact.cov_now, atol=0.012)
-    assert np.allclose(found.cov_aged, exact.cov_aged, atol=0.012)
-    assert np.allclose(found.cross, exact.cross, atol=0.012)
-    assert np.allclose(found.mean_now, exact.mean_now, atol=0.05)
+    assert result.how == "simulation"
+    assert np.allclose(result.cov_now, exact.cov_now, atol=0.012)
+    assert np.allclose(result.cov_aged, exact.cov_aged, atol=0.012)
+    assert np.allclose(result.cross, exact.cross, atol=0.012)
+    assert np.allclose(result.mean_now, exact.mean_now, atol=0.05)
 
 
 def test_too_large_for_a_law_is_simulated_and_an_initial_law_then_refused() -> None:
@@ -105,11 +105,11 @@ def test_too_large_for_a_law_is_simulated_and_an_initial_law_then_refused() -> N
 def test_a_chain_that_hardly_mixes_is_answered_by_its_joint_law() -> None:
     own, p = 1 - 1e-5, 1e-6
     slow = CoupledChain([[own, 1 - own], [1 - own, own]], [[1 - p, p], [p, 1 - p]])
-    found = moments(slow, Mean(), ages=(1, 1))
-    assert found.how == "joint law"
+    result = moments(slow, Mean(), ages=(1, 1))
+    assert result.how == "joint law"
     followed, kept = 2 * own * (1 - own), (1 - 2 * p) ** 2  # both follow the same one; neither changes
     correlation = kept * followed / (1 - kept * (1 - followed))
-    assert found.cov_now[0, 0] == pytest.approx((1 + correlation) / 8, rel=1e-6)
+    assert result.cov_now[0, 0] == pytest.approx((1 + correlation) / 8, rel=1e-6)
 
 
 def test_a_query_of_one_s_own_uses_the_joint_law() -> None:
@@ -120,21 +120,21 @@ def test_a_query_of_one_s_own_uses_the_joint_law() -> None:
 @pytest.mark.parametrize("noise", [1e-6, 0.1, 10.0, 1e6])
 @pytest.mark.parametrize("query", [Mean(), Identity(), Histogram()], ids=lambda q: q.name)
 def test_linear_estimate_is_best_and_never_worse_than_no_data(query: object, noise: float) -> None:
-    found = moments(PAPER, query, ages=(1, 3))  # type: ignore[arg-type]
-    offset, gain, error = found.linear_estimate(noise)
-    assert (error**2 <= np.diag(found.cov_now) * (1 + 1e-12)).all()
+    result = moments(PAPER, query, ages=(1, 3))  # type: ignore[arg-type]
+    offset, gain, error = result.linear_estimate(noise)
+    assert (error**2 <= np.diag(result.cov_now) * (1 + 1e-12)).all()
 
     def mse(g: np.ndarray) -> np.ndarray:
         d = len(offset)
         return np.diag(
-            found.cov_now - g @ found.cross - (g @ found.cross).T + g @ (found.cov_aged + noise * np.eye(d)) @ g.T
+            result.cov_now - g @ result.cross - (g @ result.cross).T + g @ (result.cov_aged + noise * np.eye(d)) @ g.T
         )
 
     assert np.allclose(mse(gain), error**2, atol=1e-9)
     rng = np.random.default_rng(0)
     for _ in range(20):
         assert (mse(gain + 0.1 * rng.standard_normal(gain.shape)) >= error**2 - 1e-9).all()
-    assert np.allclose(offset + gain @ found.mean_aged, found.mean_now)
+    assert np.allclose(offset + gain @ result.mean_aged, result.mean_now)
 
 
 def test_fresh_data_without_noise_is_the_answer() -> None:
@@ -158,10 +158,10 @@ class TestError:
         assert float(linear) == linear.mse == linear.safe
 
     def test_a_simulated_error_counts_with_its_upper_end(self) -> None:
-        found = mse(_ring(26, [[0.98, 0.02], [0.5, 0.5]]), Max(), ages=1, epsilon_c=1.0)
-        assert found.how == "simulation"
-        assert found.interval is not None
-        assert found.interval[0] < found.mse < found.interval[1] == found.safe
+        error = mse(_ring(26, [[0.98, 0.02], [0.5, 0.5]]), Max(), ages=1, epsilon_c=1.0)
+        assert error.how == "simulation"
+        assert error.interval is not None
+        assert error.interval[0] < error.mse < error.interval[1] == error.safe
 
     @pytest.mark.parametrize(("chain", "ages"), [(PAPER, (1, 2)), (PAPER, (0, 0))])
     def test_given_aged_values_against_enumeration(self, chain: CoupledChain, ages: tuple[int, int]) -> None:
@@ -186,9 +186,9 @@ class TestError:
 
     def test_over_a_family_the_largest(self) -> None:
         slow, fast = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.1, 0.4))
-        found = mse(Family([slow, fast]), Mean(), ages=1, epsilon_c=1.0)
-        assert found == mse(fast, Mean(), ages=1, epsilon_c=1.0)
-        assert found.mse > mse(slow, Mean(), ages=1, epsilon_c=1.0).mse
+        error = mse(Family([slow, fast]), Mean(), ages=1, epsilon_c=1.0)
+        assert error == mse(fast, Mean(), ages=1, epsilon_c=1.0)
+        assert error.mse > mse(slow, Mean(), ages=1, epsilon_c=1.0).mse
 
     @pytest.mark.parametrize(
         ("options", "words"),
@@ -275,7 +275,7 @@ def test_outputs_of_groups_and_sequences_keep_their_places(query: Any) -> None:
     """Over independent components: each moves outputs of its own only."""
     for coupling in (np.eye(4), [[0.5, 0.5, 0, 0], [0.2, 0.8, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 0.3, 0.7]]):
         chain = CoupledChain(coupling, [[0.7, 0.3], [0.2, 0.8]], values=[0.0, 3.0])
-        found, whole = moments(chain, query, ages=(1, 2, 3, 1)), _by_joint_law(chain, query, (1, 2, 3, 1))
-        assert (found.how, whole.how) == ("pair laws", "joint law")
+        pairs, whole = moments(chain, query, ages=(1, 2, 3, 1)), _by_joint_law(chain, query, (1, 2, 3, 1))
+        assert (pairs.how, whole.how) == ("pair laws", "joint law")
         for name in ("mean_aged", "mean_now", "cov_aged", "cov_now", "cross"):
-            assert np.allclose(getattr(found, name), getattr(whole, name), rtol=0, atol=1e-9), name
+            assert np.allclose(getattr(pairs, name), getattr(whole, name), rtol=0, atol=1e-9), name

@@ -181,11 +181,11 @@ class Reference:
         _, pairs, labels = o.adversary_rows(*self.aged, self.s, self.m, self.system.adversary)
         snaps = o.snapshots(self.s, self.m)
         match = np.array([[float(all(x[j] == c for j, c in known.items())) for x in snaps] for _, known in labels])
-        given = power @ match.T  # Pr(what is compared | z)
+        law = power @ match.T  # Pr(what is compared | z)
         widest = 0.0
         for n, other in pairs:
-            seen = (given[:, n] > 0) | (given[:, other] > 0)
-            ratios = o.safe_log(given[seen, n]) - o.safe_log(given[seen, other])
+            seen = (law[:, n] > 0) | (law[:, other] > 0)
+            ratios = o.safe_log(law[seen, n]) - o.safe_log(law[seen, other])
             spread = float(np.ptp(ratios)) if np.isfinite(ratios).all() else np.inf
             widest = max(widest, spread)
         return float(np.tanh(widest / 4)) * alpha

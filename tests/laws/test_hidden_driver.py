@@ -61,10 +61,10 @@ def told(joint: Array, s: int, level: float = 1.0) -> float:
     worst = 0.0
     for y in set(answers):
         likely = np.array([exp(-level * s * abs(y - a)) for a in answers])
-        given = likely @ joint / joint.sum(axis=0)
+        law = likely @ joint / joint.sum(axis=0)
         for x, z in product(range(len(snaps)), repeat=2):
             if sum(a != b for a, b in zip(snaps[x], snaps[z], strict=True)) == 1:
-                worst = max(worst, log(given[x] / given[z]))
+                worst = max(worst, log(law[x] / law[z]))
     return worst
 
 
@@ -111,16 +111,16 @@ def test_two_sequences(age: int) -> None:
     true, first, coupled = TWO[age]
     assert told(joint, 2) == pytest.approx(true, abs=1e-6)
     assert told(first_order(step, age), 2) == pytest.approx(first, abs=1e-6)
-    found = csdp.leakage(best_coupled(step, 2), csdp.Mean(), ages=age, epsilon_c=1.0).epsilon
-    assert found == pytest.approx(coupled, abs=2e-6)
+    leakage = csdp.leakage(best_coupled(step, 2), csdp.Mean(), ages=age, epsilon_c=1.0).epsilon
+    assert leakage == pytest.approx(coupled, abs=2e-6)
 
 
 def test_three_sequences() -> None:
     joint, step = pairs_of(3, 4)
     assert told(joint, 3) == pytest.approx(0.358610, abs=1e-6)
     assert told(first_order(step, 4), 3) == pytest.approx(0.274468, abs=1e-6)
-    found = csdp.leakage(best_coupled(step, 3), csdp.Mean(), ages=4, epsilon_c=1.0).epsilon
-    assert found == pytest.approx(0.252578, abs=2e-6)
+    leakage = csdp.leakage(best_coupled(step, 3), csdp.Mean(), ages=4, epsilon_c=1.0).epsilon
+    assert leakage == pytest.approx(0.252578, abs=2e-6)
 
 
 def test_the_documents_say_these_numbers() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import csdp
 from accountant.brute import Told, history_leakage
 from csdp.accountant import Accountant
-from csdp.accountant.segmented import SegmentUnit
+from csdp.accountant.segmented import SegmentComponent
 from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.planning import Segmentation, segment
@@ -39,15 +39,15 @@ def halves(seed: int, crossing: float, kind: str = "smooth", m: int = 2) -> csdp
 def rule(plan: Plan, releases: int = 1, charge: float = 1.0) -> float:
     """The rule of the cut alone, without the caps; with part of the charge only, for a rule that must fail."""
     worst = 0.0
-    for unit in Accountant(plan, state="segmented").units:
-        assert isinstance(unit, SegmentUnit)
+    for unit in Accountant(plan, state="segmented").components:
+        assert isinstance(unit, SegmentComponent)
         object.__setattr__(unit._cut, "inward", unit._cut.inward * charge)
         object.__setattr__(unit._cut, "outward", unit._cut.outward * charge)
-        state = unit.nothing()
+        state = unit.initial_state()
         for n in range(releases):
-            state = unit.add(unit.forward_in_time(state, int(n > 0)), plan.min_age, stale=False)
-        worst = max(worst, unit._last_step(float(unit.forward_in_time(state, plan.min_age - 1).max())))
-    return worst + max(unit._known_others for unit in Accountant(plan, state="segmented").units) * charge  # type: ignore
+            state = unit.add(unit.advance(state, int(n > 0)), plan.min_age, stale=False)
+        worst = max(worst, unit._last_step(float(unit.advance(state, plan.min_age - 1).max())))
+    return worst + max(unit._known_others for unit in Accountant(plan, state="segmented").components) * charge  # type: ignore
 
 
 @given(
@@ -145,7 +145,7 @@ def test_a_release_per_group_goes_through_the_gate(tmp_path: Path) -> None:
     plan = Plan(chain, found.query(), 1, 0.3)
     assert Plan.from_json(plan.to_json()) == plan
     accountant = Accountant(plan)
-    assert all(isinstance(unit, SegmentUnit) for unit in accountant.units)
+    assert all(isinstance(unit, SegmentComponent) for unit in accountant.components)
     limit = accountant.limit()
     assert limit.bound == "segments"
     assert limit.epsilon < csdp.leakage(chain, csdp.Sum(), ages=1, epsilon_c=0.3).epsilon
@@ -193,7 +193,7 @@ def test_what_has_no_couplings_or_another_law_is_refused() -> None:
     with pytest.raises(InputError, match="sum, count or histogram"):
         PerGroup(csdp.Mean(), ((0,), (1,)))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="query per group"):
-        _ = Accountant(Plan(halves(0, 0.1), csdp.Mean(), 1, 1.0), state="segmented").units
+        _ = Accountant(Plan(halves(0, 0.1), csdp.Mean(), 1, 1.0), state="segmented").components
 
 
 def test_what_crosses_and_who_is_where_is_told() -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from csdp import Accountant, CoupledChain, JointChain, Ledger, Mean, Panel, Plan, Publisher, leakage, leakage_table
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 from csdp.errors import InputError
 from csdp.estimate import moments
 from csdp.report import figures, page
@@ -144,11 +144,11 @@ class TestPage:
 
     @pytest.mark.parametrize("value", [0.1234561, 0.1234569, 1e-300, 123456.7, 1e9 + 1, 3.0000011])
     def test_shown_numbers_are_rounded_up(self, value):
-        assert value <= float(shown(value)) <= value * 1.00002
+        assert value <= float(as_text(value)) <= value * 1.00002
 
     def test_what_no_digits_can_say_is_said_in_words(self):
-        assert shown(math.inf) == "infinite"
-        assert shown(5e-324) == "below 1e-300"
+        assert as_text(math.inf) == "infinite"
+        assert as_text(5e-324) == "below 1e-300"
 
 
 class TestFigures:
@@ -292,7 +292,7 @@ class TestCertificate:
         *_, certificate, _ = released(tmp_path)
         content = certificate.to_dict()
         assert list(content["guarantees"]) == ["present", "event", "group", "lifetime"]
-        assert shown(certificate["present"].epsilon) in certificate.sentence
+        assert as_text(certificate["present"].epsilon) in certificate.sentence
         assert "if the sequences follow the model" in certificate.sentence
         assert any("missing" in words for words in certificate.assumptions)
         assert not any("one release" in words for words in certificate.assumptions)

@@ -1,4 +1,7 @@
-"""The continual leakage of one component: metric state for few snapshots, scalar state for more, a cap beyond."""
+"""What the accountant asks of a component, and `JointComponent`, which keeps a state for its joint snapshots.
+
+Its state is a matrix for few snapshots (metric), one number for more (scalar), and a cap beyond.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.accountant.caps import Caps
-from csdp.accountant.carry import Before, worst_component
-from csdp.accountant.kernels import Backward, answer_distances
-from csdp.accountant.metric import FlowSolver, step_back
+from csdp.accountant.kernels import BackwardKernel, FlowSolver, answer_distances, step_back
 from csdp.aging import Adversary
-from csdp.bounds.closed_forms import contraction_coefficient, with_full_past
-from csdp.chain import Model
+from csdp.arrays import Floats, Indices
+from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
+from csdp.bounds.influence import InfluenceRule
+from csdp.bounds.lineage import lineage
+from csdp.bounds.slice.bound import slice_bound
+from csdp.chain import Model, is_backward, is_forward
 from csdp.errors import TooLargeError
 
-Floats = npt.NDArray[np.float64]
 Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
 
 #: Joint states of a component up to which the metric state is kept.
@@ -29,28 +31,161 @@ METRIC_STATES = 32
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
 METRIC_SPREAD = 8
-#: Quiet ticks after a release at which the leakage of a metric state is looked at one by one.
+#: Ticks after a release for which the leakage of a metric state is computed one by one.
 PEAK_STEPS = 24
+#: Steps over which the caps of a large component are followed; they do not grow after that.
+CAP_STEPS = 64
+#: Laws of the aged snapshot that are cached.
+_CACHED_LAWS = 48
+
+
+class AccountedComponent(Protocol):
+    """What the accountant asks of a component, or of a group that was cut from one."""
+
+    model: Model
+    ages: tuple[int, ...]
+    alpha: float
+    kind: Kind
+    finds_rest: bool  #: whether `state_at_rest` may find one
+
+    def initial_state(self) -> Floats:
+        """The state before any release."""
+
+    @property
+    def whole(self) -> object:
+        """The component itself, or the one that a group was cut from."""
+
+    def state_at_rest(self) -> Floats | None:
+        """A state that a release at every tick does not raise; None where none is found."""
+
+    def worst_log_ratio(self, state: Floats) -> float:
+        """The worst log ratio of the history between two snapshots that differ in this component, or group, only."""
+
+    def carry(self, before: Before, cost: float) -> Floats:
+        """The state for a history under another plan, given the components and states of that plan.
+
+        `before` is empty where the history ran under another chain. `cost`: its worst log ratio under any model.
+        """
+
+    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
+        """Add what a release reads at one of its ages.
+
+        Args:
+            state: the state at the slice that is read, or at a newer one.
+            age: the age, one of `ages`.
+            stale: whether some reading was older than planned; the release then counts whole, at its newest age.
+            behind: whether the slice that is read lies before the state's own; it then counts between any snapshots.
+            share: the noise level of the release as a share of the plan's; every cost is proportional to it.
+        """
+
+    def advance(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and the bound it rests on."""
+
+    def peak(self, state: Floats, steps: int) -> float:
+        """The largest leakage of the present from now on if nothing more is published."""
+
+    def decaying_bound(self, state: Floats, steps: int) -> float:
+        """A bound on the leakage `steps` after the slice of the state and later; never grows with `steps`."""
+
+    def cap(self, steps: int) -> tuple[float, str]:
+        """What no number of releases exceeds when all that was read is `steps` old, and the bound that gives it."""
+
+    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+        """What all releases, before and after it, reveal of one record; `releases` None: for ever.
+
+        Args:
+            releases: number of releases at consecutive ticks.
+            stale: by how many ticks a reading may be older than planned.
+            earlier: what releases under earlier plans add to one slice.
+            overlap: whether this plan reads slices that they read.
+        """
+
+
+#: Every component of the plan before, under the same model, with its state at the newest slice of the history.
+Before = Sequence[tuple[AccountedComponent, Floats]]
+
+
+def worst_component(before: Before) -> float:
+    """The worst log ratio of a history between any two snapshots of one component.
+
+    Two snapshots of a component that was cut may differ in every group: the groups are changed one after the other, and
+    the log ratios of the changes add up. The proof is in docs/planning.md, "A change of plan".
+    """
+    levels: dict[int, list[float]] = {}
+    for component, state in before:
+        levels.setdefault(id(component.whole), []).append(component.worst_log_ratio(state))
+    return max(sum_rounded_up(level) for level in levels.values())
+
+
+def sum_rounded_up(levels: Sequence[float]) -> float:
+    """A sum, rounded up."""
+    return levels[0] if len(levels) == 1 else math.fsum(levels) * (1 + 1e-15)
+
+
+class Caps:
+    """What no number of releases exceeds when all that was read is old enough: freshness, lineage, slice, influence.
+
+    The least of them at every number of steps, each computed once.
+    """
+
+    def __init__(self, model: Model, adversary: Adversary) -> None:
+        self._model, self._adversary = model, adversary
+        self._known: dict[int, tuple[float, str]] = {}
+        self._pairs: dict[int, AgedPairs] = {}
+
+    def pairs(self, steps: int) -> AgedPairs:
+        """The laws of the snapshot `steps` ago given presents that the adversary must not tell apart."""
+        if steps not in self._pairs:
+            if len(self._pairs) > _CACHED_LAWS:
+                self._pairs.clear()
+            ages = [steps] * self._model.sequences
+            self._pairs[steps] = AgedPairs(self._model, ages=ages, adversary=self._adversary)
+        return self._pairs[steps]
+
+    def at(self, steps: int) -> tuple[float, str]:
+        """The cap `steps` after the newest reading, and the bound that gives it; infinite for a fresh reading."""
+        if steps not in self._known:
+            self._known[steps] = self._compute(steps)
+        return self._known[steps]
+
+    def _compute(self, steps: int) -> tuple[float, str]:
+        model = self._model
+        caps: list[tuple[float, str]] = [(math.inf, "none")]
+        if steps == 0:
+            return caps[0]
+        if model.initial is None and model.size <= PAIR_STATES:
+            caps.append((self.pairs(steps).log_ratio * (1 + 1e-13), "freshness"))
+        if is_backward(model) and self._adversary == "informed":
+            caps.append((float(InfluenceRule(model).cap(min(steps, CAP_STEPS)).max()), "influence"))
+        if is_forward(model):
+            lag = steps if self._adversary == "uninformed" else 1
+            caps.append((float(lineage(model, lag).ranges.max()), "lineage"))
+            if len(caps) < 3 and steps > 1:  # no freshness: slice decays with age for every adversary, and never grows
+                caps.append((float(slice_bound(model, min(steps, CAP_STEPS)).ranges.max()), "slice"))
+        return min(caps)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one release costs in a component, by the age at which parts of it are read.
+    """What one release costs in a component, by the age at which its readings are taken.
 
-    `alpha` is the whole cost, d(k) epsilon_c; `by_age[a]` the distances that the part read at age a adds. Where the
-    parts cannot be told apart (max, min, custom at unequal ages) `by_age` is empty and the scalar state is used.
+    `alpha` is the whole cost, d(k) epsilon_c; `answers[a]` are the query's answers on what is read at age a. Where they
+    cannot be separated (max, min, custom at unequal ages) `answers` is empty and the scalar state is used.
     """
 
     alpha: float
     answers: dict[int, tuple[Floats, ...]]  # age -> answers (snapshots, d) for what the others may contribute
     rate: float
 
-    def distances(self, age: int, seen: npt.NDArray[np.intp]) -> Floats:
-        """epsilon_c |f(z) - f(z')| / Delta_f of the part read at one age, between snapshots that can occur."""
+    def distances(self, age: int, seen: Indices) -> Floats:
+        """epsilon_c |f(z) - f(z')| / Delta_f of what is read at one age, between snapshots that can occur."""
         return answer_distances([table[seen] for table in self.answers[age]], self.rate)
 
 
-class Unit:
+class JointComponent:
     """One component of one model under some plans that are released together."""
 
     def __init__(
@@ -63,15 +198,15 @@ class Unit:
         self._costs = tuple(costs)
         self.kind: Kind = self._choose(kind)
         self._caps = Caps(model, adversary)
-        self._told: tuple[Floats, int, tuple[float, str]] | None = None
+        self._last: tuple[Floats, int, tuple[float, str]] | None = None
 
     def _choose(self, kind: str) -> Kind:
         spread = self.ages[-1] - self.ages[0]
-        parts = all(cost.answers for cost in self._costs)
+        separable = all(cost.answers for cost in self._costs)
         if self.model.initial is not None:
             # The backward kernel then depends on time; contraction holds for any law of the past.
             return "contraction" if self.model.size <= SCALAR_STATES else "cap"
-        if kind == "metric" and (self.model.size > SCALAR_STATES or not parts or spread > METRIC_SPREAD):
+        if kind == "metric" and (self.model.size > SCALAR_STATES or not separable or spread > METRIC_SPREAD):
             raise TooLargeError(
                 f"metric state: {self.model.size} joint states, ages spread over {spread} steps; at most "
                 f"{SCALAR_STATES} states, {METRIC_SPREAD} steps, and unequal ages only for additive queries. "
@@ -82,29 +217,34 @@ class Unit:
         if self.model.size > SCALAR_STATES:
             return "cap"
         if kind == "metric" or (
-            kind == "auto" and self.model.size <= METRIC_STATES and parts and spread <= METRIC_SPREAD
+            kind == "auto" and self.model.size <= METRIC_STATES and separable and spread <= METRIC_SPREAD
         ):
             return "metric"
         return "scalar"
 
     @cached_property
-    def backward(self) -> Backward:
-        """The component seen backwards in time."""
-        return Backward(self.model)
+    def backward(self) -> BackwardKernel:
+        """The backward kernel of the component."""
+        return BackwardKernel(self.model)
 
-    # ---- states: a float, or a matrix of distances between snapshots --------------------------------------------
+    # ---- states: one number, or a matrix of distances between snapshots ------------------------------------------
 
-    def nothing(self) -> Floats:
+    def initial_state(self) -> Floats:
         """The state before any release."""
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
 
+    finds_rest = False
+
+    def state_at_rest(self) -> None:
+        """No state at rest is found directly."""
+
     @property
-    def component(self) -> Unit:
-        """The component that this is."""
+    def whole(self) -> JointComponent:
+        """The component itself."""
         return self
 
-    def between(self, state: Floats) -> float:
+    def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between two snapshots, all other components' paths known."""
         return float(state.max())
 
@@ -114,8 +254,8 @@ class Unit:
         `cost`: its worst log ratio under any model whatever. The old states count between any two snapshots.
         """
         level = min(cost, worst_component(before)) if before else cost
-        nothing = self.nothing()
-        return np.asarray(nothing + level * (1.0 - np.eye(len(nothing)) * (len(nothing) > 1)))
+        state = self.initial_state()
+        return np.asarray(state + level * (1.0 - np.eye(len(state)) * (len(state) > 1)))
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.
@@ -141,7 +281,7 @@ class Unit:
             for age in self.ages
         }
 
-    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+    def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
         largest = float(state.max())
         if steps == 0 or largest <= 0:
@@ -150,7 +290,7 @@ class Unit:
             return state * self._contraction(steps)
         if self.kind == "cap":
             return state
-        counted = min(steps, self.backward.settled)  # the largest entry never grows with more of them
+        counted = min(steps, self.backward.settling_steps)  # the largest entry never grows with more of them
         table = self.backward.profile_table(counted)
         if self.kind == "scalar":
             return np.array([[table.largest(largest)]])
@@ -178,10 +318,10 @@ class Unit:
         return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
-        if self._told is None or self._told[0] is not state or self._told[1] != steps:
-            self._told = state, steps, self._leakage(state, steps)  # a peak begins with what was just asked
-        return self._told[2]
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
+        if self._last is None or self._last[0] is not state or self._last[1] != steps:
+            self._last = state, steps, self._leakage(state, steps)  # a peak begins with the last question
+        return self._last[2]
 
     def _leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         largest = float(state.max())
@@ -208,19 +348,19 @@ class Unit:
         """The largest leakage of the present from now on if nothing more is published.
 
         Aging may raise what a metric state tells between neighbours (docs/errata.md). What the largest entry alone
-        tells never grows with age, so the search ends where that falls below what was found.
+        tells never grows with age, so the search ends where that falls below the largest so far.
         """
         worst = self.leakage(state, steps)[0]
         if self.kind != "metric":
             return worst
         for later in range(steps + 1, steps + 1 + PEAK_STEPS):
-            ceiling = self.fading(state, later)
+            ceiling = self.decaying_bound(state, later)
             if ceiling <= worst:
                 return worst
             worst = max(worst, self.leakage(state, later)[0])
-        return max(worst, self.fading(state, steps + 1 + PEAK_STEPS))
+        return max(worst, self.decaying_bound(state, steps + 1 + PEAK_STEPS))
 
-    def fading(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What the largest entry of a state tells; never grows with `steps`."""
         if self.kind in {"cap", "contraction"} or steps == 0 or state.max() <= 0:
             return self.leakage(state, steps)[0]

@@ -1,32 +1,37 @@
-"""One component seen backwards in time: its backward kernel, what a release costs there, and the last step to the
-present.
+"""One component seen backwards in time: its kernel, the cost of a release there, and steps of its state.
+
+A scalar state is carried by the profile of the kernel (`ProfileTable`). A metric state has one number b(z, z') per pair
+of snapshots: the history's likelihood g satisfies `g(w) <= e^{b(w,w')} g(w')`, and a step in time asks for the largest
+`sum p g / sum q g`, a linear-fractional programme (`FlowSolver`). A solver's optimum within its tolerance is no
+certificate, so the value is rebuilt from the dual flows F >= 0 as
+`max_w [p(w) - sum_w' F(w,w') + sum_w' e^{b(w',w)} F(w',w)] / q(w)`, which holds for any F >= 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from csdp.aging import UNIT
+from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import AgedPairs, log_mix
 from csdp.chain import Model
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-
 #: Relative slack for the rounding of sums over kernels.
 SLACK = 1e-11
-_UNIT = float(np.finfo(np.float64).eps) / 2
-#: Steps over which it is looked for whether a chain forgets where it was.
+#: Steps within which a chain must forget its start to count as settled.
 _LONGEST = 2**20
+#: Flows along pairs further apart than this gain too much for a solver; leaving them out is sound.
+_LONGEST_FLOW = 25.0
 
 
 @dataclass(frozen=True)
-class Rows:
+class LawPairs:
     """Pairs of laws on snapshots: p, q and their difference, accurate when tiny (times 2**exponent)."""
 
     first: Floats
@@ -36,21 +41,21 @@ class Rows:
     exponent: int
 
 
-class Backward:
+class BackwardKernel:
     """The backward kernel `R[x, w] = Pr(x_{t-1} = w | x_t = x)` of one component under its stationary law."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         law, self._law_error = model.oldest_law()
-        self.seen: Ints = np.flatnonzero(law > 0)
+        self.seen: Indices = np.flatnonzero(law > 0)
         self.law = law[self.seen]
-        given = (model.kernel() if model.direction == "forward" else model.backward_kernel())[
+        own = (model.kernel() if model.direction == "forward" else model.backward_kernel())[
             np.ix_(self.seen, self.seen)
         ]
-        given = given / given.sum(axis=1, keepdims=True)
-        other = (given * self.law[:, None]).T
-        other = other / other.sum(axis=1, keepdims=True)
-        self.forward, backward = (given, other) if model.direction == "forward" else (other, given)
+        own = own / own.sum(axis=1, keepdims=True)
+        reverse = (own * self.law[:, None]).T
+        reverse = reverse / reverse.sum(axis=1, keepdims=True)
+        self.forward, backward = (own, reverse) if model.direction == "forward" else (reverse, own)
         self._powers = {1: backward}
         self._tables: dict[int, ProfileTable] = {}
 
@@ -69,11 +74,11 @@ class Backward:
 
     def relative(self, steps: int) -> float:
         """Bound on the relative error of the entries of R^steps: of the law once, of a product at every step."""
-        return 2.0 * self._law_error + 4.0 * steps * (self.size + 8) * _UNIT
+        return 2.0 * self._law_error + 4.0 * steps * (self.size + 8) * UNIT
 
     @cached_property
-    def settled(self) -> int:
-        """Steps after which nothing is left but rounding, so that more of them would only add to it."""
+    def settling_steps(self) -> int:
+        """Steps after which only rounding is left of the start, so that more steps would only add to it."""
         power, steps = self._powers[1], 1
         while steps < _LONGEST and np.ptp(power, axis=0).max() > 1e-14:
             power, steps = power @ power, 2 * steps
@@ -92,10 +97,10 @@ class Backward:
         """The profile of the forward kernel over all pairs of snapshots."""
         return ProfileTable(self.forward, relative=self.relative(1))
 
-    def present_rows(self, pairs: AgedPairs) -> list[Rows]:
+    def present_rows(self, pairs: AgedPairs) -> list[LawPairs]:
         """Laws of an earlier snapshot given two presents that the adversary must not tell apart, where it can occur."""
         seen = self.seen
-        return [Rows(p.first[:, seen], p.second[:, seen], p.gap[:, seen], p.error[seen], p.exponent) for p in pairs]
+        return [LawPairs(p.first[:, seen], p.second[:, seen], p.gap[:, seen], p.error[seen], p.exponent) for p in pairs]
 
 
 class ProfileTable:
@@ -123,7 +128,7 @@ class ProfileTable:
         else:
             value = (log_mix(self._over, alpha) - log_mix(self._under, alpha)).max(axis=1)
         # Both logarithms lie between -alpha and 0, and above -750, where floats end: that bounds their rounding.
-        upper = value * (1 + SLACK) + moved_by_rounding(self._relative, alpha) + 8.0 * _UNIT * min(alpha, 1500.0)
+        upper = value * (1 + SLACK) + rounding_error(self._relative, alpha) + 8.0 * UNIT * min(alpha, 1500.0)
         return np.asarray(np.minimum(upper, alpha)).reshape(self._n, self._n)
 
     def largest(self, alpha: float) -> float:
@@ -132,15 +137,15 @@ class ProfileTable:
 
     def limit(self, cost: float) -> float:
         """Of b <- cost + L(b), from above."""
-        return resting(lambda b: cost + self.largest(b), cost, ticks=5000)
+        return fixed_point_above(lambda b: cost + self.largest(b), cost, ticks=5000)
 
 
-def moved_by_rounding(relative: float, alpha: float) -> float:
+def rounding_error(relative: float, alpha: float) -> float:
     """How far a relative error of two laws moves ln of the ratio of their means of a g that varies by e^alpha."""
     return 2.0 * relative * min(1.0, math.expm1(min(alpha, 1.0)))
 
 
-def resting(rule: Callable[[float], float], start: float, *, ticks: int) -> float:
+def fixed_point_above(rule: Callable[[float], float], start: float, *, ticks: int) -> float:
     """The limit of b <- rule(b), from above: a value that the rule does not raise; infinite where there is none."""
     b = start
     for _ in range(ticks):
@@ -165,3 +170,90 @@ def answer_distances(answers: Sequence[Floats], rate: float) -> Floats:
         best = far if best is None else np.maximum(best, far)
     assert best is not None
     return np.asarray(rate * best)
+
+
+class FlowSolver:
+    """Dual programmes for one metric b: `min theta` subject to `theta q + outflow - gained inflow >= rhs`."""
+
+    def __init__(self, metric: Floats) -> None:
+        import highspy
+
+        n = metric.shape[0]
+        start, end = np.nonzero((metric < _LONGEST_FLOW) & ~np.eye(n, dtype=bool))
+        self._n, self._start, self._end = n, start, end
+        self._gain = np.exp(metric[start, end])
+        columns = start.size
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call] # highspy has no types
+        solver.setOptionValue("output_flag", False)
+        solver.setOptionValue("threads", 1)
+        infinity = highspy.kHighsInf
+        # columns: the flows, then theta (free), whose coefficients are q
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = columns + 1, n
+        model.col_cost_ = np.append(np.zeros(columns), 1.0)
+        model.col_lower_ = np.append(np.zeros(columns), -infinity)
+        model.col_upper_ = np.full(columns + 1, infinity)
+        model.row_lower_, model.row_upper_ = np.zeros(n), np.full(n, infinity)
+        index = np.empty(2 * columns, dtype=np.int32)
+        value = np.empty(2 * columns)
+        index[0::2], index[1::2] = start, end
+        value[0::2], value[1::2] = 1.0, -self._gain
+        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        model.a_matrix_.start_ = np.append(np.arange(0, 2 * columns + 1, 2), 2 * columns + n).astype(np.int32)
+        model.a_matrix_.index_ = np.append(index, np.arange(n, dtype=np.int32)).astype(np.int32)
+        model.a_matrix_.value_ = np.append(value, np.ones(n))
+        solver.passModel(model)
+        self._solver, self._theta, self._infinity = solver, columns, infinity
+
+    def bounds(self, rows: LawPairs) -> Floats:
+        """Upper bounds of ln sum p g / sum q g for every pair of rows, from rebuilt dual values."""
+        out = np.empty(rows.first.shape[0])
+        last: Floats | None = None
+        for i, (q, gap) in enumerate(zip(rows.second, rows.gap, strict=True)):
+            if last is None or not np.array_equal(q, last):
+                for w in range(self._n):
+                    self._solver.changeCoeff(w, self._theta, float(q[w]))
+                last = q
+            out[i] = self._value(q, gap, rows.error, rows.exponent)
+        return out
+
+    def _value(self, q: Floats, gap: Floats, error: Floats, exponent: int) -> float:
+        size = float(np.abs(gap).max())
+        if size == 0.0:
+            return float(np.ldexp((error / np.where(q > 0, q, np.inf)).max(), exponent))
+        # The difference p - q, scaled to 1, is what is solved for: tiny leakages keep their digits.
+        target = gap / size
+        n = np.arange(self._n, dtype=np.int32)
+        self._solver.changeRowsBounds(self._n, n, target, np.full(self._n, self._infinity))
+        self._solver.run()
+        flow = np.maximum(np.array(self._solver.getSolution().col_value)[: self._theta], 0.0)
+        outflow = np.bincount(self._start, weights=flow, minlength=self._n)
+        inflow = np.bincount(self._end, weights=self._gain * flow, minlength=self._n)
+        rounding = max(1e-14, 4e-16 * self._n) * (np.abs(target) + outflow + inflow)
+        numerator = target - outflow + inflow + rounding + error / size
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(q > 0, numerator / q, np.where(numerator > 0, np.inf, -np.inf))
+        worst = float(ratio.max()) * size
+        value = np.log1p(max(worst, 0.0)) if exponent == 0 else np.ldexp(max(worst, 0.0), exponent)
+        return float(value) * (1 + SLACK)
+
+
+def step_back(metric: Floats, kernel: Floats, cap: Floats, *, relative: float) -> Floats:
+    """b(x, x') later in time: the programme on the rows of a kernel with a `relative` error, never above `cap`."""
+    n = kernel.shape[0]
+    if metric.max() <= 0:
+        return np.zeros((n, n))
+    solver = FlowSolver(metric)
+    rounding = rounding_error(relative, float(metric.max()))
+    out = np.zeros((n, n))
+    for y, rows in _pairs_by_second(kernel):
+        out[:, y] = solver.bounds(rows) + rounding
+    np.fill_diagonal(out, 0.0)
+    return np.minimum(np.maximum(out, 0.0), cap)
+
+
+def _pairs_by_second(kernel: Floats) -> Iterator[tuple[int, LawPairs]]:
+    n = kernel.shape[0]
+    for y in range(n):
+        second = np.broadcast_to(kernel[y], (n, n))
+        yield y, LawPairs(kernel, second, kernel - second, np.full(n, 1e-15), 0)

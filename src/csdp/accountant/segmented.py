@@ -11,23 +11,20 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.accountant.carry import Before, added
-from csdp.accountant.component import SCALAR_STATES, Kind, Unit
-from csdp.accountant.kernels import Backward, resting
+from csdp.accountant.component import SCALAR_STATES, Before, JointComponent, Kind, sum_rounded_up
+from csdp.accountant.kernels import BackwardKernel, fixed_point_above
 from csdp.aging import Adversary
+from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import Model
 from csdp.errors import CsdpError
 from csdp.segments import Cut
 
-Floats = npt.NDArray[np.float64]
-
 _STEPS = 20_000
 
 
-class SegmentUnit:
+class SegmentComponent:
     """One group: the scalar rule on the group's own chain, `b <- L(b) + charge` at every step, and its cost.
 
     `whole` is the component that it was cut from: what bounds that as a whole bounds each group.
@@ -36,7 +33,7 @@ class SegmentUnit:
     def __init__(
         self,
         cut: Cut,
-        whole: Unit,
+        whole: JointComponent,
         *,
         members: Sequence[int],
         ages: Sequence[int],
@@ -51,26 +48,26 @@ class SegmentUnit:
         self.kind: Kind = "scalar"
         self._own = alpha
         self._cut = cut
-        self._whole = whole
+        self.whole = whole
 
     @cached_property
-    def _backward(self) -> Backward | None:
+    def _backward(self) -> BackwardKernel | None:
         """The group backwards in time; None where it is too large or its chain alone has no single long run."""
         if self.model.size > SCALAR_STATES or not math.isfinite(self._cut.charge):
             return None
         try:
-            return Backward(self.model)
+            return BackwardKernel(self.model)
         except CsdpError:
             return None
 
     @cached_property
-    def _quiet(self) -> float:
+    def _state_without_releases(self) -> float:
         """What the path of the others alone tells: the state that a step does not change, from above."""
         if self._cut.charge == 0 and self._backward is not None:
             # Nothing crosses the cut, but a group that never forgets its start may keep step with others for ever.
-            forgotten = self._backward.profile_table(self._backward.settled).largest(1.0) < 1.0
+            forgotten = self._backward.profile_table(self._backward.settling_steps).largest(1.0) < 1.0
             return 0.0 if forgotten else math.inf
-        return resting(self._step, self._cut.charge, ticks=_STEPS)
+        return fixed_point_above(self._step, self._cut.charge, ticks=_STEPS)
 
     def _step(self, b: float) -> float:
         if b <= 0:
@@ -79,22 +76,22 @@ class SegmentUnit:
             return math.inf
         return self._backward.profile_table(1).largest(b) + self._cut.charge
 
-    def nothing(self) -> Floats:
+    def initial_state(self) -> Floats:
         """The state before any release: the others' path counts as known from the start."""
-        return np.array([[self._quiet]])
+        return np.array([[self._state_without_releases]])
 
-    @property
-    def component(self) -> Unit:
-        """The component that this was cut from."""
-        return self._whole
+    finds_rest = False
 
-    def between(self, state: Floats) -> float:
+    def state_at_rest(self) -> None:
+        """No state at rest is found directly."""
+
+    def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between two snapshots of the component that differ in this group only.
 
-        The state speaks of the history together with the path of the others; given the others at this slice alone, the
+        The state covers the history together with the path of the others; given only the others at this slice, the
         normalising constant varies by what that path tells by itself.
         """
-        return float(state.max()) + self._quiet
+        return float(state.max()) + self._state_without_releases
 
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan; `before` empty: under another chain.
@@ -103,25 +100,26 @@ class SegmentUnit:
         plan before make up this one, they are changed one after the other. Else (a component that was not cut, a group
         that lies across) only `cost` is sure, which holds however much of the rest is known.
         """
-        any_model = self._quiet + cost
+        any_model = self._state_without_releases + cost
         inside = {
-            unit.members: (unit, state)
-            for unit, state in before
-            if isinstance(unit, SegmentUnit) and unit.members <= self.members
+            segment.members: (segment, state)
+            for segment, state in before
+            if isinstance(segment, SegmentComponent) and segment.members <= self.members
         }
         if self.members in inside:
-            told = float(inside[self.members][1].max())
+            level = float(inside[self.members][1].max())
         elif frozenset().union(*inside) == self.members:
-            told = self._quiet + added([unit.between(state) for unit, state in inside.values()])
+            ratios = [segment.worst_log_ratio(state) for segment, state in inside.values()]
+            level = self._state_without_releases + sum_rounded_up(ratios)
         else:
-            told = any_model
-        return np.array([[min(any_model, told)]])
+            level = any_model
+        return np.array([[min(any_model, level)]])
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release costs, at the newest slice that it reads, whatever else it reads."""
         return np.asarray(state + (self._own * share if age == self.ages[0] else 0.0))
 
-    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+    def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
         b = float(state.max())
         for _ in range(steps):
@@ -132,19 +130,16 @@ class SegmentUnit:
         return np.array([[b]])
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         cap, why = self.cap(steps)
-        if steps == 0:
-            value = float(state.max())
-        else:
-            value = self._last_step(float(self.forward_in_time(state, steps - 1).max()))
+        value = float(state.max()) if steps == 0 else self._last_step(float(self.advance(state, steps - 1).max()))
         value += self._known_others
         return (value, "segments") if value <= cap else (cap, why)
 
     @cached_property
     def _known_others(self) -> float:
         """What the path of the others alone tells: the normalising constant of a present varies by no more."""
-        return self._last_step(self._quiet)
+        return self._last_step(self._state_without_releases)
 
     def _last_step(self, b: float) -> float:
         """From the slice before the present to the present itself."""
@@ -170,7 +165,7 @@ class SegmentUnit:
         now = self.leakage(state, steps)[0]
         return max(now, self.leakage(state, 1)[0]) if steps == 0 else now
 
-    def fading(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state tells; never grows with `steps`."""
         return self.leakage(state, steps)[0]
 
@@ -179,8 +174,8 @@ class SegmentUnit:
 
         Other groups may have been read at smaller ages, and the cap of the component holds from the newest of them on.
         """
-        return self._whole.cap(max(0, steps - (self.ages[0] - self._whole.ages[0])))
+        return self.whole.cap(max(0, steps - (self.ages[0] - self.whole.ages[0])))
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases tell of one record: that of the component as a whole."""
-        return self._whole.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap)
+        return self.whole.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap)

@@ -1,24 +1,26 @@
-"""What the accountant remembers, and how releases that are still being read add to it."""
+"""The state of the accountant, its form in a ledger, and how releases that are not finished add to it."""
 
 from __future__ import annotations
 
 import base64
 import math
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.accountant.components import AnyUnit
-
-Floats = npt.NDArray[np.float64]
+from csdp.accountant.component import AccountedComponent
+from csdp.arrays import Floats
 
 #: Numbers of a state above which it is compressed, and how such a text begins.
 PACKED_SIZE = 4096
 COMPRESSED = "z:"
+#: Movement of a state, relative to its largest entry, below which it may be at rest.
+_STILL = 1e-6
+#: Ticks without coming closer to rest after which it is the solver's noise that moves a state.
+_STALLED = 16
 #: A release whose reading is not finished: how many ticks ago, whether stale, its noise level as a share of the plan's.
 Pending = tuple[int, bool, float]
 
@@ -27,9 +29,9 @@ Pending = tuple[int, bool, float]
 class State:
     """What the accountant remembers after a tick.
 
-    `slices[u]` is the state of unit u at the slice `tick - behind[u]`, the newest one that is finished there: `pending`
-    releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at consecutive ticks,
-    all as planned, are the whole history (None where it is another), so that equal histories share their work.
+    `slices[i]` is the state of component i at the slice `tick - behind[i]`, the newest one that no later release reads;
+    `pending` releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at
+    consecutive ticks, all as planned, are the whole history (None if it is another); equal histories share their work.
     """
 
     tick: int
@@ -42,37 +44,45 @@ class State:
         """Plain data for a ledger: a count where that says all, else the numbers."""
         if self.consecutive is not None:
             return {"tick": self.tick, "consecutive": self.consecutive}
-        packed = [_pack(s) for s in self.slices]
         return {
             "tick": self.tick,
             "behind": list(self.behind),
             "sizes": [
                 int(s.shape[0]) if s.ndim == 2 and s.shape[0] == s.shape[1] else list(s.shape) for s in self.slices
             ],
-            "slices": packed,
+            "slices": [_pack(s) for s in self.slices],
             "pending": [list(entry) for entry in self.pending],
         }
 
 
-def read(
-    unit: AnyUnit, given: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
+def add_pending(
+    component: AccountedComponent, state: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
 ) -> tuple[Floats, int]:
-    """Add what pending releases read at depths least <= depth < below, oldest first; a release `ago` ticks old read,
-    at age a, the slice that is `ago + a` before now.
+    """Add what pending releases read at depths least <= depth < below, oldest first: the new state and its depth.
+
+    A release `ago` ticks old read, at age a, the slice that is `ago + a` before now.
+
+    Args:
+        component: whose state it is.
+        state: the state at depth `behind`.
+        behind: how many slices before now the state lies.
+        pending: the releases.
+        least: the newest depth to add.
+        below: one more than the oldest depth to add.
     """
     reads = [
         (ago + age, age, stale, share)
         for ago, stale, share in pending
-        for age in unit.ages
+        for age in component.ages
         if least <= ago + age < below
     ]
     for depth, age, stale, share in sorted(reads, reverse=True):
-        # Only after a change of plan can a release read behind the state; that part is then charged where the state is.
+        # Only after a change of plan can a release read behind the state; that is then charged where the state is.
         back = depth > behind
-        moved = unit.forward_in_time(given, 0 if back else behind - depth)
-        given = unit.add(moved, age, stale=stale, behind=back, share=share)
+        state = component.advance(state, 0 if back else behind - depth)
+        state = component.add(state, age, stale=stale, behind=back, share=share)
         behind = min(behind, depth)
-    return given, behind
+    return state, behind
 
 
 def _pack(state: Floats) -> str:
@@ -83,7 +93,7 @@ def _pack(state: Floats) -> str:
     return COMPRESSED + base64.b64encode(zlib.compress(raw, 1)).decode()
 
 
-def unpack(text: str, size: int | Sequence[int]) -> Floats:
+def unpack_state(text: str, size: int | Sequence[int]) -> Floats:
     """A state from its text; `size` as `State.to_dict` wrote it."""
     shape = (size, size) if isinstance(size, int) else tuple(size)
     limit = 8 * math.prod(shape)
@@ -94,14 +104,91 @@ def unpack(text: str, size: int | Sequence[int]) -> Floats:
     return np.frombuffer(raw, dtype="<f8").reshape(shape).copy()
 
 
-def raised(state: Floats, excess: float) -> Floats:
+class ConsecutiveHistory:
+    """The states after 0, 1, 2, ... releases at consecutive ticks, all as planned, up to a state at rest.
+
+    A state at rest is one that a further release does not raise; it lies above the state of every longer history.
+
+    Args:
+        start: the state before any release.
+        release: the state after one more release at the next tick.
+        find_rest: a state at rest where one is known without following the history, else None.
+        oldest: the oldest age of the plan; younger histories do not count as settled.
+    """
+
+    def __init__(
+        self, start: State, release: Callable[[State], State], find_rest: Callable[[], State | None], *, oldest: int
+    ) -> None:
+        self._states = [start]
+        self._release, self._find_rest, self._oldest = release, find_rest, oldest
+        self._moves: list[float] = []
+        self.at_rest = False
+
+    def __getitem__(self, place: int) -> State:
+        return self._states[place]
+
+    def extend(self, releases: int) -> int:
+        """The place of the state after n releases, computed where it is not known yet; that at rest for larger n."""
+        while len(self._states) <= releases and not self.at_rest:
+            last = self._states[-1]
+            following = self._release(replace(last, consecutive=None))
+            n = len(self._states)
+            self._states.append(replace(following, consecutive=n))
+            moved = _movement(last.slices, following.slices)
+            self._moves.append(moved)
+            if n <= 1 + self._oldest:
+                continue
+            if moved < _STILL:
+                self._settle(self._states[-1], moved)
+            # An exact rule would move the state less at every tick; a solver's noise does not shrink.
+            stalled = len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
+            if not self.at_rest and stalled:
+                self._settle_above_noise()
+        return min(releases, len(self._states) - 1)
+
+    def _settle(self, base: State, moved: float) -> None:
+        """Once the state hardly moves: raise it to one that a further release does not raise at all."""
+        tick, n = self._states[-1].tick + 1, len(self._states)
+        at_rest = self._find_rest()
+        if at_rest is not None:  # above every history, and what plans are held against
+            self._states.append(replace(at_rest, tick=tick, consecutive=n))
+            self.at_rest = True
+            return
+        for factor in (4, 32, 256, 2048):
+            excess = max(moved, 1e-11) * factor
+            above = replace(base, slices=tuple(_raise(s, excess) for s in base.slices), consecutive=None)
+            following = self._release(above)
+            if all((f <= a).all() for f, a in zip(following.slices, above.slices, strict=True)):
+                self._states.append(replace(above, tick=tick, consecutive=n))
+                self.at_rest = True
+                return
+
+    def _settle_above_noise(self) -> None:
+        """As `_settle`, from the least of the last states (noise only adds), then down as far as the rule leads.
+
+        Whatever lies above the state of every history still does so after one more release of each.
+        """
+        recent = self._states[-_STALLED:]
+        noise = max(_STILL, float(np.median(self._moves[-_STALLED:])))  # one that repeats itself shows in no movement
+        least = tuple(np.minimum.reduce(slices) for slices in zip(*(state.slices for state in recent), strict=True))
+        self._moves.clear()
+        self._settle(replace(recent[-1], slices=least), noise)
+        for _ in range(_STALLED if self.at_rest else 0):
+            above = replace(self._states[-1], consecutive=None)
+            lower = tuple(map(np.minimum, above.slices, self._release(above).slices))
+            self._states[-1] = replace(self._states[-1], slices=lower)
+            if _movement(above.slices, lower) < noise:
+                return
+
+
+def _raise(state: Floats, excess: float) -> Floats:
     """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
     square = state.shape[-1] > 1 and state.shape[-1] == state.shape[-2]
     apart = 1.0 - np.eye(state.shape[-1]) if square else np.ones((1, 1))
     return np.asarray(state + excess * float(state.max()) * apart)
 
 
-def movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
+def _movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
     """Largest change of a state, relative to its largest entry."""
     # Equal entries may be infinite: a group that nothing bounds has not moved.
     far = (np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b)) for a, b in zip(before, after, strict=True))

@@ -1,7 +1,8 @@
 """The continual leakage of a component of any size, from what is known of every sequence by itself.
 
-`InfluenceUnit`, for backward chains: b_k(c, c') of every sequence, as in `csdp.bounds.influence`. `SliceUnit`, for
-forward chains: which of the last slices were read, with what noise, as in `csdp.bounds.slice`. The informed adversary.
+`InfluenceComponent`, for backward chains: b_k(c, c') of every sequence, as in `csdp.bounds.influence`.
+`SliceComponent`, for forward chains: which of the last slices were read, with what noise, as in `csdp.bounds.slice`.
+Both are for the informed adversary.
 """
 
 from __future__ import annotations
@@ -11,19 +12,15 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.accountant.caps import Caps
-from csdp.accountant.carry import Before, worst_component
-from csdp.accountant.component import PEAK_STEPS, Kind
+from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, worst_component
+from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
-from csdp.bounds.influence import Influence
+from csdp.bounds.influence import InfluenceRule
 from csdp.bounds.slice.bound import SliceHistory
 from csdp.chain import CoupledChain, Model
 
-Floats = npt.NDArray[np.float64]
-
-#: Slices before the newest reading that `SliceUnit` follows one by one.
+#: Slices before the newest reading that `SliceComponent` follows one by one.
 WINDOW = 32
 #: Releases at consecutive ticks after which looking for a state at rest is given up.
 _LONGEST = 5000
@@ -31,8 +28,8 @@ _LONGEST = 5000
 _CLOSE = 1e-9
 
 
-class _VectorUnit:
-    """What both have in common: costs of every sequence by age, caps, and what is not followed."""
+class _VectorComponent:
+    """Costs of every sequence by age, caps and lifetime: what both have in common."""
 
     kind: Kind
 
@@ -43,17 +40,22 @@ class _VectorUnit:
         self.alpha = alpha
         self._costs = dict(costs)
         self._caps = Caps(model, "informed")
+        self.finds_rest = self.kind == "vector" and len(self.ages) == 1
 
     @property
-    def component(self) -> object:
-        """The component that this is."""
+    def whole(self) -> object:
+        """The component itself."""
         return self
+
+    def state_at_rest(self) -> Floats | None:
+        """No state at rest is found directly."""
+        return None
 
     def cap(self, steps: int) -> tuple[float, str]:
         """What no number of releases passes when all that was read is `steps` old."""
         return self._caps.at(steps)
 
-    def _at_once(self, age: int) -> float:
+    def _cost_between_snapshots(self, age: int) -> float:
         """What the part of a release that is read at one age tells between any two snapshots, at most."""
         return min(self.alpha, float(self._costs[age].reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
 
@@ -64,33 +66,33 @@ class _VectorUnit:
         return math.inf if releases is None else cost * releases
 
 
-class InfluenceUnit(_VectorUnit):
+class InfluenceComponent(_VectorComponent):
     """A component of a backward chain: a matrix b_k(c, c') for every sequence."""
 
     kind: Kind = "vector"
 
     @cached_property
-    def _rule(self) -> Influence:
-        return Influence(self.model)
+    def _rule(self) -> InfluenceRule:
+        return InfluenceRule(self.model)
 
     @cached_property
-    def _apart(self) -> Floats:
+    def _off_diagonal(self) -> Floats:
         return np.asarray(1.0 - np.eye(self.model.states))
 
-    def nothing(self) -> Floats:
+    def initial_state(self) -> Floats:
         """The state before any release."""
         return np.zeros((self.model.sequences, self.model.states, self.model.states))
 
-    def between(self, state: Floats) -> float:
+    def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between any two snapshots: sequences are changed one after the other."""
         return float(state.max(axis=(1, 2)).sum()) * (1 + 1e-12)
 
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan; a state of the same sequences stays what it is."""
-        same = [state for unit, state in before if isinstance(unit, InfluenceUnit) and unit.members == self.members]
-        if same:
-            return np.minimum(same[0], cost * self._apart)
-        return self.nothing() + (min(cost, worst_component(before)) if before else cost) * self._apart
+        for component, state in before:
+            if isinstance(component, InfluenceComponent) and component.members == self.members:
+                return np.minimum(state, cost * self._off_diagonal)
+        return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._off_diagonal
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages, sequence by sequence.
@@ -99,23 +101,23 @@ class InfluenceUnit(_VectorUnit):
         so does what is read behind the state's slice.
         """
         if stale:
-            return np.asarray(state + (self.alpha * share if age == self.ages[0] else 0.0) * self._apart)
+            return np.asarray(state + (self.alpha * share if age == self.ages[0] else 0.0) * self._off_diagonal)
         if behind:
-            return np.asarray(state + self._at_once(age) * share * self._apart)
+            return np.asarray(state + self._cost_between_snapshots(age) * share * self._off_diagonal)
         return np.asarray(state + share * self._costs[age])
 
-    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+    def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
         return self._rule.advance(state, steps)
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._capped(float(self._rule.advance(state, steps).max()), steps)
+        return self._apply_cap(float(self._rule.advance(state, steps).max()), steps)
 
-    def _capped(self, value: float, steps: int) -> tuple[float, str]:
-        """A value and what it rests on; the recursion stays below its own cap, so only freshness can be sharper."""
+    def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
+        """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper."""
         if steps == 0 or self.model.size > PAIR_STATES:
             return value, "influence"
         cap, why = self.cap(steps)
@@ -134,14 +136,14 @@ class InfluenceUnit(_VectorUnit):
                 break
             seen.append(now)
         else:
-            return max(*(float(each.max()) for each in seen), self.cap(steps + PEAK_STEPS + 1)[0])
-        return max(self._capped(float(each.max()), steps + n)[0] for n, each in enumerate(seen))
+            return max(*(float(earlier.max()) for earlier in seen), self.cap(steps + PEAK_STEPS + 1)[0])
+        return max(self._apply_cap(float(earlier.max()), steps + n)[0] for n, earlier in enumerate(seen))
 
-    def fading(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
         return self.peak(state, steps)
 
-    def rest(self) -> Floats | None:
+    def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, where all is read at one age; None where none is found.
 
         Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
@@ -153,7 +155,7 @@ class InfluenceUnit(_VectorUnit):
             moved = float((following - state).max())
             rate = moved / before if before > 0 else 0.0
             guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
-            guess = guess + 1e-12 * float(guess.max()) * self._apart
+            guess = guess + 1e-12 * float(guess.max()) * self._off_diagonal
             if rate < 0.999 and (cost + self._rule.advance(guess) <= guess).all():
                 return self._descend(guess, cost)
             if moved == 0:
@@ -171,7 +173,7 @@ class InfluenceUnit(_VectorUnit):
         return state
 
 
-class SliceUnit(_VectorUnit):
+class SliceComponent(_VectorComponent):
     """A component of a forward chain: what was read from each of the last slices, newest first.
 
     State (slices + 1, ages + 1): shares of the plan's noise level by age; in the last column what tells of every
@@ -186,37 +188,36 @@ class SliceUnit(_VectorUnit):
         return SliceHistory(self.model)
 
     @cached_property
-    def _each(self) -> list[Floats]:
+    def _sequence_costs(self) -> list[Floats]:
         """What a release of the plan tells of every sequence (s,), by age."""
         return [self._costs[age].reshape(len(self.members), -1).max(axis=1) for age in self.ages]
 
-    def nothing(self) -> Floats:
+    def initial_state(self) -> Floats:
         """The state before any release."""
         return np.zeros((WINDOW + 1, len(self.ages) + 1))
 
-    def _told_of(self, state: Floats) -> list[Floats | None]:
-        """What the releases tell of every sequence, slice by slice; None where nothing was read."""
+    def _costs_by_slice(self, state: Floats) -> list[Floats | None]:
+        """What the releases reveal of every sequence, slice by slice; None where nothing was read."""
         out: list[Floats | None] = []
         for row in state[:WINDOW]:
-            parts = [share * each for share, each in zip(row[:-1], self._each, strict=True)]
-            out.append(np.sum(parts, axis=0) + row[-1] if row.any() else None)
+            costs = [share * each for share, each in zip(row[:-1], self._sequence_costs, strict=True)]
+            out.append(np.sum(costs, axis=0) + row[-1] if row.any() else None)
         return out
 
-    def between(self, state: Floats) -> float:
+    def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between any two snapshots: not known from the last slices."""
         return math.inf if state.any() else 0.0
 
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan: slice by slice where it was followed so, else whole."""
-        state = self.nothing()
-        same = [pair for pair in before if isinstance(pair[0], SliceUnit) and pair[0].members == self.members]
-        if not same:
-            state[0, -1] = cost
-            return state
-        unit, old = same[0]
-        assert isinstance(unit, SliceUnit)
-        state[:WINDOW, -1] = [0.0 if told is None else float(told.max()) for told in unit._told_of(old)]
-        state[WINDOW, 0] = float(old[WINDOW].any())
+        state = self.initial_state()
+        for component, old in before:
+            if isinstance(component, SliceComponent) and component.members == self.members:
+                costs = component._costs_by_slice(old)
+                state[:WINDOW, -1] = [0.0 if each is None else float(each.max()) for each in costs]
+                state[WINDOW, 0] = float(old[WINDOW].any())
+                return state
+        state[0, -1] = cost
         return state
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
@@ -225,26 +226,26 @@ class SliceUnit(_VectorUnit):
         if stale:
             out[0, -1] += self.alpha * share if age == self.ages[0] else 0.0
         elif behind:
-            out[0, -1] += self._at_once(age) * share
+            out[0, -1] += self._cost_between_snapshots(age) * share
         else:
             out[0, self.ages.index(age)] += share
         return out
 
-    def forward_in_time(self, state: Floats, steps: int) -> Floats:
+    def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
-        out, kept = np.zeros_like(state), max(WINDOW - steps, 0)
-        out[WINDOW - kept : WINDOW] = state[:kept]
-        out[WINDOW, 0] = float(state[kept:].any())
+        out, left = np.zeros_like(state), max(WINDOW - steps, 0)
+        out[WINDOW - left : WINDOW] = state[:left]
+        out[WINDOW, 0] = float(state[left:].any())
         return out
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and what it rests on."""
+        """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "slice"
-        told = self._told_of(state)
+        costs = self._costs_by_slice(state)
         if not state[WINDOW].any():  # nothing lies further back, so the past may be taken as known further back
-            told = [*told, *([None] * WINDOW)]
-        value = float(self._history.told(steps, told).max())
+            costs = [*costs, *([None] * WINDOW)]
+        value = float(self._history.leakage(steps, costs).max())
         cap, why = self.cap(steps) if steps else (math.inf, "none")
         return (value, "slice") if value <= cap else (cap, why)
 
@@ -257,6 +258,6 @@ class SliceUnit(_VectorUnit):
                 return worst
         return max(worst, self.cap(steps + PEAK_STEPS)[0])
 
-    def fading(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
         return self.peak(state, steps)

@@ -14,8 +14,7 @@ from csdp.aging import Adversary, Progress, check_ages, check_epsilon
 from csdp.arrays import Floats
 from csdp.auditing.events import Event, choose_event, learned_scores, likelihood_score, lower_bound
 from csdp.auditing.presents import Pair, PastSampler, check_pair, worst_pair
-from csdp.bounds.result import Witness
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import Witness, as_text
 from csdp.chain import Family, Model, certified_model
 from csdp.errors import InputError
 from csdp.queries import Query
@@ -65,8 +64,8 @@ class Audit:
         if self.claim is None:
             return f"leaks at least {_format_down(self.lower)} {sure}; nothing was claimed"
         if self.violated:
-            return f"violated: leaks at least {_format_down(self.lower)} {sure}, claimed {shown(self.claim)}"
-        return f"no violation found {sure}: leaks at least {_format_down(self.lower)}, claimed {shown(self.claim)}"
+            return f"violated: leaks at least {_format_down(self.lower)} {sure}, claimed {as_text(self.claim)}"
+        return f"no violation found {sure}: leaks at least {_format_down(self.lower)}, claimed {as_text(self.claim)}"
 
     def __repr__(self) -> str:
         return f"Audit({self.verdict})"

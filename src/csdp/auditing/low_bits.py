@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints
 from csdp.auditing.events import lower_bound
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 from csdp.errors import InputError
 
 Sampler = Callable[[Floats, np.random.Generator], npt.ArrayLike]
@@ -43,7 +43,7 @@ class LowBits:
     def verdict(self) -> str:
         """The result in words."""
         result = "violated" if self.violated else "no violation found"
-        return f"{result}: low bits tell at least {max(self.lower, 0.0):.3g}, allowed {shown(self.epsilon)}"
+        return f"{result}: low bits tell at least {max(self.lower, 0.0):.3g}, allowed {as_text(self.epsilon)}"
 
     def __repr__(self) -> str:
         return f"LowBits({self.verdict})"

@@ -104,7 +104,7 @@ def worst_pair(
             adversary=adversary,
         )
         try:
-            values = [(component.value("exact"), component) for component in setting.parts]
+            values = [(component.value("exact"), component) for component in setting.components]
         except TooLargeError as error:
             raise TooLargeError(
                 f"pair: the worst one cannot be computed, because {error}; give pair=(present, alternative)",
@@ -112,7 +112,7 @@ def worst_pair(
                 limit=error.limit,
             ) from None
         for value, component in values:
-            worst = value.worst
+            worst = value.worst_case
             if worst is None or not worst.known or worst.value <= best:
                 continue
             present = _other_states(model, component.members, adversary)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from csdp.accountant import Accountant, State
-from csdp.bounds.rounding import round_up, shown
+from csdp.bounds.result import as_text, round_up
 from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
 from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.ledger import Entry, Ledger, Terms
@@ -332,13 +332,13 @@ class _DatasetReplay:
     def _compare(self, entry: Entry, what: str, recorded: Any, recomputed: float) -> None:
         value = float(recorded)
         if math.isnan(value) or value < recomputed * (1 - TOLERANCE):
-            words = f"{what} is recorded as {value:.6g}, below {shown(recomputed)}, which it is"
+            words = f"{what} is recorded as {value:.6g}, below {as_text(recomputed)}, which it is"
             self._report(entry, words, value, recomputed)
 
     def _check_limit(self, entry: Entry, limit: str, value: float) -> None:
         allowed = self._limits.get(limit)
         if allowed is not None and value > float(allowed) * (1 + TOLERANCE):
-            words = f"charged although {shown(value)} is above the {limit} {float(allowed):g}"
+            words = f"charged although {as_text(value)} is above the {limit} {float(allowed):g}"
             self._report(entry, words, float(allowed), value)
 
     def _report(self, entry: Entry, what: str, recorded: float | None = None, recomputed: float | None = None) -> None:

@@ -12,7 +12,7 @@ from csdp.aging import Adversary
 from csdp.arrays import Floats
 from csdp.baselines.laplace import LaplaceBaseline, leakage_setting
 from csdp.baselines.laws import grid_size, output_grid, present_law, record_pairs, safe_log
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError

@@ -27,7 +27,7 @@ from csdp.baselines.protocol import (
     mechanism_record,
 )
 from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate import moments

@@ -35,7 +35,7 @@ from csdp.baselines.protocol import (
     mechanism_record,
 )
 from csdp.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
-from csdp.bounds.closed_forms import loose
+from csdp.bounds.closed_forms import loose_bound
 from csdp.bounds.leakage import Setting
 from csdp.chain import Model
 from csdp.computation import Computation, verify_query
@@ -262,7 +262,7 @@ class AgeDP(LaplaceBaseline):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """ln(1 + Delta (e^(Delta_f / scale) - 1)), Delta the largest total variation of a user's own aged state."""
-        return loose(own_variation(chain, self.age), query.sensitivity(1, chain.value_table) / scale)
+        return loose_bound(own_variation(chain, self.age), query.sensitivity(1, chain.value_table) / scale)
 
     def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
         """Delta(t)."""

@@ -153,7 +153,7 @@ def check_inputs(chain: Model, query: Query) -> Computation:
     """Return the query verified on a lattice; raise InputError for a chain or query that no baseline can work with."""
     check_stationary(chain)
     computation = verify_query(query, chain, on_lattice=True)
-    if not computation.undivided(1) > 0:
+    if not computation.undivided_sensitivity(1) > 0:
         raise InputError(f"query: {computation.name} never changes with one record; there is nothing to protect")
     return computation
 

@@ -35,7 +35,7 @@ from csdp.baselines.protocol import (
     mechanism_record,
 )
 from csdp.baselines.temporal import group_sensitivity, newest_bound, tick_bound
-from csdp.bounds.rounding import round_up, shown
+from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import moments
@@ -139,7 +139,7 @@ def _bounded_quantity(why: str, bound: Callable[[], float]) -> Quantity:
         return Quantity(None, f"{why}; nor is it bounded: {error}")
     if math.isinf(at_most):
         return Quantity(None, f"{why}; nor is it bounded: this chain does not forget fast enough for its epsilon")
-    return Quantity(None, f"{why}. It is at most {shown(at_most)}, because what it publishes has epsilon-DP", at_most)
+    return Quantity(None, f"{why}. It is at most {as_text(at_most)}, because what it publishes has epsilon-DP", at_most)
 
 
 @dataclass(frozen=True, eq=False)

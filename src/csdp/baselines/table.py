@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from csdp.baselines.protocol import Quantity
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -160,8 +160,8 @@ def _format_number(value: float | None) -> str:
 def _format_quantity(quantity: Quantity) -> str:
     if quantity.value is not None:
         return f"{quantity.value:.4g}"
-    return "not\ncomputed" if quantity.at_most is None else f"at most\n{shown(quantity.at_most, 4)}"
+    return "not\ncomputed" if quantity.at_most is None else f"at most\n{as_text(quantity.at_most, 4)}"
 
 
 def _describe_bound(quantity: Quantity) -> str:
-    return "no bound either" if quantity.at_most is None else f"at most {shown(quantity.at_most, 4)}"
+    return "no bound either" if quantity.at_most is None else f"at most {as_text(quantity.at_most, 4)}"

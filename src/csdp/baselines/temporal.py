@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant.kernels import Backward, ProfileTable
+from csdp.accountant.kernels import BackwardKernel, ProfileTable
 from csdp.arrays import Floats
 from csdp.baselines.protocol import check_positive, check_stationary, check_whole
 from csdp.bounds.closed_forms import AgedPairs
@@ -91,7 +91,7 @@ def loss_tables(chain: Model, steps: int = 1) -> tuple[tuple[ProfileTable, Profi
     """Return loss functions of this many steps back and ahead, for each distinct component."""
     tables = []
     for component in _distinct_components(chain):
-        backward = Backward(component)
+        backward = BackwardKernel(component)
         ahead = ProfileTable(np.linalg.matrix_power(backward.forward, steps), relative=backward.relative(steps))
         tables.append((backward.profile_table(steps), ahead))
     return tuple(tables)

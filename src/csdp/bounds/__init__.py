@@ -1,4 +1,4 @@
-"""How much an aged, noisy release tells about the present: exactly, by sound bounds, and as the paper prints it.
+"""How much an aged, noisy release reveals about the present: exactly, by sound bounds, and as the paper prints it.
 
-`csdp.leakage()` is the front door, in `leakage.py`.
+Start at `leakage.py`, which has `csdp.leakage()`; `component.py` computes one component by every bound.
 """

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import Adversary, AgedLaw, index_parts, known_subsets, marginal
+from csdp.arrays import Floats
 from csdp.chain import Model
 from csdp.chain.steps import joint_states
 from csdp.errors import TooLargeError
-
-Floats = npt.NDArray[np.float64]
 
 #: Joint states of a component up to which the N x N law of the aged snapshot is made.
 PAIR_STATES = 1024
@@ -69,7 +67,7 @@ class AgedPairs:
             drift = marginal(form.law, known, s, m)
             seen = (law > 0) & (drift > 0)
             with np.errstate(invalid="ignore", divide="ignore"):
-                given = marginal(mass.measure, known, s, m) / law[:, None]
+                laws = marginal(mass.measure, known, s, m) / law[:, None]
                 shift = marginal(form.measure, known, s, m) / drift[:, None]
             rows = np.arange(law.size).reshape((m,) * len(known))
             for axis in range(len(known)):
@@ -81,8 +79,8 @@ class AgedPairs:
                             continue
                         x, y = lines[a][both], lines[b][both]
                         yield Pairs(
-                            given[x],
-                            given[y],
+                            laws[x],
+                            laws[y],
                             shift[x] - shift[y],
                             2.0 * form.error,
                             form.exponent,
@@ -151,10 +149,10 @@ def log_mix(log_weight: Floats, alpha: float) -> Floats:
     return np.asarray(np.logaddexp(-alpha, math.log(-math.expm1(-alpha)) + log_weight))
 
 
-def loose(delta: float, alpha: float) -> float:
+def loose_bound(delta: float, alpha: float) -> float:
     """ln(1 + Delta (e^alpha - 1)): the paper's Theorem 1 before its last, wrong step.
 
-    >>> round(loose(0.1, 2.0), 9)
+    >>> round(loose_bound(0.1, 2.0), 9)
     0.494028708
     """
     if delta <= 0 or alpha <= 0:
@@ -165,15 +163,15 @@ def loose(delta: float, alpha: float) -> float:
     return float(np.logaddexp(0.0, math.log(delta) + alpha + math.log1p(-math.exp(-alpha))))
 
 
-def two_point(delta: float, r: float, alpha: float) -> float:
+def two_point_bound(delta: float, r: float, alpha: float) -> float:
     """ln((1 + (b + Delta)(e^alpha - 1)) / (1 + b (e^alpha - 1))) with b = Delta / (e^r - 1).
 
-    The worst of all pairs of laws with total variation Delta and log ratio r; r infinite gives `loose`.
+    The worst of all pairs of laws with total variation Delta and log ratio r; r infinite gives `loose_bound`.
     """
     if delta <= 0 or alpha <= 0:
         return 0.0
     if math.isinf(r) or r > 700.0:
-        return loose(delta, alpha)
+        return loose_bound(delta, alpha)
     b = delta / math.expm1(r) if r > 0 else math.inf
     if math.isinf(b):
         return 0.0
@@ -189,7 +187,13 @@ def contraction_coefficient(
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
 
     x, x' are presents that the adversary must not tell apart, A steps after z. Holds for any law of the past. Pasts
-    that lead to neither present are dropped; other zeros give 1. `oldest`: the age at which an initial law holds.
+    that lead to neither present are dropped; other zeros give 1.
+
+    Args:
+        model: the model of one component.
+        age: A.
+        adversary: as for `csdp.leakage`.
+        oldest: the age at which an initial law holds.
     """
     if age == 0:
         return 1.0

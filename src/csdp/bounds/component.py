@@ -1,4 +1,4 @@
-"""One independent group of sequences, and its leakage by every bound."""
+"""One component of the model, and its leakage by every bound."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import AgedLaw, index_parts
-from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose, two_point, with_full_past
-from csdp.bounds.exact import Worst, worst_output
-from csdp.bounds.influence import Told, costs_by_age, influence_of_release, require_informed, spectral_factor
+from csdp.arrays import Floats
+from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound, with_full_past
+from csdp.bounds.exact import WorstCase, find_worst_case
+from csdp.bounds.influence import InfluenceRanges, costs_by_age, influence_of_release, require_informed, spectral_factor
 from csdp.bounds.lineage import Lineage, lineage, require_forward
-from csdp.bounds.lumped import lump, lumped_applies, lumped_worst
+from csdp.bounds.lumped import can_lump, find_lumped_worst_case, lump
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
-from csdp.bounds.result import Witness
+from csdp.bounds.result import BOUNDS, UNSOUND, Witness, round_up
 from csdp.bounds.slice.bound import Slice, slice_bound
 from csdp.chain import CoupledChain, Model, is_backward, is_forward
 from csdp.computation import FoldComputation
@@ -28,139 +28,140 @@ from csdp.queries import all_snapshots, is_enumerable
 if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
 
-Floats = npt.NDArray[np.float64]
+#: Bounds that rest on the law of the oldest reading.
+OF_THE_PAST = frozenset({"exact", "profile", "two-point", "loose", "freshness"})
+#: What a component keeps when only the noise level changes.
+_FREE_OF_NOISE = frozenset({"model", "_pairs", "_aged_fold", "_lineage_result", "_slice_result"})
 
 
 @dataclass(frozen=True)
-class Value:
-    """A number for one component, with what it rests on."""
+class ComponentLeakage:
+    """The leakage of one component by one bound, not rounded yet, and why."""
 
     epsilon: float
     bound: str
-    worst: Worst | None = None
+    worst_case: WorstCase | None = None
     reason: str = ""
 
+    @property
+    def certified(self) -> float:
+        """The number to report: rounded up where it is a bound, as computed where it is a printed formula."""
+        return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
 
-#: Bounds that rest on the law of the oldest reading.
-_OF_THE_PAST = frozenset({"exact", "profile", "two-point", "loose", "freshness"})
-#: What a group remembers that does not depend on the noise level.
-_FREE_OF_NOISE = frozenset({"model", "_ages", "_pairs", "_aged_fold", "_lineage_found", "_slice_found"})
 
-
-class Part:
-    """One independent group of sequences."""
+class Component:
+    """One component of the model of a setting."""
 
     def __init__(self, setting: Setting, members: tuple[int, ...], copies: int = 1) -> None:
         self.setting = setting
         self.members = members
         self.copies = copies
+        self._ages = tuple(setting.ages[i] for i in members)
 
-    def value(self, bound: str) -> Value:
-        """The leakage of this group by one bound."""
+    def value(self, bound: str) -> ComponentLeakage:
+        """The leakage of this component by one bound."""
         if bound == "auto":
-            return self._auto()
-        if bound in _OF_THE_PAST and self.setting.any_past:
+            return self._sharpest()
+        if bound in OF_THE_PAST and self.setting.needs_any_past:
             raise InputError(
                 f"bound: {bound} rests on the law of the past, and an initial law belongs to no tick of a plan; "
                 "use auto, contraction, lineage, slice or group, or ask csdp.leakage about one release"
             )
-        compute: dict[str, Callable[[], Value]] = {
+        methods: dict[str, Callable[[], ComponentLeakage]] = {
             "exact": self._exact,
-            "profile": lambda: Value(self._pairs.profile(self.alpha), bound),
-            "two-point": lambda: Value(
-                two_point(self._pairs.total_variation, self._pairs.log_ratio, self.alpha), bound
-            ),
-            "loose": lambda: Value(loose(self._pairs.total_variation, self.alpha), bound),
             "contraction": self._contraction,
-            "freshness": lambda: Value(self._pairs.log_ratio, bound),
             "lineage": self._lineage,
             "slice": self._slice,
             "influence": self._influence,
-            "spectral": self._spectral,
-            "group": lambda: Value(self.alpha, bound),
-            "printed-loose": self._printed_loose,
-            "printed-tight": lambda: Value(
-                bounded_aged_correlation(self.model, ages=self._ages, oldest=self._oldest) * self.setting.epsilon_c,
-                bound,
-            ),
         }
-        return compute[bound]()
+        if bound in methods:
+            return methods[bound]()
+        formulas: dict[str, Callable[[], float]] = {
+            "profile": lambda: self._pairs.profile(self.alpha),
+            "two-point": lambda: two_point_bound(self._pairs.total_variation, self._pairs.log_ratio, self.alpha),
+            "loose": lambda: loose_bound(self._pairs.total_variation, self.alpha),
+            "freshness": lambda: self._pairs.log_ratio,
+            "group": lambda: self.alpha,
+            "spectral": self._spectral,
+            "printed-loose": self._printed_loose,
+            "printed-tight": self._printed_tight,
+        }
+        if bound not in formulas:
+            raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
+        return ComponentLeakage(formulas[bound](), bound)
 
     def by_sequence(self, bound: str) -> tuple[Floats, str]:
-        """The leakage of every sequence of this group, (members,), and the bound that gave it.
+        """The leakage of every sequence of this component, (members,), and the bound that gave it.
 
-        Exact, lineage and slice have a number for each sequence; other bounds hold for the group as a whole.
+        Exact, lineage, slice and influence have a number for each sequence; other bounds hold for the component.
         """
         value = self.value(bound)
         size = len(self.members)
-        if value.bound == "exact" and size > 1 and not self._lumps:
+        if value.bound == "exact" and size > 1 and not self._is_lumped:
             return np.array([self._exact(secret).epsilon for secret in range(size)]), "exact"
-        if value.bound in {"lineage", "slice", "influence"}:
-            return self._ranges(value.bound), value.bound
+        if value.bound == "lineage":
+            return self._lineage_result.ranges, value.bound
+        if value.bound == "slice":
+            return self._slice_result.ranges, value.bound
+        if value.bound == "influence":
+            return self._influence_result.ranges, value.bound
         return np.full(size, value.epsilon), value.bound
 
-    def _ranges(self, bound: str) -> Floats:
-        """What a bound that looks at every sequence by itself says of each."""
-        if bound == "lineage":
-            return self._lineage_found.ranges
-        return self._slice_found.ranges if bound == "slice" else self._influence_found.ranges
-
-    def moved_to(self, setting: Setting) -> Part:
-        """The same group in a setting that differs in the noise level only."""
-        other = Part(setting, self.members, self.copies)
-        kept = {name: value for name, value in self.__dict__.items() if name in _FREE_OF_NOISE}
-        other.__dict__.update(kept)
+    def in_setting(self, setting: Setting) -> Component:
+        """The same component in a setting that differs in the noise level only."""
+        other = Component(setting, self.members, self.copies)
+        other.__dict__.update({name: value for name, value in self.__dict__.items() if name in _FREE_OF_NOISE})
         return other
 
     @cached_property
     def model(self) -> Model:
-        """The model of this group alone."""
+        """The model of this component alone."""
         whole = len(self.members) == self.setting.model.sequences
         return self.setting.model if whole else self.setting.model.subchain(self.members)
 
     @cached_property
-    def _ages(self) -> tuple[int, ...]:
-        return tuple(self.setting.ages[i] for i in self.members)
-
-    @property
-    def _oldest(self) -> int:
-        """The age at which an initial law holds: the oldest of all groups, not of this one."""
-        return max(self.setting.ages)
-
-    @cached_property
     def alpha(self) -> float:
-        """d(k) epsilon_c, with k all the sequences of this group."""
-        table = self.setting.model.value_table
-        moved = self.setting.query.sensitivity(len(self.members), table, members=self.members)
-        return moved / self.setting.scale * self.setting.epsilon_c
+        """d(k) epsilon_c, with k all the sequences of this component."""
+        return self._sensitivity_ratio(len(self.members)) * self.setting.epsilon_c
+
+    def _sensitivity_ratio(self, k: int) -> float:
+        """d(k): the sensitivity to k records of this component over that to one record."""
+        query = self.setting.query
+        return query.undivided_sensitivity(k, self.members) / query.denominator / self.setting.sensitivity
 
     @cached_property
     def _pairs(self) -> AgedPairs:
-        return AgedPairs(self.model, ages=self._ages, adversary=self.setting.adversary, oldest=self._oldest)
+        setting = self.setting
+        return AgedPairs(self.model, ages=self._ages, adversary=setting.adversary, oldest=setting.oldest)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
-    def _exact(self, secret: int | None = None) -> Value:
-        setting = self.setting
-        query, table = setting.query, setting.model.value_table
-        if self._lumps:
+    def _exact(self, secret: int | None = None) -> ComponentLeakage:
+        """The exact leakage: of the component, or of its sequence number `secret`."""
+        if self._is_lumped:
             return self._exact_lumped()
-        if not isinstance(query, FoldComputation):
-            return self._exact_custom(secret)
-        rate = setting.epsilon_c / (setting.scale * query.divisor(table))
-        aged = self._aged_fold
-        worst = Worst(0.0)
-        for answers in self.variants(aged.classes):
-            found = worst_output(
+        setting, query = self.setting, self.setting.query
+        rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
+        if isinstance(query, FoldComputation):
+            aged = self._aged_fold
+            tables = self.variants(aged.classes)
+        else:
+            parts = index_parts(len(self.members), setting.model.states)
+            aged = AgedLaw(self.model, parts, ages=self._ages, oldest=setting.oldest, progress=setting.progress)
+            tables = self.custom_answers()
+        worst = WorstCase(0.0)
+        for answers in tables:
+            case = find_worst_case(
                 aged, answers, rate=rate, adversary=setting.adversary, secret=secret, progress=setting.progress
             )
-            worst = max(worst, found, key=lambda w: w.value)
-        return Value(worst.value, "exact", _scaled(worst, query.divisor(table)))
+            worst = case if case.value > worst.value else worst
+        return ComponentLeakage(worst.value, "exact", worst)
 
     @property
-    def _lumps(self) -> bool:
+    def _is_lumped(self) -> bool:
         setting = self.setting
-        return lumped_applies(self.model, setting.query, self._ages, setting.adversary) and not setting._several
+        several = len(self.members) < setting.model.sequences
+        return not several and can_lump(self.model, setting.query, self._ages, setting.adversary)
 
     @cached_property
     def _aged_fold(self) -> AgedLaw:
@@ -168,15 +169,15 @@ class Part:
         assert isinstance(query, FoldComputation)
         return AgedLaw(
             self.model,
-            query.parts(self.setting.model.value_table, self.members),
+            query.contributions(self.members),
             ages=self._ages,
-            oldest=self._oldest,
+            oldest=self.setting.oldest,
             fold=query.fold,
             progress=self.setting.progress,
         )
 
     def variants(self, classes: Floats) -> list[Floats]:
-        """The answers for what the other groups may contribute: for sums a constant, which changes nothing."""
+        """The answers for what the other components may contribute: for sums a constant, which changes nothing."""
         query = self.setting.query
         assert isinstance(query, FoldComputation)
         outside = np.setdiff1d(np.arange(self.setting.model.sequences), self.members)
@@ -192,8 +193,8 @@ class Part:
         return [clip(classes, level) for level in levels]
 
     def custom_answers(self) -> list[Floats]:
-        """Answers of a custom query on this group's snapshots, for every state of the other groups."""
-        setting, model = self.setting, self.setting.model
+        """Answers of a custom query on this component's snapshots, for every state of the other components."""
+        model = self.setting.model
         s, m = model.sequences, model.states
         if not is_enumerable(s, m):
             raise TooLargeError(
@@ -202,112 +203,109 @@ class Part:
                 needed=float(m) ** min(s, 300),
                 limit=4096,
             )
-        tensor = setting.query.evaluate(all_snapshots(s, m), model.value_table).reshape((m,) * s + (-1,))
+        tensor = self.setting.query.evaluate(all_snapshots(s, m), model.value_table).reshape((m,) * s + (-1,))
         ours = np.moveaxis(tensor, self.members, range(len(self.members)))
         ours = ours.reshape(m ** len(self.members), -1, tensor.shape[-1])
         return [ours[:, other] for other in range(ours.shape[1])]
 
-    def _exact_custom(self, secret: int | None = None) -> Value:
-        setting = self.setting
-        parts = index_parts(len(self.members), setting.model.states)
-        aged = AgedLaw(self.model, parts, ages=self._ages, oldest=self._oldest, progress=setting.progress)
-        worst = Worst(0.0)
-        for answers in self.custom_answers():
-            rate = setting.epsilon_c / setting.scale
-            found = worst_output(aged, answers, rate=rate, adversary=setting.adversary, secret=secret)
-            worst = max(worst, found, key=lambda w: w.value)
-        return Value(worst.value, "exact", worst)
-
-    def _exact_lumped(self) -> Value:
+    def _exact_lumped(self) -> ComponentLeakage:
         setting, query = self.setting, self.setting.query
         assert isinstance(query, FoldComputation)
         assert isinstance(self.model, CoupledChain)
         lumped = lump(self.model, setting.progress)
-        table = setting.model.value_table
-        part = query.parts(table, [0])[0]
-        if query.fold == "sum":
-            answers = lumped.counts @ part
-        else:
-            reduce = np.max if query.fold == "max" else np.min
-            answers = np.array([reduce(part[row > 0], axis=0) for row in lumped.counts])
-        rate = setting.epsilon_c / (setting.scale * query.divisor(table))
-        worst = lumped_worst(lumped, answers, age=self._ages[0], rate=rate, adversary=setting.adversary)
-        return Value(worst.value, "exact", _scaled(worst, query.divisor(table)), "counts of an exchangeable chain")
+        worst = find_lumped_worst_case(
+            lumped,
+            query.answers_of_counts(lumped.counts),
+            age=self._ages[0],
+            rate=setting.epsilon_c / (setting.sensitivity * query.denominator),
+            adversary=setting.adversary,
+        )
+        return ComponentLeakage(worst.value, "exact", worst, "counts of an exchangeable chain")
 
-    # ---- the others ----------------------------------------------------------------------------------------------
+    # ---- bounds --------------------------------------------------------------------------------------------------
 
-    def _contraction(self) -> Value:
+    def _contraction(self) -> ComponentLeakage:
         adversary, age = self.setting.adversary, min(self._ages)
-        if self.setting.any_past:
+        if self.setting.needs_any_past:
             # The present may then be anything that follows some past.
             tau = contraction_coefficient(with_full_past(self.model), age, adversary)
         else:
-            tau = contraction_coefficient(self.model, age, adversary, oldest=self._oldest)
-        return Value(tau * self.alpha, "contraction")
+            tau = contraction_coefficient(self.model, age, adversary, oldest=self.setting.oldest)
+        return ComponentLeakage(tau * self.alpha, "contraction")
 
     @cached_property
-    def _lineage_found(self) -> Lineage:
+    def _lineage_result(self) -> Lineage:
         chain = require_forward("lineage", self.model)
         age = min(self._ages)
-        alone = self.setting.adversary == "uninformed"
-        return lineage(chain, age if alone else min(age, 1), progress=self.setting.progress)
+        decays = self.setting.adversary == "uninformed"
+        return lineage(chain, age if decays else min(age, 1), progress=self.setting.progress)
 
-    def _lineage(self) -> Value:
-        found, age = self._lineage_found, min(self._ages)
-        alone = self.setting.adversary == "uninformed"
-        why = f"{found.form} form, age {age}" if alone else f"{found.form} form at age 1: no decay for this adversary"
-        worst = _widest(found)
-        return Value(worst.value, "lineage", worst, why)
+    def _lineage(self) -> ComponentLeakage:
+        form, age = self._lineage_result.form, min(self._ages)
+        decays = self.setting.adversary == "uninformed"
+        why = f"{form} form, age {age}" if decays else f"{form} form at age 1: no decay for this adversary"
+        worst = _widest(self._lineage_result)
+        return ComponentLeakage(worst.value, "lineage", worst, why)
 
     @cached_property
-    def _slice_found(self) -> Slice:
+    def _slice_result(self) -> Slice:
         return slice_bound(require_forward("slice", self.model), min(self._ages), progress=self.setting.progress)
 
-    def _slice(self) -> Value:
-        found, age = self._slice_found, min(self._ages)
-        why = f"{found.form} form, age {age}"
-        if age > 1 and found.curve[-1] > 0.95 * found.curve[-2]:
+    def _slice(self) -> ComponentLeakage:
+        form, curve, age = self._slice_result.form, self._slice_result.curve, min(self._ages)
+        why = f"{form} form, age {age}"
+        if age > 1 and curve[-1] > 0.95 * curve[-2]:
             why += (
                 ": hardly any decay left at this age, the sequences depend too strongly on each other or on their past"
             )
-        worst = _widest(found)
-        return Value(worst.value, "slice", worst, why)
+        worst = _widest(self._slice_result)
+        return ComponentLeakage(worst.value, "slice", worst, why)
 
     @cached_property
-    def _influence_found(self) -> Told:
+    def _influence_result(self) -> InfluenceRanges:
         setting = self.setting
         require_informed(setting.adversary)
         costs = costs_by_age(setting.query, self.members, ages=self._ages, epsilon_c=setting.epsilon_c)
         return influence_of_release(self.model, costs)
 
-    def _influence(self) -> Value:
-        worst = _widest(self._influence_found)
-        return Value(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
+    def _influence(self) -> ComponentLeakage:
+        worst = _widest(self._influence_result)
+        return ComponentLeakage(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
 
-    def _spectral(self) -> Value:
+    def _spectral(self) -> float:
         require_informed(self.setting.adversary)
         if len(set(self._ages)) > 1:
             raise InputError("spectral: needs one age for all sequences; use influence for unequal ages")
-        return Value(spectral_factor(self.model, self._ages[0]) * self.setting.epsilon_c, "spectral")
+        return spectral_factor(self.model, self._ages[0]) * self.setting.epsilon_c
 
-    def _printed_loose(self) -> Value:
-        table = self.setting.model.value_table
-        k = min(correlation_degree(self.model), len(self.members))
-        ratio = self.setting.query.sensitivity(k, table, members=self.members) / self.setting.scale
-        return Value(ratio * self._pairs.total_variation * self.setting.epsilon_c, "printed-loose")
+    def _printed_loose(self) -> float:
+        degree = min(correlation_degree(self.model), len(self.members))
+        return self._sensitivity_ratio(degree) * self._pairs.total_variation * self.setting.epsilon_c
 
-    def _auto(self) -> Value:
-        if self.setting.any_past:
-            return self._for_any_past()
-        try:
-            return replace(self._exact(), reason="exact fits the size limit")
-        except TooLargeError as error:
-            best = min(self._at_any_size(), key=lambda value: value.epsilon)
-            return replace(best, reason=f"exact does not fit ({error}); {best.bound}: {best.reason}")
+    def _printed_tight(self) -> float:
+        correlation = bounded_aged_correlation(self.model, ages=self._ages, oldest=self.setting.oldest)
+        return correlation * self.setting.epsilon_c
 
-    def _at_any_size(self) -> list[Value]:
-        """What can be told of a group of any size; it holds for any law of the past."""
-        choices = [Value(self.alpha, "group", None, "holds however the sequences are tied")]
+    # ---- auto ----------------------------------------------------------------------------------------------------
+
+    def _sharpest(self) -> ComponentLeakage:
+        """Exact where it fits, else the least of the sound bounds; the least for any past where that is needed."""
+        if not self.setting.needs_any_past:
+            try:
+                return replace(self._exact(), reason="exact fits the size limit")
+            except TooLargeError as error:
+                best = min(self._at_any_size(), key=lambda value: value.epsilon)
+                return replace(best, reason=f"exact does not fit ({error}); {best.bound}: {best.reason}")
+        choices = self._at_any_size()
+        with suppress(TooLargeError):
+            choices.append(self._contraction())
+        best = min(choices, key=lambda value: value.epsilon)
+        why = "the initial law belongs to no tick, so this holds for any law of the past"
+        return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
+
+    def _at_any_size(self) -> list[ComponentLeakage]:
+        """The bounds for a component of any size; they hold for any law of the past."""
+        choices = [ComponentLeakage(self.alpha, "group", None, "holds however the sequences are tied")]
         if is_backward(self.model) and self.setting.adversary == "informed":
             choices.append(self._influence())
         if is_forward(self.model):
@@ -316,16 +314,7 @@ class Part:
                 choices.append(self._slice())
         return choices
 
-    def _for_any_past(self) -> Value:
-        """The least of what holds whatever the law of the past."""
-        choices = self._at_any_size()
-        with suppress(TooLargeError):
-            choices.append(self._contraction())
-        best = min(choices, key=lambda value: value.epsilon)
-        why = "the initial law belongs to no tick, so this holds for any law of the past"
-        return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
-
-    def witness(self, worst: Worst | None) -> Witness | None:
+    def witness(self, worst: WorstCase | None) -> Witness | None:
         """The worst case in the names and values of the user's sequences."""
         if worst is None or not worst.known:
             return None
@@ -334,15 +323,12 @@ class Part:
         here = [self.members[i] for i in worst.known]
         values = {names[i]: float(table[i, state]) for i, state in zip(here, worst.present, strict=True)}
         secret = self.members[worst.sequence]
-        present = values.pop(names[secret])
-        return Witness(names[secret], present, float(table[secret, worst.alternative]), values, worst.output or None)
+        present, alternative = values.pop(names[secret]), float(table[secret, worst.alternative])
+        output = tuple(y / self.setting.query.denominator for y in worst.output)
+        return Witness(names[secret], present, alternative, values, output or None)
 
 
-def _widest(found: Lineage | Slice | Told) -> Worst:
-    """The sequence whose present is told apart best, with the two states."""
-    i = int(np.argmax(found.ranges))
-    return Worst(float(found.ranges[i]), i, (i,), (int(found.pairs[i, 1]),), int(found.pairs[i, 0]))
-
-
-def _scaled(worst: Worst, divisor: float) -> Worst:
-    return replace(worst, output=tuple(y / divisor for y in worst.output))
+def _widest(result: Lineage | Slice | InfluenceRanges) -> WorstCase:
+    """The sequence with the widest range, with its two most distinguishable states."""
+    i = int(np.argmax(result.ranges))
+    return WorstCase(float(result.ranges[i]), i, (i,), (int(result.pairs[i, 1]),), int(result.pairs[i, 0]))

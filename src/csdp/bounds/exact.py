@@ -1,4 +1,4 @@
-"""Exact leakage: the largest log ratio of the output density, over all outputs and all presents to be told apart.
+"""Exact leakage: the largest log ratio of the output density, over all outputs and all pairs of presents.
 
 Between neighbouring values of f, in each coordinate, the ratio of two output densities is a Moebius function of
 `exp(2 y epsilon_c / Delta_f)`, hence monotone. So the supremum over all outputs is a maximum over the product of the
@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import Adversary, AgedLaw, Progress, known_subsets, marginal
+from csdp.arrays import Floats
 from csdp.errors import TooLargeError
 
-Floats = npt.NDArray[np.float64]
-
-#: Products of output values that are looked at.
+#: Combinations of output values that are searched at most.
 OUTPUT_LIMIT = 2**22
 #: Entries of one block of work.
 _BLOCK = 2**22
@@ -31,7 +29,7 @@ LARGE_STATES = 2**14
 
 
 @dataclass(frozen=True)
-class Worst:
+class WorstCase:
     """The largest log ratio and where it is attained (states within the component)."""
 
     value: float
@@ -39,7 +37,7 @@ class Worst:
     known: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     alternative: int = 0
-    output: tuple[float, ...] = ()
+    output: tuple[float, ...] = ()  # before the division by the query's denominator
 
 
 class _Known(NamedTuple):
@@ -49,7 +47,7 @@ class _Known(NamedTuple):
     axes: tuple[int, ...]
 
 
-def worst_output(
+def find_worst_case(
     aged: AgedLaw,
     answers: Floats,
     *,
@@ -57,10 +55,16 @@ def worst_output(
     adversary: Adversary,
     secret: int | None = None,
     progress: Progress | None = None,
-) -> Worst:
-    """Exact leakage of one component, or of one sequence (`secret`) of it.
+) -> WorstCase:
+    """Exact leakage of one component, or of one of its sequences.
 
-    `answers` (C, d) are the query's values for the classes of `aged`, `rate` = epsilon_c / Delta_f in their units.
+    Args:
+        aged: the law of what is read given the present.
+        answers: (C, d) the query's values for the classes of `aged`.
+        rate: epsilon_c / Delta_f in the units of `answers`.
+        adversary: as for `csdp.leakage`.
+        secret: the sequence whose present may differ; None for any.
+        progress: called with a stage, what is done and what there is to do.
     """
     outputs = output_grid(answers)
     subsets = [
@@ -68,7 +72,7 @@ def worst_output(
         for known in known_subsets(adversary, aged.model.sequences)
         if secret is None or secret in known
     ]
-    # Where the joint law is large a second pass would buy digits that nobody asked for.
+    # Where the joint law is large a second pass would buy digits that are not needed.
     tolerance = _SLACK if aged.model.size <= LARGE_STATES else _LARGE_SLACK
     nominal, best = _by_deviation(aged, answers, outputs, rate, subsets, progress, tolerance=tolerance)
     if np.isfinite(best.value) and (best.value <= nominal * (1.0 + tolerance) or best.value < 1e-300):
@@ -112,10 +116,10 @@ def _by_deviation(
     progress: Progress | None,
     *,
     tolerance: float,
-) -> tuple[float, Worst]:
+) -> tuple[float, WorstCase]:
     """Log ratios from differences to independence; the value includes the bound on rounding errors."""
     model, form = aged.model, aged.deviation
-    nominal, best = 0.0, Worst(0.0)
+    nominal, best = 0.0, WorstCase(0.0)
     for number, (known, axes) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -125,75 +129,78 @@ def _by_deviation(
         with np.errstate(divide="ignore"):
             log_base = np.log(form.base)
         for block, logs in blocks(outputs, answers, law.size, rate):
-            tilt, level, slack = tilted(logs, form.base, log_base, form.error)
+            tilt, level, slack = tilt_weights(logs, form.base, log_base, form.error)
             spread = tilt @ shift.T
             for row in range(block.shape[0]):
                 for axis in axes:
-                    line = _Line(spread[row], (model.states,) * len(known), axis, holes=holes)
-                    plain, upper, at = line.widest(float(level[row]), float(slack[row]), form.exponent, tolerance)
+                    cube = spread[row].reshape(model.states**axis, model.states, -1)
+                    plain, upper, at = _widest(
+                        cube, float(level[row]), float(slack[row]), form.exponent, tolerance, holes=holes
+                    )
                     nominal = max(nominal, plain)
                     if upper > best.value * (1 + 1e-12):
-                        best = line.witness(upper, at, known, block[row])
+                        best = _witness(upper, at, cube, known, axis, block[row])
                     elif upper > best.value:
                         best = replace(best, value=upper)  # a tie up to rounding: the first witness stays
-        _tell(progress, number, len(subsets))
+        if progress is not None:
+            progress("comparing", number + 1, len(subsets))
     return nominal, best
 
 
-class _Line:
-    """Deviations at one output as (before, states of the secret, after): what its present state changes."""
+def _widest(
+    cube: Floats, level: float, slack: float, exponent: int, tolerance: float, *, holes: bool
+) -> tuple[float, float, int]:
+    """The largest log ratio at one output, the same with rounding on the safe side, and where it is.
 
-    def __init__(self, values: Floats, shape: tuple[int, ...], axis: int, *, holes: bool) -> None:
-        self._shape, self._axis, self._holes = shape, axis, holes
-        states = shape[axis]
-        self._cube = values.reshape(states**axis, states, -1)
-        # NaN marks presents that cannot occur; they are passed over.
-        larger, smaller = (np.fmax, np.fmin) if holes else (np.maximum, np.minimum)
-        self._high, self._low = (chosen(self._cube[:, 0], self._cube[:, 1]) for chosen in (larger, smaller))
-        for state in range(2, states):
-            larger(self._high, self._cube[:, state], out=self._high)
-            smaller(self._low, self._cube[:, state], out=self._low)
-
-    def widest(self, level: float, slack: float, exponent: int, tolerance: float) -> tuple[float, float, int]:
-        """The largest log ratio, the same with rounding on the safe side, and where it is."""
-        gap = self._high - self._low
-        under = (self._low if exponent == 0 else np.ldexp(self._low, exponent)) + level
-        least = float(np.nanmin(under) if self._holes else under.min())
-        if least <= 0:
-            under = np.maximum(under, 0.0)
+    Args:
+        cube: deviations (before, states of the secret, after): what the present state of the secret changes.
+        level: mean weight of the classes at this output.
+        slack: bound on the rounding error of the deviations.
+        exponent: deviations and slack are times 2**exponent.
+        tolerance: relative slack above which rounding is bounded entry by entry.
+        holes: whether some presents cannot occur; these are NaN and are passed over.
+    """
+    larger, smaller = (np.fmax, np.fmin) if holes else (np.maximum, np.minimum)
+    high, low = larger(cube[:, 0], cube[:, 1]), smaller(cube[:, 0], cube[:, 1])
+    for state in range(2, cube.shape[1]):
+        larger(high, cube[:, state], out=high)
+        smaller(low, cube[:, state], out=low)
+    gap = high - low
+    under = (low if exponent == 0 else np.ldexp(low, exponent)) + level
+    least = float(np.nanmin(under) if holes else under.min())
+    if least <= 0:
+        under = np.maximum(under, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = gap / under
+    if holes or least <= 0:
+        ratio = np.nan_to_num(ratio, nan=0.0, posinf=np.inf)
+    at = int(ratio.argmax())
+    worst = float(ratio.ravel()[at])
+    plain = float(log_one_plus(worst, exponent))
+    # With sigma = slack / least under, (gap + 2 slack) / (under - slack) <= (ratio + 2 sigma) / (1 - sigma).
+    error = slack if exponent == 0 else float(np.ldexp(slack, exponent))
+    sigma, moved = (error / least, slack / least) if least > 0 else (np.inf, np.inf)
+    upper = float(log_one_plus((worst + 2.0 * moved) / (1.0 - sigma), exponent)) if sigma < 0.5 else np.inf
+    if upper > plain * (1.0 + tolerance):
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = gap / under
-        if self._holes or least <= 0:
-            ratio = np.nan_to_num(ratio, nan=0.0, posinf=np.inf)
-        at = int(ratio.argmax())
-        worst = float(ratio.ravel()[at])
-        plain = _log_one_plus(worst, exponent)
-        # With sigma = slack / least under, (gap + 2 slack) / (under - slack) <= (ratio + 2 sigma) / (1 - sigma).
-        error = slack if exponent == 0 else float(np.ldexp(slack, exponent))
-        sigma, moved = (error / least, slack / least) if least > 0 else (np.inf, np.inf)
-        upper = _log_one_plus((worst + 2.0 * moved) / (1.0 - sigma), exponent) if sigma < 0.5 else np.inf
-        if upper > plain * (1.0 + tolerance):
-            with np.errstate(invalid="ignore", divide="ignore"):
-                safe = log_ratio(gap + 2.0 * slack, np.maximum(under - error, 0.0), exponent)
-            at = int(np.nanargmax(safe))
-            upper = min(upper, float(safe.ravel()[at]))
-        return plain, upper, at
-
-    def witness(self, value: float, at: int, known: tuple[int, ...], output: Floats) -> Worst:
-        """The worst case: who, which present against which, at which output."""
-        before, after = divmod(at, self._cube.shape[2])
-        column = self._cube[before, :, after]
-        high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
-        number = (before * self._cube.shape[1] + high) * self._cube.shape[2] + after
-        present = tuple(int(v) for v in np.unravel_index(number, self._shape))
-        return Worst(value, known[self._axis], known, present, low, tuple(float(v) for v in output))
+            safe = log_one_plus((gap + 2.0 * slack) / np.maximum(under - error, 0.0), exponent)
+        at = int(np.nanargmax(safe))
+        upper = min(upper, float(safe.ravel()[at]))
+    return plain, upper, at
 
 
-def _log_one_plus(ratio: float, exponent: int) -> float:
-    return float(np.log1p(ratio)) if exponent == 0 else float(np.ldexp(ratio, exponent))
+def _witness(value: float, at: int, cube: Floats, known: tuple[int, ...], axis: int, output: Floats) -> WorstCase:
+    """The worst case: which sequence, which present against which, at which output."""
+    states = cube.shape[1]
+    before, after = divmod(at, cube.shape[2])
+    column = cube[before, :, after]
+    high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
+    number = (before * states + high) * cube.shape[2] + after
+    present = tuple(int(v) for v in np.unravel_index(number, (states,) * len(known)))
+    return WorstCase(value, known[axis], known, present, low, tuple(float(v) for v in output))
 
 
-def tilted(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple[Floats, Floats, Floats]:
+def tilt_weights(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple[Floats, Floats, Floats]:
     """Weights of the classes at every output, scaled so that their mean `level` is at least 1, and their slack.
 
     Deviations sum to 0 over the classes, so a constant may be taken off the weights. Taking off the largest possible
@@ -214,9 +221,8 @@ def tilted(logs: Floats, base: Floats, log_base: Floats, error: Floats) -> tuple
     return plain, level, slack
 
 
-def log_ratio(gap: Floats, under: Floats, exponent: int) -> Floats:
-    """log(1 + gap 2^exponent / under); for tiny gaps the gap itself, which is never below it."""
-    ratio = gap / under
+def log_one_plus(ratio: Floats | float, exponent: int) -> Floats:
+    """log(1 + ratio 2^exponent); for tiny ratios the ratio itself, which is never below it."""
     return np.asarray(np.log1p(ratio) if exponent == 0 else np.ldexp(ratio, exponent))
 
 
@@ -229,46 +235,43 @@ def _by_mass(
     progress: Progress | None,
     *,
     logs: bool,
-) -> Worst:
+) -> WorstCase:
     """Log ratios from non-negative numbers only: every one is accurate, however rare the reading."""
     model, form = aged.model, aged.mass
-    best = Worst(0.0)
+    best = WorstCase(0.0)
     for number, (known, axes) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
-            given = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
-        given[law <= 0] = np.nan
+            laws = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
+        laws[law <= 0] = np.nan
         for block, weights in blocks(outputs, answers, law.size * (answers.shape[0] if logs else 1), rate):
             with np.errstate(divide="ignore"):
-                density = _log_mix(given, weights) if logs else np.log(given @ np.exp(weights).T)
+                density = _log_mix(laws, weights) if logs else np.log(laws @ np.exp(weights).T)
             tensor = density.reshape((model.states,) * len(known) + (block.shape[0],))
             for axis in axes:
-                high, low = _extent(tensor, axis)
-                best = _better(best, high - low + 2.0 * form.relative, tensor, axis, known, block)
-        _tell(progress, number, len(subsets))
+                # Among presents that can occur; the others are NaN.
+                gaps = np.fmax.reduce(tensor, axis=axis) - np.fmin.reduce(tensor, axis=axis) + 2.0 * form.relative
+                best = _larger(best, gaps, tensor, axis, known, block)
+        if progress is not None:
+            progress("comparing", number + 1, len(subsets))
     return best
 
 
-def _log_mix(given: Floats, weights: Floats) -> Floats:
-    """log(given @ exp(weights).T) without underflow."""
-    terms = np.log(given)[:, None, :] + weights[None]
+def _log_mix(laws: Floats, weights: Floats) -> Floats:
+    """log(laws @ exp(weights).T) without underflow."""
+    terms = np.log(laws)[:, None, :] + weights[None]
     top = terms.max(axis=2, keepdims=True)
     return np.asarray(top[..., 0] + np.log(np.exp(terms - top).sum(axis=2)))
 
 
-def _extent(tensor: Floats, axis: int) -> tuple[Floats, Floats]:
-    """Largest and smallest along the secret's axis, among presents that can occur."""
-    return np.fmax.reduce(tensor, axis=axis), np.fmin.reduce(tensor, axis=axis)
-
-
-def _better(
-    best: Worst,
+def _larger(
+    best: WorstCase,
     values: Floats,
     tensor: Floats,
     axis: int,
     known: tuple[int, ...],
     block: Floats,
-) -> Worst:
+) -> WorstCase:
     if np.isnan(values).all():
         return best
     at = tuple(int(v) for v in np.unravel_index(int(np.nanargmax(values)), values.shape))
@@ -281,9 +284,4 @@ def _better(
     rest = at[:-1]
     present = (*rest[:axis], high, *rest[axis:])
     output = tuple(float(v) for v in block[at[-1]])
-    return Worst(value, known[axis], known, present, low, output)
-
-
-def _tell(progress: Progress | None, number: int, count: int) -> None:
-    if progress is not None:
-        progress("comparing", number + 1, count)
+    return WorstCase(value, known[axis], known, present, low, output)

@@ -24,14 +24,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.aging import UNIT
+from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, Model, is_backward
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 
-Floats = npt.NDArray[np.float64]
-
-UNIT = float(np.finfo(np.float64).eps) / 2
-#: States up to which all sets of them are looked at; beyond, prefixes with the sum of single bases.
+#: States up to which all sets of them are searched; beyond, prefixes with the sum of single bases.
 ALL_SETS_STATES = 8
 #: States of a sequence that are handled.
 MAX_STATES = 32
@@ -64,11 +63,11 @@ def require_informed(adversary: str) -> None:
         )
 
 
-class Influence:
+class InfluenceRule:
     """The recursion of one backward chain. States are arrays (s, m, m): b_k(c, c'), zero on the diagonal.
 
     >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
-    >>> rule = Influence(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward"))
+    >>> rule = InfluenceRule(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward"))
     >>> released = 0.1 * (1 - np.eye(2)) + np.zeros((6, 1, 1))
     >>> round(float(rule.advance(released).max()), 6)
     0.040244
@@ -96,7 +95,7 @@ class Influence:
         """A factor that covers the rounding of sums over the edges of a sequence and over its states."""
         return 8.0 * UNIT * (self._degree + 2 * self.chain.states + 16)
 
-    def _least(self, per_table: Floats) -> Floats:
+    def _least_sums(self, per_table: Floats) -> Floats:
         """(s, ...) the least of a sum over the edges of every target, each at its own least; rounded down."""
         chain = self.chain
         out = np.zeros((chain.sequences, per_table.shape[1]))
@@ -110,10 +109,10 @@ class Influence:
         order = self._by_source[1]
         moved = table[:, 1, 1] - table[:, 0, 1]
         gains = self.chain.edge_weights[order] * np.abs(moved)[which[order]] * (1.0 + 8.0 * UNIT)
-        return gains, (moved > 0).astype(np.int8)[which[order]], self._least(table.min(axis=1))
+        return gains, (moved > 0).astype(np.int8)[which[order]], self._least_sums(table.min(axis=1))
 
     @cached_property
-    def _sets(self) -> tuple[Floats, npt.NDArray[np.bool_], Floats, Floats]:
+    def _sets(self) -> tuple[Floats, Bools, Floats, Floats]:
         """Of every transition matrix the probability of each set of states, where no state of it gains, its least."""
         table, m = self.chain.transition_table[0], self.chain.states
         members = np.array(list(itertools.product((False, True), repeat=m)))
@@ -121,7 +120,7 @@ class Influence:
         gaining = (table[:, None, :, :] > table[:, :, None, :]).astype(np.float64)  # (t, a, a', c)
         never = gaining @ members.T.astype(np.float64) == 0
         least = sums.min(axis=1)
-        return sums, never, least, self._least(least * (1.0 - 16.0 * UNIT))
+        return sums, never, least, self._least_sums(least * (1.0 - 16.0 * UNIT))
 
     def advance(self, state: Floats, steps: int = 1) -> Floats:
         """The state seen from later slices, one step after the other; what no longer moves is at rest."""
@@ -141,8 +140,8 @@ class Influence:
         out = np.zeros_like(state)
         if chain.states == 2:
             gains, ups, lows = self._two_states
-            told = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
-            loops.step_two_states(starts, targets, gains, ups, _inverse(told) + lows, out)
+            ratios = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
+            loops.step_two_states(starts, targets, gains, ups, _inverse(ratios) + lows, out)
             return np.asarray(out * (1.0 + self._slack))
         table, which = chain.transition_table
         levels = _inverse(state.max(axis=(1, 2)))
@@ -154,7 +153,7 @@ class Influence:
             )
         else:
             least = table.min(axis=1)
-            lows = self._least(least)
+            lows = self._least_sums(least)
             loops.step_prefixes(starts, targets, weights, chosen, table, least, lows, levels, self._slack, UNIT, out)
         return np.asarray(out * (1.0 + self._slack))
 
@@ -165,58 +164,58 @@ class Influence:
         return self.advance(endless, age)
 
 
-def _inverse(told: Floats) -> Floats:
-    """1 / (e^b - 1), rounded down; infinite where nothing was told."""
+def _inverse(ratios: Floats) -> Floats:
+    """1 / (e^b - 1), rounded down; infinite where b is 0."""
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(np.where(told > 0, (1.0 - 8.0 * UNIT) / np.expm1(told), np.inf))
+        return np.asarray(np.where(ratios > 0, (1.0 - 8.0 * UNIT) / np.expm1(ratios), np.inf))
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one release, or a history, tells of every sequence's present, and the two states told apart best."""
+class InfluenceRanges:
+    """The influence of a release or a history on every sequence's present, and its two most distinguishable states."""
 
     ranges: Floats  # (s,)
-    pairs: npt.NDArray[np.intp]  # (s, 2)
+    pairs: Indices  # (s, 2)
 
 
-def read_state(state: Floats) -> Told:
+def read_ranges(state: Floats) -> InfluenceRanges:
     """The largest entry of every sequence's matrix, and where it is."""
     s, m = state.shape[:2]
     at = state.reshape(s, -1).argmax(axis=1)
-    return Told(state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1))
+    return InfluenceRanges(state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1))
 
 
 def costs_by_age(
     query: Computation, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float
 ) -> dict[int, Floats]:
-    """What one release tells of every reading, (members, m, m), by the age at which the reading is taken.
+    """What one release reveals of every reading, (members, m, m), by the age at which the reading is taken.
 
     `epsilon_c |contribution(c) - contribution(c')|_1 / Delta_f` for queries that are sums of contributions, epsilon_c
     for all others.
     """
     m, inside = query.table.shape[1], np.asarray(members, dtype=np.intp)
-    told = np.full((inside.size, m, m), epsilon_c) * (1.0 - np.eye(m))
+    costs = np.full((inside.size, m, m), epsilon_c) * (1.0 - np.eye(m))
     if isinstance(query, FoldComputation) and query.fold == "sum":
-        rate = epsilon_c / query.undivided(1) * (1.0 + 16.0 * UNIT)
+        rate = epsilon_c / query.undivided_sensitivity(1) * (1.0 + 16.0 * UNIT)
         own = query.own[inside]
         for a, b in itertools.combinations(range(m), 2):
             far = rate * np.abs(own[:, a] - own[:, b]).sum(axis=1)
-            told[:, a, b] = told[:, b, a] = np.minimum(far, epsilon_c)
+            costs[:, a, b] = costs[:, b, a] = np.minimum(far, epsilon_c)
     old = np.asarray(ages)
-    return {int(age): np.where((old == age)[:, None, None], told, 0.0) for age in np.unique(old)}
+    return {int(age): np.where((old == age)[:, None, None], costs, 0.0) for age in np.unique(old)}
 
 
-def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> Told:
-    """What one release tells: `costs[age]` (s, m, m) is what it tells of the readings that it takes at that age."""
-    rule = Influence(chain)
+def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
+    """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age."""
+    rule = InfluenceRule(chain)
     ages = sorted(costs, reverse=True)
     state = np.zeros((rule.chain.sequences, rule.chain.states, rule.chain.states))
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
         state = rule.advance(state + costs[age], age - following)
-    return read_state(state)
+    return read_ranges(state)
 
 
-def spectral_matrix(chain: Model) -> Any:
+def spectral_matrix(model: Model) -> Any:
     """U[i, k] = tanh(theta / 4), theta how far a change of i moves the log odds of k's previous state; sparse.
 
     Row: the sequence that changes; column: the one influenced. Two states: exact; more: both states of k at their own
@@ -224,23 +223,23 @@ def spectral_matrix(chain: Model) -> Any:
     """
     from scipy.sparse import coo_array
 
-    given = require_backward("spectral", chain)
-    table, which = given.transition_table
-    targets, weights = given.edge_targets, given.edge_weights
+    chain = require_backward("spectral", model)
+    table, which = chain.transition_table
+    targets, weights = chain.edge_targets, chain.edge_weights
     ends = []
     for end in (table.min(axis=1), table.max(axis=1)):
-        total = np.zeros((given.sequences, given.states))
+        total = np.zeros((chain.sequences, chain.states))
         np.add.at(total, targets, weights[:, None] * end[which])
         ends.append(total[targets] - weights[:, None] * end[which])
     slack = 8.0 * UNIT * (int(np.bincount(targets).max()) + 16)
     low, high = np.maximum(ends[0] - slack, 0.0), ends[1] + slack
-    theta = np.zeros(given.edges)
+    theta = np.zeros(chain.edges)
     own = weights[:, None, None] * table[which]
-    for a, b in itertools.permutations(range(given.states), 2):
+    for a, b in itertools.permutations(range(chain.states), 2):
         theta = np.maximum(theta, _odds_range(own[:, a], own[:, b], low, high))
     values = np.where(np.isfinite(theta), np.tanh(theta / 4.0) * (1 + 16 * UNIT), 1.0)
-    shape = (given.sequences, given.sequences)
-    return coo_array((np.minimum(values, 1.0), (given.edge_sources, targets)), shape=shape).tocsr()
+    shape = (chain.sequences, chain.sequences)
+    return coo_array((np.minimum(values, 1.0), (chain.edge_sources, targets)), shape=shape).tocsr()
 
 
 def _odds_range(before: Floats, after: Floats, low: Floats, high: Floats) -> Floats:

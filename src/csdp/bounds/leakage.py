@@ -1,49 +1,27 @@
-"""The front door: `leakage()` answers how much a release tells about the present, by any bound."""
+"""`leakage()`: how much one release reveals about the present, by any bound."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.aging import Adversary, Progress, check_ages, check_epsilon, likeness
-from csdp.bounds.component import Part, Value
-from csdp.bounds.parallel import Spread, over_parts
-from csdp.bounds.result import Leakage
-from csdp.bounds.rounding import round_up
+from csdp.aging import Adversary, Progress, check_ages, check_epsilon
+from csdp.bounds.component import OF_THE_PAST, Component
+from csdp.bounds.parallel import Workers, map_components
+from csdp.bounds.result import UNSOUND, Leakage
 from csdp.chain import Family, Model, certified_model
-from csdp.computation import Computation, FoldComputation, verify_query
+from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
 from csdp.queries import Query
 
-Floats = npt.NDArray[np.float64]
-Bound = Literal[
-    "exact",
-    "profile",
-    "two-point",
-    "loose",
-    "contraction",
-    "freshness",
-    "lineage",
-    "slice",
-    "influence",
-    "spectral",
-    "group",
-    "printed-loose",
-    "printed-tight",
-]
-
-BOUNDS: tuple[str, ...] = get_args(Bound)
-UNSOUND = ("printed-loose", "printed-tight")
 ADVERSARIES: tuple[str, ...] = get_args(Adversary)
 
-_MODEL = "the sequences follow the given model"
-_WORDS = {
+#: By bound: what it holds for.
+_HOLDS_FOR = {
     "exact": "one release; nothing is left out or estimated",
     "profile": "one release; any query with this sensitivity",
     "two-point": "one release; any query with this sensitivity, from total variation and log ratio only",
@@ -70,22 +48,29 @@ def leakage(
     bound: str = "auto",
     adversary: Adversary = "informed",
     at_any_tick: bool = False,
-    workers: int | Spread = 1,
+    workers: int | Workers = 1,
     progress: Progress | None = None,
 ) -> Leakage:
-    """How much `query(aged snapshot) + Laplace(Delta_f / epsilon_c)` tells about anyone's present state.
+    """How much `query(aged snapshot) + Laplace(Delta_f / epsilon_c)` reveals about the present state of any sequence.
 
     Formal guarantee (sound bounds): for all presents x, x' that differ in one sequence and every set S of outputs,
-    `Pr[output in S | x_t = x] <= exp(epsilon) Pr[output in S | x_t = x']`, under the model. The adversary knows the
-    model and every other present value ("informed"), the model only ("uninformed"), or any part ("any").
+    `Pr[output in S | x_t = x] <= exp(epsilon) Pr[output in S | x_t = x']`, under the model.
     Not promised: a record is exposed, with noise epsilon_c, once it is old enough to be published.
 
-    `bound="auto"` takes the sharpest sound bound that fits, component by component. Over a Family, and over that
-    of a fitted chain: the largest (`point` is that of the first member, the point estimate).
-    `at_any_tick`: an initial law holds at one tick, here that of the oldest reading. A release that may happen at any
-    tick, as those of a plan, takes only what holds for every law of the past: contraction, lineage, slice, group.
-    `workers`: processes over which components are spread; the answer is the same (a script that asks for more than one
-    keeps its work below `if __name__ == "__main__"`, as for every process pool), or `csdp.tables.SparkWorkers`.
+    Args:
+        chain: the model. Over a Family, and over that of a fitted chain, the answer is the largest; `point` is that of
+            the first member, the point estimate.
+        query: what is published of the aged snapshot.
+        ages: how old the published readings are, in steps: one age for all sequences, or one each.
+        epsilon_c: the noise level; smaller means more noise.
+        bound: one of `BOUNDS`, or "auto": the sharpest sound bound that fits, component by component.
+        adversary: what the adversary knows besides the model: every other present value ("informed"), nothing
+            ("uninformed"), or the worst subset of them ("any").
+        at_any_tick: an initial law holds at one tick, here that of the oldest reading. A release that may happen at any
+            tick, as those of a plan, uses only bounds for every law of the past: contraction, lineage, slice, group.
+        workers: number of processes that share the components, or `csdp.tables.SparkWorkers`; the answer is the same.
+            As for every process pool, a script with more than one keeps its work below `if __name__ == "__main__"`.
+        progress: called with a stage, what is done and what there is to do.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -97,15 +82,20 @@ def leakage(
     """
     chain = certified_model(chain)
     if len(chain.members) > 1:
-        options: dict[str, Any] = {
-            "ages": ages,
-            "epsilon_c": epsilon_c,
-            "bound": bound,
-            "adversary": adversary,
-            "at_any_tick": at_any_tick,
-            "workers": workers,
-        }
-        answers = [leakage(member, query, progress=progress, **options) for member in chain.members]
+        answers = [
+            leakage(
+                member,
+                query,
+                ages=ages,
+                epsilon_c=epsilon_c,
+                bound=bound,
+                adversary=adversary,
+                at_any_tick=at_any_tick,
+                workers=workers,
+                progress=progress,
+            )
+            for member in chain.members
+        ]
         worst = max(answers, key=lambda answer: answer.epsilon)
         return replace(
             worst,
@@ -122,14 +112,12 @@ def leakage(
         at_any_tick=at_any_tick,
         progress=progress,
     )
-    if bound != "auto" and bound not in BOUNDS:
-        raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
     return setting.answer(bound, workers=workers)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One question, checked; its parts are kept so that several bounds share their work."""
+    """Model, query, ages and noise of one release, checked; its components are kept so that bounds share their work."""
 
     model: Model
     query: Computation
@@ -138,6 +126,7 @@ class Setting:
     adversary: Adversary
     progress: Progress | None
     at_any_tick: bool = False
+    merge_alike: bool = True  #: whether one component stands for all that are like it
 
     @classmethod
     def make(
@@ -150,102 +139,89 @@ class Setting:
         adversary: Adversary,
         at_any_tick: bool = False,
         progress: Progress | None = None,
+        merge_alike: bool = True,
     ) -> Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
-        asked = verify_query(query, model)
+        computation = verify_query(query, model)
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
-        old = check_ages(ages, model.sequences)
-        return cls(model, asked, old, check_epsilon(epsilon_c), adversary, progress, at_any_tick)
+        checked = check_ages(ages, model.sequences)
+        level = check_epsilon(epsilon_c)
+        return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike)
 
     @property
-    def any_past(self) -> bool:
-        """Whether nothing may rest on the law of the past: one is given, and the release may come at any tick."""
+    def needs_any_past(self) -> bool:
+        """Whether a bound must hold for any law of the past: one is given, and the release may come at any tick."""
         return self.at_any_tick and self.model.initial is not None
 
     @cached_property
-    def scale(self) -> float:
+    def oldest(self) -> int:
+        """The age at which an initial law holds: the oldest of all sequences."""
+        return max(self.ages)
+
+    @cached_property
+    def sensitivity(self) -> float:
         """Delta_f, the sensitivity to one record."""
-        scale = self.query.sensitivity(1, self.model.value_table)
-        if not scale > 0:
+        sensitivity = self.query.undivided_sensitivity(1) / self.query.denominator
+        if not sensitivity > 0:
             raise InputError(f"query: {self.query.name} never changes with one record; there is nothing to protect")
-        return scale
+        return sensitivity
 
     @cached_property
-    def labels(self) -> npt.NDArray[np.intp]:
-        """Numbers that agree for sequences which the release treats alike: same age, same part in the query."""
-        if not isinstance(self.query, FoldComputation):
-            return np.arange(self.model.sequences)
-        return likeness(self.query.likeness(), self.ages)
-
-    @cached_property
-    def parts(self) -> list[Part]:
-        """The independent groups of sequences, one of each kind."""
-        return [Part(self, members, copies) for members, copies in self.model.distinct_components(self.labels)]
+    def components(self) -> list[Component]:
+        """The components of the model, one of each kind; sequences with equal labels are treated alike."""
+        labels = self.query.labels(self.ages) if self.merge_alike else np.arange(self.model.sequences)
+        return [Component(self, members, copies) for members, copies in self.model.distinct_components(labels)]
 
     def at(self, epsilon_c: float) -> Setting:
-        """The same question at another noise level; aged laws that are already known are kept."""
+        """The same release at another noise level; what does not depend on the noise is kept."""
         other = replace(self, epsilon_c=check_epsilon(epsilon_c))
-        kept: dict[str, Any] = {name: self.__dict__[name] for name in ("scale", "labels") if name in self.__dict__}
-        other.__dict__.update(kept, parts=[part.moved_to(other) for part in self.parts])
+        components = [component.in_setting(other) for component in self.components]
+        other.__dict__.update(sensitivity=self.sensitivity, components=components)
         return other
 
-    def without_progress(self) -> Setting:
-        """The same question, asked quietly: it can be sent to another process."""
-        return replace(self, progress=None)
-
-    @property
-    def _several(self) -> bool:
-        return len(self.parts[0].members) < self.model.sequences
-
-    def answer(self, bound: str, *, workers: int | Spread = 1) -> Leakage:
+    def answer(self, bound: str, *, workers: int | Workers = 1) -> Leakage:
         """The leakage by one bound: the largest over the components."""
-        values: list[Value] = over_parts(self, "value", bound, workers=workers)
-        worst = max(range(len(values)), key=lambda i: values[i].epsilon)
-        value = values[worst]
-        used = sorted({v.bound for v in values})
-        reason = value.reason or (
-            "infinite: some present state rules out, or alone allows, something that can be read"
-            * math.isinf(value.epsilon)
-        )
+        values = map_components(self, Component.value, bound, workers=workers)
+        order = sorted(range(len(values)), key=lambda i: -values[i].epsilon)
+        worst = values[order[0]]
+        bounds = sorted({value.bound for value in values})
+        infinite = "infinite: some present state rules out, or alone allows, something that can be read"
+        names = self.model.names
         return Leakage(
-            epsilon=round_up(value.epsilon) if value.bound not in UNSOUND else value.epsilon,
-            bound=value.bound,
-            sound=value.bound not in UNSOUND,
+            epsilon=worst.certified,
+            bound=worst.bound,
+            sound=worst.bound not in UNSOUND,
             adversary=self.adversary,
-            witness=self.parts[worst].witness(value.worst),
-            assumptions=self._assumptions(value.bound, (len(used) > 1 and f"by component: {', '.join(used)}") or ""),
-            reason=reason,
-            components=_component_records(self, values),
+            witness=self.components[order[0]].witness(worst.worst_case),
+            assumptions=self._assumptions(worst.bound, f"by component: {', '.join(bounds)}" if bounds[1:] else ""),
+            reason=worst.reason or infinite * math.isinf(worst.epsilon),
+            components=tuple(
+                {
+                    "sequences": [names[j] for j in self.components[i].members[:100]],
+                    "size": len(self.components[i].members),
+                    "copies": self.components[i].copies,
+                    "epsilon": values[i].certified,
+                    "bound": values[i].bound,
+                    "reason": values[i].reason,
+                }
+                for i in order[:100]
+            ),
         )
 
     def _assumptions(self, bound: str, extra: str) -> tuple[str, ...]:
         law = "the given initial law" if self.model.initial is not None else "the stationary law"
-        past = (f"the oldest reading follows {law}",) * (
-            bound in {"exact", "profile", "two-point", "loose", "freshness"}
+        several = bound == "exact" and len(self.components[0].members) < self.model.sequences
+        texts = (
+            "the sequences follow the given model"
+            if bound != "group"
+            else "sequences of different components are independent",
+            f"the oldest reading follows {law}" if bound in OF_THE_PAST else "",
+            _HOLDS_FOR[bound],
+            "several independent components: the others' aged values are taken as known, an upper bound" * several,
+            self.query.assumption,
+            extra,
         )
-        many = ("several independent components: the others' aged values are taken as known, an upper bound",) * (
-            self._several and bound == "exact"
-        )
-        model = _MODEL if bound != "group" else "sequences of different components are independent"
-        believed = self.query.assumption
-        return tuple(text for text in (model, *past, _WORDS[bound], *many, believed, extra) if text)
-
-
-def _component_records(setting: Setting, values: Sequence[Value]) -> tuple[dict[str, Any], ...]:
-    """One record per kind of group; of very many kinds the worst hundred."""
-    order = sorted(range(len(values)), key=lambda i: -values[i].epsilon)[:100]
-    names = setting.model.names
-    return tuple(
-        {
-            "sequences": [names[j] for j in setting.parts[i].members[:100]],
-            "size": len(setting.parts[i].members),
-            "copies": setting.parts[i].copies,
-            "epsilon": round_up(values[i].epsilon) if values[i].bound not in UNSOUND else values[i].epsilon,
-            "bound": values[i].bound,
-            "reason": values[i].reason,
-        }
-        for i in order
-    )
+        return tuple(text for text in texts if text)

@@ -18,40 +18,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.aging import Progress
+from csdp.aging import UNIT, Progress
+from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, Model, is_forward
 from csdp.errors import InputError
-
-Floats = npt.NDArray[np.float64]
 
 #: Sequences times states up to which the fractional programme is solved; intervals beyond.
 EXACT_SIZE = 256
 #: Ranges below this come from differences between pasts, larger ones from the laws themselves.
 _TINY_RANGE = 1e-4
-_UNIT = float(np.finfo(np.float64).eps) / 2
-_Ints = npt.NDArray[np.intp]
-_Found = tuple[Floats, _Ints]  # ranges and pairs of one age
+_AgeRanges = tuple[Floats, Indices]  # ranges and pairs of one age
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """Log-odds range of every sequence's present, and how it was found."""
+    """Log-odds range of every sequence's present, and the form that gave it."""
 
     ranges: Floats  # (s,)
-    pairs: _Ints  # (s, 2) the two states that are told apart best
+    pairs: Indices  # (s, 2) the two most distinguishable states
     form: str  # "exact" or "interval"
-    curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, where asked for
+    curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, if requested
 
 
 def require_forward(name: str, model: Model) -> CoupledChain:
     """The model as a forward coupled chain, or why the bound does not hold for it."""
     if not is_forward(model):
-        given = "a backward chain" if model.direction == "backward" else type(model).__name__
+        kind = "a backward chain" if model.direction == "backward" else type(model).__name__
         raise InputError(
             f"{name}: needs a CoupledChain with direction='forward', whose next states are independent given the "
-            f"present; {given} given. Use influence for a backward chain; exact or freshness for a joint one"
+            f"present; {kind} given. Use influence for a backward chain; exact or freshness for a joint one"
         )
     return model
 
@@ -61,7 +57,12 @@ def lineage(
 ) -> Lineage:
     """The range over all pasts of the log odds of each sequence's present, `age` steps later.
 
-    `curve`: keep the largest value of every age on the way; the interval form does so at hardly any cost.
+    Args:
+        chain: a forward chain.
+        age: steps between the past and the present.
+        form: "exact", "interval", or "auto": exact for few sequences and states.
+        curve: keep the largest value of every age on the way; the interval form does so at hardly any cost.
+        progress: called with a stage, what is done and what there is to do.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> float(lineage(chain, 2).ranges.max().round(9))
@@ -73,14 +74,17 @@ def lineage(
         return Lineage(np.full(chain.sequences, math.inf), pairs, "exact", np.zeros(0) if curve else None)
     if form == "auto":
         form = "exact" if chain.sequences * chain.states <= EXACT_SIZE else "interval"
-    steps = _exact(chain, age, every=curve) if form == "exact" else _interval(chain, age, every=curve, tell=progress)
-    largest, found = [], (np.zeros(0), np.zeros((0, 2), dtype=np.intp))
-    for found in steps:
-        largest.append(float(found[0].max()))
-    return Lineage(*found, form, np.array(largest) if curve else None)
+    if form == "exact":
+        steps = _exact(chain, age, every=curve)
+    else:
+        steps = _interval(chain, age, every=curve, progress=progress)
+    largest, last = [], (np.zeros(0), np.zeros((0, 2), dtype=np.intp))
+    for last in steps:
+        largest.append(float(last[0].max()))
+    return Lineage(*last, form, np.array(largest) if curve else None)
 
 
-def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_Found]:
+def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_AgeRanges]:
     s, m = chain.sequences, chain.states
     local = chain.local
     # whole[i, k, c, a] = Q^A[(i, a), (k, c)], never negative, so every entry is accurate however rare;
@@ -103,10 +107,10 @@ def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_Found]:
         if 0 < np.abs(change).max() < 2.0**-400:
             change, exponent = np.ldexp(change, 600), exponent - 600
         if every or n == age:
-            rounding = 8.0 * _UNIT * (n * (m + int(np.max(np.diff(chain.edge_starts)))) + s)
-            found = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
-            ranges = np.array([value for value, *_ in found]) * (1.0 + rounding)
-            yield ranges, np.array([pair for _, *pair in found])
+            rounding = 8.0 * UNIT * (n * (m + int(np.max(np.diff(chain.edge_starts)))) + s)
+            widest = [_widest(law[i], change[i], exponent, whole[i], rounding) for i in range(s)]
+            ranges = np.array([value for value, *_ in widest]) * (1.0 + rounding)
+            yield ranges, np.array([pair for _, *pair in widest])
 
 
 def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding: float) -> tuple[float, int, int]:
@@ -116,7 +120,7 @@ def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding:
     for a, b in itertools.combinations(range(law.size - 1, -1, -1), 2):
         if not (possible[a] and possible[b]):
             continue
-        if _one_without_the_other(whole, a, b) or _one_without_the_other(whole, b, a):
+        if _excludes(whole, a, b) or _excludes(whole, b, a):
             return math.inf, a, b
         value = max(_log_odds(whole, a, b) + _log_odds(whole, b, a), 0.0) + rounding
         if value < _TINY_RANGE and min(law[a], law[b]) > 0:
@@ -128,7 +132,7 @@ def _widest(law: Floats, change: Floats, exponent: int, whole: Floats, rounding:
     return best
 
 
-def _one_without_the_other(whole: Floats, a: int, b: int) -> bool:
+def _excludes(whole: Floats, a: int, b: int) -> bool:
     """Whether some past leads to b but never to a."""
     without = whole[:, :, a] == 0
     return bool(without.any(axis=1).all() and np.where(without, whole[:, :, b], 0.0).max() > 0)
@@ -178,27 +182,27 @@ def _extreme(law: Floats, change: Floats, exponent: int, a: int, b: int) -> Floa
     return picked
 
 
-def _interval(chain: CoupledChain, age: int, *, every: bool, tell: Progress | None) -> Iterator[_Found]:
+def _interval(chain: CoupledChain, age: int, *, every: bool, progress: Progress | None) -> Iterator[_AgeRanges]:
     """Boxes around the law of every sequence that hold whatever the past was; O(age * edges * m^2)."""
     s, m = chain.sequences, chain.states
     centre = np.full((s, m), 1.0 / m)
     above, below = np.full((s, m), 1.0 - 1.0 / m), np.full((s, m), 1.0 / m)
     exponent = 0
     degree = int(np.max(np.diff(chain.edge_starts)))
-    outward = 1.0 + 4.0 * _UNIT * (degree + 2 * m + 4)
+    outward = 1.0 + 4.0 * UNIT * (degree + 2 * m + 4)
     for n in range(1, age + 1):
         above, below = _box_step(chain, above, below, outward)
-        centre = _evolved(chain, centre)
+        centre = _evolve(chain, centre)
         if 0 < above.max() < 2.0**-400:
             above, below, exponent = np.ldexp(above, 600), np.ldexp(below, 600), exponent - 600
-        if tell is not None:
-            tell("lineage", n, age)
+        if progress is not None:
+            progress("lineage", n, age)
         if every or n == age:
             ranges, pairs = _box_ranges(centre, above, below, exponent)
-            yield ranges * (1.0 + 8.0 * _UNIT * n * (degree + m)), pairs
+            yield ranges * (1.0 + 8.0 * UNIT * n * (degree + m)), pairs
 
 
-def _evolved(chain: CoupledChain, centre: Floats) -> Floats:
+def _evolve(chain: CoupledChain, centre: Floats) -> Floats:
     """The law of every sequence one step later."""
     table = chain.transition_table[0]
     if table.shape[0] > 1:
@@ -213,8 +217,8 @@ def _evolved(chain: CoupledChain, centre: Floats) -> Floats:
     return np.asarray(centre / total[:, None])
 
 
-def _box_ranges(centre: Floats, above: Floats, below: Floats, exponent: int) -> tuple[Floats, _Ints]:
-    """The log-odds range of every box, and the two states that are told apart best."""
+def _box_ranges(centre: Floats, above: Floats, below: Floats, exponent: int) -> tuple[Floats, Indices]:
+    """The log-odds range of every box, and the two most distinguishable states."""
     with np.errstate(divide="ignore", invalid="ignore"):
         up, down = above / centre, below / centre
         real_up, real_down = np.ldexp(up, exponent), np.ldexp(down, exponent)

@@ -9,32 +9,29 @@ below the smallest float, so the law of the counts is kept as logarithms.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.aging import Adversary, Progress
-from csdp.bounds.exact import Worst, blocks, log_ratio, output_grid, tilted
+from csdp.aging import UNIT, Adversary, Progress
+from csdp.arrays import Floats, Indices
+from csdp.bounds.exact import WorstCase, blocks, log_one_plus, output_grid, tilt_weights
 from csdp.chain import CoupledChain, Model
 from csdp.chain.stationary import eliminate
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import TooLargeError
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-
 #: Count states up to which a chain is lumped.
 COUNT_STATES = 4000
-_UNIT = float(np.finfo(np.float64).eps) / 2
 
 
 @dataclass(frozen=True)
 class Lumped:
     """The chain of counts: log kernel, log stationary law, and the relative error of both."""
 
-    counts: Ints  # (N, m)
+    counts: Indices  # (N, m)
     log_kernel: Floats  # (N, N)
     log_law: Floats  # (N,)
     relative: float
@@ -43,12 +40,10 @@ class Lumped:
 
 def count_states(model: Model) -> int:
     """Number of ways to put s sequences into m states."""
-    from math import comb
-
-    return comb(model.sequences + model.states - 1, model.states - 1)
+    return math.comb(model.sequences + model.states - 1, model.states - 1)
 
 
-def exchangeable(model: Model) -> tuple[float, float] | None:
+def exchangeable_couplings(model: Model) -> tuple[float, float] | None:
     """(self coupling, coupling to each other sequence) where permuting sequences changes nothing, else None."""
     if not isinstance(model, CoupledChain) or model.sequences < 3 or model.initial is not None:
         return None
@@ -65,18 +60,18 @@ def exchangeable(model: Model) -> tuple[float, float] | None:
     return (float(selves[0]) if selves.size else 0.0), float(others[0])
 
 
-def lumped_applies(model: Model, query: Computation, ages: Sequence[int], adversary: Adversary) -> bool:
+def can_lump(model: Model, query: Computation, ages: Sequence[int], adversary: Adversary) -> bool:
     """Whether counts suffice, and are worth it."""
     if adversary == "any" or len(set(ages)) > 1 or ages[0] == 0 or not isinstance(query, FoldComputation):
         return False
-    if model.size <= 512 or count_states(model) > COUNT_STATES or exchangeable(model) is None:
+    if model.size <= 512 or count_states(model) > COUNT_STATES or exchangeable_couplings(model) is None:
         return False
-    return query.alike and query.width <= model.states
+    return query.is_symmetric and query.width <= model.states
 
 
 def lump(model: CoupledChain, progress: Progress | None = None) -> Lumped:
     """The law of the counts."""
-    weights = exchangeable(model)
+    weights = exchangeable_couplings(model)
     assert weights is not None
     own, other = weights
     s, m = model.sequences, model.states
@@ -97,7 +92,7 @@ def lump(model: CoupledChain, progress: Progress | None = None) -> Lumped:
     return Lumped(counts, log_kernel, log_law, 1e-14 * s + 2.0 * change, model.direction == "backward")
 
 
-def _binary_rows(counts: Ints, law: Floats, s: int) -> Floats:
+def _binary_rows(counts: Indices, law: Floats, s: int) -> Floats:
     """Log law of the next count: the sum of two binomial counts, convolved under a few exponential tilts.
 
     A tilt by e^(theta k) commutes with convolution and moves any part of the tail to the centre, where it is accurate.
@@ -132,7 +127,7 @@ def _binary_rows(counts: Ints, law: Floats, s: int) -> Floats:
     return out
 
 
-def _general_rows(counts: Ints, law: Floats, s: int) -> Floats:
+def _general_rows(counts: Indices, law: Floats, s: int) -> Floats:
     """Log law of the next counts for m > 2 states: one sequence after the other is added."""
     m = counts.shape[1]
     grid = (s + 1,) * (m - 1)
@@ -173,15 +168,23 @@ def _log_stationary(log_kernel: Floats) -> tuple[Floats, float]:
     return log_law, change
 
 
-def lumped_worst(
+def find_lumped_worst_case(
     lumped: Lumped,
     answers: Floats,
     *,
     age: int,
     rate: float,
     adversary: Adversary,
-) -> Worst:
-    """Exact leakage from counts; `answers` (N, d) are the query's values on the counts."""
+) -> WorstCase:
+    """Exact leakage from counts.
+
+    Args:
+        lumped: the chain of counts.
+        answers: (N, d) the query's values on the counts.
+        age: the common age of all sequences, in steps.
+        rate: epsilon_c / Delta_f in the units of `answers`.
+        adversary: "informed" or "uninformed".
+    """
     law = np.exp(lumped.log_law)
     with np.errstate(under="ignore"):
         reverse = lumped.log_law[None, :] + lumped.log_kernel.T - lumped.log_law[:, None]
@@ -193,25 +196,25 @@ def lumped_worst(
     log_base = np.array([np.logaddexp.reduce(lumped.log_law[inverse.ravel() == v]) for v in range(values.shape[0])])
     base = np.exp(log_base)
     shift, error = _aged_shift(backward, chosen - base, age, law, lumped.relative)
-    given, relative = _aged_mass(backward, chosen, age, lumped.relative)
+    laws, relative = _aged_mass(backward, chosen, age, lumped.relative)
     rows, first, second = _comparisons(lumped.counts, adversary, law)
     if rows is not None:
-        shift, given = rows @ shift, rows @ given
-    best = Worst(0.0)
+        shift, laws = rows @ shift, rows @ laws
+    best = WorstCase(0.0)
     for block, logs in blocks(output_grid(values), values, shift.shape[0], rate):
         _refuse_underflow(logs, log_base)
-        tilt, level, slack = tilted(logs, base, log_base, error)
+        tilt, level, slack = tilt_weights(logs, base, log_base, error)
         spread = shift @ tilt.T
         one, two = spread[first], spread[second]
         with np.errstate(divide="ignore"):
             under = np.maximum(level + np.minimum(one, two) - slack, 0.0)
-            fine = log_ratio(np.abs(one - two) + 2.0 * slack, under, 0)
-            density = np.log(given @ np.exp(np.minimum(logs - (logs + log_base).max(axis=1, keepdims=True), 700.0)).T)
+            fine = log_one_plus((np.abs(one - two) + 2.0 * slack) / under, 0)
+            density = np.log(laws @ np.exp(np.minimum(logs - (logs + log_base).max(axis=1, keepdims=True), 700.0)).T)
         upper = np.fmin(fine, np.abs(density[first] - density[second]) + 2.0 * relative)
         at = np.unravel_index(int(np.argmax(upper)), upper.shape)
         if upper[at] > best.value:
-            found = _witness(float(upper[at]), one[at] >= two[at], first[at[0]], second[at[0]], lumped.counts, rows)
-            best = replace(found, output=tuple(block[at[1]].tolist()))
+            case = _witness(float(upper[at]), one[at] >= two[at], first[at[0]], second[at[0]], lumped.counts, rows)
+            best = replace(case, output=tuple(block[at[1]].tolist()))
     return best
 
 
@@ -232,19 +235,19 @@ def _refuse_underflow(logs: Floats, log_base: Floats) -> None:
 
 def _aged_mass(backward: Floats, chosen: Floats, age: int, relative: float) -> tuple[Floats, float]:
     """Pr(answer | counts) from non-negative numbers only, and its relative error."""
-    given, power, left = chosen, backward, age
+    laws, power, left = chosen, backward, age
     while left:
         if left & 1:
-            given = power @ given
+            laws = power @ laws
         left >>= 1
         if left:
             power = power @ power
-    return given, age * (relative + 4.0 * backward.shape[0] * _UNIT)
+    return laws, age * (relative + 4.0 * backward.shape[0] * UNIT)
 
 
 def _aged_shift(backward: Floats, shift: Floats, age: int, law: Floats, relative: float) -> tuple[Floats, Floats]:
     """Deviations after `age` steps back, and a bound on their error."""
-    rounding = relative + 2.0 * backward.shape[0] * _UNIT
+    rounding = relative + 2.0 * backward.shape[0] * UNIT
     error = np.zeros(shift.shape[1])
     steps = min(age, 64)
     for _ in range(steps):
@@ -255,7 +258,7 @@ def _aged_shift(backward: Floats, shift: Floats, age: int, law: Floats, relative
     return shift, error + (np.abs(shift).max(axis=0) if age > steps else 0.0)
 
 
-def _comparisons(counts: Ints, adversary: Adversary, law: Floats) -> tuple[Floats | None, Ints, Ints]:
+def _comparisons(counts: Indices, adversary: Adversary, law: Floats) -> tuple[Floats | None, Indices, Indices]:
     """Which rows to compare: counts that differ by one sequence's state, or one sequence's state alone."""
     s, m = int(counts[0].sum()), counts.shape[1]
     if adversary == "uninformed":
@@ -275,14 +278,14 @@ def _comparisons(counts: Ints, adversary: Adversary, law: Floats) -> tuple[Float
     return None, np.array(first, dtype=np.intp), np.array(second, dtype=np.intp)
 
 
-def _witness(value: float, forward: bool, first: int, second: int, counts: Ints, rows: Floats | None) -> Worst:
+def _witness(value: float, forward: bool, first: int, second: int, counts: Indices, rows: Floats | None) -> WorstCase:
     """The worst case as a snapshot: sequences sorted by state, the secret one first."""
     high, low = (first, second) if forward else (second, first)
     if rows is not None:
-        return Worst(value, 0, (0,), (int(high),), int(low))
+        return WorstCase(value, 0, (0,), (int(high),), int(low))
     move = counts[high] - counts[low]
     own, other = int(np.argmax(move)), int(np.argmin(move))
     rest = counts[high].copy()
     rest[own] -= 1
     present = (own, *np.repeat(np.arange(counts.shape[1]), rest).tolist())
-    return Worst(value, 0, tuple(range(len(present))), present, other)
+    return WorstCase(value, 0, tuple(range(len(present))), present, other)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import check_ages
 from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import CoupledChain, Model
-
-Floats = npt.NDArray[np.float64]
+from csdp.errors import InputError
 
 
 def correlation_degree(model: Model) -> int:
@@ -82,8 +81,61 @@ def aged_correlation(chain: Model, *, ages: Any) -> float:
     checked = check_ages(ages, chain.sequences)
     worst = 0.0
     for members in chain.components():
-        part = chain if len(members) == chain.sequences else chain.subchain(members)
+        component = chain if len(members) == chain.sequences else chain.subchain(members)
         ages = [checked[i] for i in members]
-        pairs = AgedPairs(part, ages=ages, adversary="informed", oldest=max(checked))
+        pairs = AgedPairs(component, ages=ages, adversary="informed", oldest=max(checked))
         worst = max(worst, pairs.total_variation)
     return worst
+
+
+@dataclass(frozen=True)
+class LeakageCoefficient:
+    """The largest Phi(lambda, A) of a sweep, and its coupling. A sweep proves nothing: it is never a certificate."""
+
+    value: float
+    strength: float
+    coupling: tuple[tuple[float, ...], ...]
+    evaluations: int
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def cmc_leakage_coefficient(
+    transitions: Any, *, strength: float, ages: Any, sequences: int = 2, points: int = 5
+) -> LeakageCoefficient:
+    """The paper's Phi(lambda, A) (its Definition 7): largest Delta_k over chains whose coupling is at most lambda.
+
+    Sequence j gives weight c_j <= lambda to each other sequence; the c_j run over a grid (each sequence on its own up
+    to 3 sequences, all together beyond).
+
+    Args:
+        transitions: one transition matrix for all pairs of sequences.
+        strength: lambda, the largest coupling to another sequence.
+        ages: one age for all sequences, or one each.
+        sequences: number of sequences.
+        points: number of values in [0, lambda] that each c_j takes.
+
+    >>> flat = cmc_leakage_coefficient([[0.7, 0.3], [0.3, 0.7]], strength=0.5, ages=1)
+    >>> round(flat.value, 3), flat.coupling[0]
+    (0.4, (1.0, 0.0))
+    """
+    if not 0 <= strength * (sequences - 1) <= 1:
+        raise InputError(
+            f"strength: {strength} given; the weights on {sequences - 1} other sequences must sum to at most 1"
+        )
+    if points < 2 or sequences < 2:
+        raise InputError("cmc_leakage_coefficient: at least 2 points and 2 sequences")
+    levels = np.linspace(0.0, strength, points)
+    choices = itertools.product(levels, repeat=sequences) if sequences <= 3 else ((c,) * sequences for c in levels)
+    best: LeakageCoefficient | None = None
+    count = 0
+    for chosen in choices:
+        weights = np.broadcast_to(np.array(chosen)[:, None], (sequences, sequences)).copy()
+        np.fill_diagonal(weights, 1.0 - np.array(chosen) * (sequences - 1))
+        value = aged_correlation(CoupledChain(weights, transitions), ages=ages)
+        count += 1
+        if best is None or value > best.value + 1e-12:
+            best = LeakageCoefficient(value, strength, tuple(map(tuple, weights.tolist())), count)
+    assert best is not None
+    return LeakageCoefficient(best.value, strength, best.coupling, count)

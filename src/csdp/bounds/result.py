@@ -1,17 +1,76 @@
-"""What a leakage computation returns."""
+"""What a leakage computation returns, and how its number is rounded: never below the computed one."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Any, Literal, get_args
 
 from csdp.aging import Adversary
-from csdp.bounds.rounding import shown
+
+Bound = Literal[
+    "exact",
+    "profile",
+    "two-point",
+    "loose",
+    "contraction",
+    "freshness",
+    "lineage",
+    "slice",
+    "influence",
+    "spectral",
+    "group",
+    "printed-loose",
+    "printed-tight",
+]
+
+BOUNDS: tuple[str, ...] = get_args(Bound)
+#: Bounds that are formulas as printed: they can be below the truth.
+UNSOUND = ("printed-loose", "printed-tight")
+SMALLEST = math.ulp(0.0)
+_DIGITS = 44
+
+
+def round_up(value: float) -> float:
+    """Round up to 44 binary digits (about 1e-13); never 0, so that underflow does not look like perfect privacy.
+
+    >>> round_up(0.1) >= 0.1, round_up(0.0) > 0, round_up(math.inf)
+    (True, True, inf)
+    """
+    if math.isnan(value):
+        raise FloatingPointError("a leakage came out as NaN; please report this chain, query and ages")
+    if value <= SMALLEST:
+        return SMALLEST
+    if math.isinf(value):
+        return value
+    mantissa, exponent = math.frexp(value)
+    raised = math.ldexp(math.ceil(mantissa * 2**_DIGITS), exponent - _DIGITS)
+    return raised if raised >= value else math.nextafter(value, math.inf)
+
+
+def as_text(value: float, digits: int = 6) -> str:
+    """A leakage as text, rounded up: what is printed must not promise more than the computed number.
+
+    The last 1e-12 is taken off first, so that 0.4 plus rounding reads 0.4.
+
+    >>> as_text(0.02356211), as_text(0.4 + 1e-15), as_text(math.inf), as_text(round_up(0.0))
+    ('0.0235622', '0.4', 'infinite', 'below 1e-300')
+    """
+    if value == 0:
+        return "0"
+    if value < 1e-300:
+        return "below 1e-300"
+    if math.isinf(value):
+        return "infinite"
+    lowered = Decimal(value) * (1 - Decimal("1e-12"))
+    raised = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(lowered)
+    return f"{float(raised):.{digits}g}"
 
 
 @dataclass(frozen=True)
 class Witness:
-    """The worst case found: who, which present value against which, and the output that tells them apart best."""
+    """The worst case: which sequence, which present value against which, and the output that tells them apart best."""
 
     sequence: str
     present: float
@@ -23,8 +82,8 @@ class Witness:
         known = ", ".join(f"{name}={value:g}" for name, value in list(self.others.items())[:6])
         more = ", ..." if len(self.others) > 6 else ""
         seen = "" if self.output is None else f", seen at output {', '.join(f'{y:g}' for y in self.output[:6])}"
-        given = f" given {known}{more}" if known else ""
-        return f"{self.sequence} = {self.present:g} against {self.alternative:g}{given}{seen}"
+        others = f" given {known}{more}" if known else ""
+        return f"{self.sequence} = {self.present:g} against {self.alternative:g}{others}{seen}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +110,7 @@ class Leakage:
 
     def __repr__(self) -> str:
         mark = "" if self.sound else ", NOT SOUND"
-        return f"Leakage({shown(self.epsilon)}, {self.bound}, {self.adversary}{mark})"
+        return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{mark})"
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""

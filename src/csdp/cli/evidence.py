@@ -304,7 +304,7 @@ def demo(
     only what was published.
     """
     import csdp
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
     from csdp.report.demo import run_demo
 
     with progress_bar() as progress:
@@ -320,7 +320,7 @@ def demo(
             study.prepared.data.title,
             f"Fit: {study.quality.verdict}",
             f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; a release "
-            f"at every tick without end leaks at most {shown(study.ceiling)} about the present, under each of "
+            f"at every tick without end leaks at most {as_text(study.ceiling)} about the present, under each of "
             f"{len(study.chain.family or (0,))} chains",
         ]
     )
@@ -333,7 +333,7 @@ def guarantees_table(certificate: Certificate) -> object:
     """The guarantees of a certificate, one per row."""
     from rich.table import Table
 
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     table = Table(title="What is promised", title_justify="left")
     table.add_column("guarantee", no_wrap=True)
@@ -341,6 +341,6 @@ def guarantees_table(certificate: Certificate) -> object:
     table.add_column("never above", justify="right", no_wrap=True)
     table.add_column("protects")
     for promise in certificate.promises:
-        ceiling = "grows" if promise.ceiling is None else shown(promise.ceiling)
-        table.add_row(promise.name, shown(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
+        ceiling = "grows" if promise.ceiling is None else as_text(promise.ceiling)
+        table.add_row(promise.name, as_text(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
     return table

@@ -261,14 +261,14 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
 
 
 def _print_evidence(evidence: FitEvidence, *, public: bool) -> None:
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     screen = console()
     screen.print(evidence.quality)
     if not public:
         screen.print("This table reveals something about private readings: do not pass it on.")
     if evidence.leakages is not None:
-        own, joint = map(shown, evidence.leakages)
+        own, joint = map(as_text, evidence.leakages)
         screen.print(
             f"The mean at age 1 with epsilon_c = 1 leaks {own} under the coupled chain, {joint} under a joint chain "
             "(--method joint).",

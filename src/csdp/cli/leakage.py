@@ -12,8 +12,8 @@ from csdp.cli.terminal import Format, console, print_json, print_lines, printabl
 
 if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
+    from csdp.bounds.overview import LeakageTable
     from csdp.bounds.result import Leakage
-    from csdp.bounds.table import LeakageTable
 
 
 def leakage(
@@ -89,7 +89,7 @@ def _call_options(setting: Setting, workers: int) -> dict[str, Any]:
 
 def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
     """Print quantiles of the leakage over the sequences, and the worst sequences."""
-    from csdp.bounds.summary import leakage_summary
+    from csdp.bounds.overview import leakage_summary
     from csdp.report.guarantee import UNSOUND_WARNING, guarantee
 
     summary = leakage_summary(setting.model, setting.query, bound=bound, **_call_options(setting, workers))
@@ -104,10 +104,10 @@ def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -
 
 def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
     from csdp.bounds.leakage import leakage as one_bound
-    from csdp.bounds.table import LeakageTable
-    from csdp.bounds.table import leakage_table as all_bounds
+    from csdp.bounds.overview import LeakageTable
+    from csdp.bounds.overview import leakage_table as all_bounds
 
-    _ = setting.scale  # a query that does not fit the model is an error, not a row
+    _ = setting.sensitivity  # a query that does not fit the model is an error, not a row
     call_options = _call_options(setting, workers)
     if bound is None:
         return all_bounds(setting.model, setting.query, **call_options)
@@ -159,7 +159,7 @@ def _print_table(setting: Setting, table: LeakageTable) -> None:
         print_lines([f"Why: {printable(row.reason)}"])
     if row.witness is not None:
         print_lines([f"Worst case ({row.bound}): {printable(str(row.witness))}"])
-    components = sum(part.copies for part in setting.parts)
+    components = sum(part.copies for part in setting.components)
     if components > 1:
         members = ", ".join(row.components[0]["sequences"][:8])
         print_lines([f"Components: {components:,} independent groups; the worst has {printable(members)}"])

@@ -39,14 +39,14 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
         return
     from rich.table import Table
 
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     table = Table(title="Datasets of the ledger", title_justify="left")
     for column in ("dataset", "ticks", "present", "event", "limits"):
         table.add_column(column, justify="right" if column in {"present", "event"} else "left")
     for facts in datasets:
         charge = facts["last_charge"] or {}
-        figures = [shown(charge[key]) if key in charge else "-" for key in ("present", "event")]
+        figures = [as_text(charge[key]) if key in charge else "-" for key in ("present", "event")]
         limits = ", ".join(f"{key} {value:g}" for key, value in facts["limits"].items() if value is not None)
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"

@@ -143,13 +143,13 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
 def _print_plan(found: FoundPlan) -> None:
     from rich.table import Table
 
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     ages = sorted(set(found.plan.ages))
     table = Table(title="Plan", title_justify="left", show_header=False)
     table.add_row("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20])))
     table.add_row("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}")
-    table.add_row("leakage of the present", f"{shown(found.leakage.epsilon)} ({found.leakage.bound})")
+    table.add_row("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})")
     table.add_row("mean squared error", f"{found.error.mse:.6g} ({found.error.estimate})")
     table.add_row("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0")
     table.add_row("evaluations", f"{found.evaluations} of leakage; {found.saved} ages ruled out without one")
@@ -162,14 +162,14 @@ def _print_plan(found: FoundPlan) -> None:
 def _print_schedule(schedule: DynamicPlan) -> None:
     from rich.table import Table
 
-    from csdp.bounds.rounding import shown
+    from csdp.bounds.result import as_text
 
     table = Table(title="Schedule", title_justify="left")
     for name in ("tick", "epsilon_c", "leakage of the present"):
         table.add_column(name, justify="right")
     records = schedule.records()
     for record in records[:20]:
-        table.add_row(str(record["tick"]), f"{record['epsilon_c']:.4g}", shown(record["leakage"]))
+        table.add_row(str(record["tick"]), f"{record['epsilon_c']:.4g}", as_text(record["leakage"]))
     out = console()
     out.print(table)
     if len(records) > 20:

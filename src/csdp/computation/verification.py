@@ -1,4 +1,4 @@
-"""From a query as it was given to what it computes, or to the reason why it is refused."""
+"""`verify_query`: from the query of a user to what it computes, or to the reason why it is refused."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.arrays import Indices
+from csdp.arrays import Floats, Indices
 from csdp.chain import Model
-from csdp.computation.fold import FoldComputation, Groups
-from csdp.computation.function import FunctionComputation, Sensitivities, function_answers, rounded
-from csdp.computation.tables import is_same_table
+from csdp.computation.computation import (
+    FoldComputation,
+    FunctionComputation,
+    Groups,
+    Sensitivities,
+    function_answers,
+    is_same_table,
+    round_to_lattice,
+)
 from csdp.errors import CsdpError, InputError
 from csdp.lattice import LATTICE_BITS, common_unit, fine_unit
 from csdp.queries import BlockQuery, FoldQuery, Query, all_snapshots, is_enumerable, largest_change
 
-Floats = npt.NDArray[np.float64]
 Computation = FoldComputation | FunctionComputation
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 #: Binary digits of a part: a weight of 20 times a value of 20, and some room.
 PART_DIGITS: Final = 2 * LATTICE_BITS + 4
@@ -65,8 +69,8 @@ def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Com
     return _verify_function(query, name, model, table, on_lattice=on_lattice)
 
 
-def _read(name: str, what: str, call: Callable[[], Found]) -> Found:
-    """What a query says; whatever its own code raises is a refusal."""
+def _read(name: str, what: str, call: Callable[[], T]) -> T:
+    """Call a method of a query; whatever its own code raises becomes an InputError."""
     try:
         return call()
     except CsdpError:
@@ -75,23 +79,24 @@ def _read(name: str, what: str, call: Callable[[], Found]) -> Found:
         raise InputError(f"query {name}: {what} failed ({type(error).__name__}: {error})") from error
 
 
-def _read_twice(name: str, what: str, call: Callable[[], Found], same: Callable[[Found, Found], bool]) -> Found:
-    """What a query says, which must be the same when it is asked again."""
+def _read_twice(name: str, what: str, call: Callable[[], T]) -> T:
+    """Call a method of a query twice; the two results must be the same."""
     first = _read(name, what, call)
-    if not _read(name, what, lambda: same(first, call())):
+    if not _read(name, what, lambda: _is_same(first, call())):
         raise InputError(f"query {name}: {what} differs from call to call; a query must be a function of the snapshot")
     return first
 
 
-def _same_number(a: Any, b: Any) -> bool:
-    return bool(a == b or (a != a and b != b))  # noqa: PLR0124 # what is not itself is no number, and refused as that
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two results are equal: numbers, arrays, or tuples of arrays. NaN equals itself, and is refused later."""
+    if isinstance(a, tuple):
+        return all(map(_is_same, a, b))
+    if isinstance(a, np.ndarray):
+        return np.array_equal(_unique_rows(a), _unique_rows(b), equal_nan=True)
+    return bool(a == b or (a != a and b != b))  # noqa: PLR0124
 
 
-def _same_table(a: Floats, b: Floats) -> bool:
-    return np.array_equal(_distinct(a), _distinct(b), equal_nan=True)
-
-
-def _distinct(parts: Floats) -> Floats:
+def _unique_rows(parts: Floats) -> Floats:
     """One row where all are views of the same numbers, so that nothing is done a million times."""
     return parts[:1] if parts.ndim and parts.shape[0] > 1 and parts.strides[0] == 0 else parts
 
@@ -112,55 +117,52 @@ def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> Fo
     inner, block = _read_parts(query, name, table)
     if fold != "sum" and inner.shape[2] * (int(block.max()) + 1) > 1:
         raise InputError(f"query {name}: the {fold} of parts with several outputs; one output, or several queries")
-    over = _read_twice(name, "divisor", lambda: query.divisor(table), _same_number)
-    if not is_positive(over):
-        raise InputError(f"query {name}: divisor {over!r} given; it must be positive and finite")
-    seen = _distinct(inner)
+    divisor = _read_twice(name, "divisor", lambda: query.divisor(table))
+    if not is_positive(divisor):
+        raise InputError(f"query {name}: divisor {divisor!r} given; it must be positive and finite")
+    seen = _unique_rows(inner)
     rows = np.array(seen[:1] if (seen == seen[:1]).all() else seen, dtype=np.float64) + 0.0  # a copy, without -0.0
     rows.flags.writeable = False
-    found = FoldComputation(
+    computation = FoldComputation(
         name=name,
         text=str(getattr(query, "text", name)),
         fold=fold,
         rows=rows,
         block=block,
-        over=float(over),
+        denominator=float(divisor),
         table=table,
         outputs=(),
         groups=_groups(query, block),
         source=query,
     )
-    largest = found.undivided(1)
-    if largest > 0 and not is_positive(largest / found.over):
-        raise InputError(f"query {name}: divisor {over!r} given; answers divided by it are beyond what a float holds")
-    outputs = found.blocks * found.width
-    object.__setattr__(found, "outputs", _read_outputs(query, name, model, table, outputs))
-    _compare_answers(query, found, table)
-    _compare_sensitivities(query, found, table)
-    return found
+    sensitivity = computation.undivided_sensitivity(1)
+    if sensitivity > 0 and not is_positive(sensitivity / computation.denominator):
+        raise InputError(
+            f"query {name}: divisor {divisor!r} given; answers divided by it are beyond what a float holds"
+        )
+    outputs = computation.blocks * computation.width
+    object.__setattr__(computation, "outputs", _read_outputs(query, name, model, table, outputs))
+    _compare_answers(query, computation, table)
+    _compare_sensitivities(query, computation, table)
+    return computation
 
 
 def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Indices]:
     """Parts (s, m, w) in the block of each sequence, and the blocks (s,)."""
     s, m = table.shape
     if isinstance(query, BlockQuery):
-        inner, block = _read_twice(
-            name,
-            "blocks",
-            lambda: _as_blocks(query.blocks(table)),
-            lambda a, b: _same_table(a[0], b[0]) and np.array_equal(a[1], b[1]),
-        )
+        inner, block = _read_twice(name, "blocks", lambda: _as_blocks(query.blocks(table)))
         numbered = block.shape == (s,) and np.array_equal(np.unique(block), np.arange(int(block.max(initial=0)) + 1))
         if not numbered:
             raise InputError(f"query {name}: blocks are whole numbers from 0 on, one for each of {s} sequences")
     else:
-        inner = _read_twice(name, "parts", lambda: np.asarray(query.parts(table), dtype=np.float64), _same_table)
+        inner = _read_twice(name, "parts", lambda: np.asarray(query.parts(table), dtype=np.float64))
         block = np.zeros(s, dtype=np.intp)
     if inner.ndim != 3 or inner.shape[:2] != (s, m) or not inner.shape[2]:
         raise InputError(
             f"query {name}: parts of shape {inner.shape} given; (sequences, states, outputs) = ({s}, {m}, d) expected"
         )
-    seen = _distinct(inner)
+    seen = _unique_rows(inner)
     if not np.isfinite(seen).all():
         raise InputError(f"query {name}: some parts are infinite or no numbers; every state needs a finite part")
     if float(np.abs(seen).max()) / common_unit(seen) >= 2.0**PART_DIGITS:
@@ -171,8 +173,8 @@ def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Ind
     return _own_output(inner) if s > 1 and inner.shape[2] == s and not block.any() else (inner, block)
 
 
-def _as_blocks(given: Any) -> tuple[Floats, Indices]:
-    inner, block = given
+def _as_blocks(pair: Any) -> tuple[Floats, Indices]:
+    inner, block = pair
     return np.asarray(inner, dtype=np.float64), np.asarray(block, dtype=np.intp)
 
 
@@ -213,42 +215,42 @@ def _sample(s: int, m: int) -> Indices:
     return np.concatenate([flat, np.random.default_rng(0).integers(0, m, (count, s))]).astype(np.intp)
 
 
-def _compare_answers(query: FoldQuery, found: FoldComputation, table: Floats) -> None:
+def _compare_answers(query: FoldQuery, computation: FoldComputation, table: Floats) -> None:
     s, m = table.shape
     states = all_snapshots(s, m) if m ** min(s, 64) <= COMPARED_SNAPSHOTS else _sample(s, m)
-    want = found.evaluate(states, table)
-    given = _read(found.name, "evaluate", lambda: np.asarray(query.evaluate(states, table), dtype=np.float64))
-    room = SLACK * max(float(np.abs(want).max()), found.undivided(1) / found.over)
-    if given.shape != want.shape or not (np.abs(given - want) <= room).all():
+    expected = computation.lattice_answers(states) / computation.denominator
+    answers = _read(computation.name, "evaluate", lambda: np.asarray(query.evaluate(states, table), dtype=np.float64))
+    room = SLACK * max(float(np.abs(expected).max()), computation.undivided_sensitivity(1) / computation.denominator)
+    if answers.shape != expected.shape or not (np.abs(answers - expected) <= room).all():
         raise InputError(
-            f"query {found.name}: evaluate and the {found.fold} of the parts, divided by {found.over:g}, do not agree; "
-            "what is published are the parts"
+            f"query {computation.name}: evaluate and the {computation.fold} of the parts, divided by "
+            f"{computation.denominator:g}, do not agree; what is published are the parts"
         )
 
 
-def _compare_sensitivities(query: FoldQuery, found: FoldComputation, table: Floats) -> None:
-    """Refuse what is said to be less than what some records do; more than that is not used."""
+def _compare_sensitivities(query: FoldQuery, computation: FoldComputation, table: Floats) -> None:
+    """Refuse a sensitivity below a change that some records make; one above it is not used."""
     for k in sorted({1, min(2, table.shape[0]), table.shape[0]}):
-        moved = _moved(found, k) / found.over
-        given: Any = _read(found.name, "sensitivity", partial(query.sensitivity, k, table))
-        if not (isinstance(given, int | float | np.floating | np.integer) and given >= moved * (1 - SLACK)):
+        moved = _largest_change(computation, k) / computation.denominator
+        claimed: Any = _read(computation.name, "sensitivity", partial(query.sensitivity, k, table))
+        if not (isinstance(claimed, int | float | np.floating | np.integer) and claimed >= moved * (1 - SLACK)):
             raise InputError(
-                f"query {found.name}: sensitivity {given!r} given for {k} record{'s' * (k > 1)}, but by its parts "
-                f"the answer moves by {moved:g}"
+                f"query {computation.name}: sensitivity {claimed!r} given for {k} record{'s' * (k > 1)}, but by its "
+                f"parts the answer moves by {moved:g}"
             )
 
 
-def _moved(found: FoldComputation, k: int) -> float:
+def _largest_change(computation: FoldComputation, k: int) -> float:
     """A change that k records make, before the division: the largest for one output, or for one record."""
-    if found.fold != "sum" or found.width * found.blocks == 1 or found.per_sequence or k == 1:
-        return found.undivided(k)
-    total = np.zeros((found.blocks, found.width))
-    for i in np.argsort(-found.changes, kind="stable")[:k].tolist():
-        rows = found.own[i]
+    if computation.fold != "sum" or computation.width * computation.blocks == 1 or computation.per_sequence or k == 1:
+        return computation.undivided_sensitivity(k)
+    total = np.zeros((computation.blocks, computation.width))
+    for i in np.argsort(-computation.changes, kind="stable")[:k].tolist():
+        rows = computation.own[i]
         far = np.abs(rows[:, None] - rows[None, :]).sum(axis=2)
         a, b = divmod(int(far.argmax()), rows.shape[0])
         step = rows[a] - rows[b]
-        at = total[found.block[i]]
+        at = total[computation.block[i]]
         at += step if np.abs(at + step).sum() >= np.abs(at - step).sum() else -step
     return float(np.abs(total).sum())
 
@@ -260,19 +262,19 @@ def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on
     s, m = table.shape
     few = is_enumerable(s, m)
     states = all_snapshots(s, m) if few else _neighbours(_sample(s, m), m)
-    plain = _read_twice(name, "evaluate", lambda: function_answers(query, states, table), np.array_equal)
-    says = getattr(query, "declared", True) is not None
-    if few and not says:
+    plain = _read_twice(name, "evaluate", lambda: function_answers(query, states, table))
+    declares = getattr(query, "declared", True) is not None
+    if few and not declares:
         declared = None
         if largest_change(plain, 1, table, None) == 0:
             raise InputError("custom: the function is constant; there is nothing to protect or to publish")
     else:
-        declared = tuple(_declared(query, name, k, table) for k in (range(1, s + 1) if few else (1, s)))
-    found = Sensitivities(query, table, plain if few else None, declared)
+        declared = tuple(_read_sensitivity(query, name, k, table) for k in (range(1, s + 1) if few else (1, s)))
+    sensitivities = Sensitivities(query, table, plain if few else None, declared)
     if declared is not None:
         _compare_declared(name, declared, plain, table, few=few)
-    step = fine_unit(found(1)) if on_lattice else None
-    answers = rounded(plain, step) if few else None
+    step = fine_unit(sensitivities(1)) if on_lattice else None
+    answers = round_to_lattice(plain, step) if few else None
     if answers is not None:
         answers.flags.writeable = False
     assumption = ""
@@ -284,7 +286,7 @@ def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on
         outputs=_read_outputs(query, name, model, table, plain.shape[1]),
         answers=answers,
         step=step,
-        plain=found,
+        plain=sensitivities,
         fingerprint="",
         source=query,
         assumption=assumption,
@@ -301,13 +303,13 @@ def _neighbours(states: Indices, m: int) -> Indices:
     return np.concatenate([states, moved])
 
 
-def _declared(query: Query, name: str, k: int, table: Floats) -> float:
-    given = _read_twice(name, "sensitivity", lambda: query.sensitivity(k, table), _same_number)
-    if not is_positive(given):
+def _read_sensitivity(query: Query, name: str, k: int, table: Floats) -> float:
+    claimed = _read_twice(name, "sensitivity", lambda: query.sensitivity(k, table))
+    if not is_positive(claimed):
         raise InputError(
-            f"query {name}: sensitivity {given!r} declared for {k} records; it must be positive and finite"
+            f"query {name}: sensitivity {claimed!r} declared for {k} records; it must be positive and finite"
         )
-    return float(given)
+    return float(claimed)
 
 
 def _compare_declared(name: str, declared: tuple[float, ...], answers: Floats, table: Floats, *, few: bool) -> None:
@@ -315,36 +317,36 @@ def _compare_declared(name: str, declared: tuple[float, ...], answers: Floats, t
     s, m = table.shape
     if few:
         every = (1 + m) ** s * m**s <= ENUMERATED_WORK
-        shown = {k: largest_change(answers, k, table, None) for k in (range(1, s + 1) if every else {1, s})}
-        said = {k: declared[k - 1] for k in shown}
+        moves = {k: largest_change(answers, k, table, None) for k in (range(1, s + 1) if every else {1, s})}
+        claims = {k: declared[k - 1] for k in moves}
     else:
         half = len(answers) // 2
         one, some = answers[:half] - answers[half:], np.diff(answers[:half], axis=0)
-        shown = {1: float(np.abs(one).sum(axis=1).max()), s: float(np.abs(some).sum(axis=1).max())}
-        said = {1: declared[0], s: declared[-1]}
-    for k, moved in shown.items():
-        if said[k] < moved * (1 - SLACK):
+        moves = {1: float(np.abs(one).sum(axis=1).max()), s: float(np.abs(some).sum(axis=1).max())}
+        claims = {1: declared[0], s: declared[-1]}
+    for k, moved in moves.items():
+        if claims[k] < moved * (1 - SLACK):
             raise InputError(
-                f"query {name}: sensitivity {said[k]:g} declared for {k} record{'s' * (k > 1)}, but they move the "
+                f"query {name}: sensitivity {claims[k]:g} declared for {k} record{'s' * (k > 1)}, but they move the "
                 f"answer by {moved:g}; declare at least that, or leave sensitivity= out where snapshots are few"
             )
 
 
-def _fingerprint(found: FunctionComputation) -> str:
+def _fingerprint(computation: FunctionComputation) -> str:
     """SHA-256 of the answers and of the sensitivity to one record and to all; and to others that do not follow."""
-    s, m = found.table.shape
-    if found.answers is not None:
-        answers = found.answers
+    s, m = computation.table.shape
+    if computation.answers is not None:
+        answers = computation.answers
     else:
         place = np.arange(64)[:, None] * 7919 + np.arange(s)[None, :] * (np.arange(64)[:, None] + 1)
-        answers = found.evaluate(place // 3 % m, found.table)
-    content = np.append(answers.ravel(), [found.undivided(k) for k in (1, s)])
-    declared = found.plain.declared
-    if declared is not None and found.answers is None:
+        answers = computation.evaluate(place // 3 % m, computation.table)
+    content = np.append(answers.ravel(), [computation.undivided_sensitivity(k) for k in (1, s)])
+    declared = computation.plain.declared
+    if declared is not None and computation.answers is None:
         some = [2**j for j in range(1, s.bit_length()) if 2**j < s]
-        middle = {k: found.plain(k) for k in some}
+        middle = {k: computation.plain(k) for k in some}
     else:
         middle = {} if declared is None else dict(enumerate(declared[1:-1], start=2))
-    if any(value != k * found.plain(1) for k, value in middle.items()):
+    if any(value != k * computation.plain(1) for k, value in middle.items()):
         content = np.append(content, [number for pair in sorted(middle.items()) for number in pair])
     return hashlib.sha256(np.ascontiguousarray(content + 0.0, dtype="<f8").tobytes()).hexdigest()

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
+from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
-from csdp.estimate.bayes import BayesFilter
 from csdp.estimate.second_order import Moments, moments
 from csdp.noise import lattice_step, variance
-from csdp.queries import Query
+from csdp.queries import Query, all_snapshots
 
-Floats = npt.NDArray[np.float64]
 Estimate = Literal["raw", "linear", "filter"]
 Law = Literal["joint", "independent-marginals"]
 
+#: Joint states up to which the filter keeps its belief.
+FILTER_STATES = 4096
 #: Ticks of the simulation behind the filter's error, and the batches of its confidence interval.
 FILTER_TICKS = 6000
 _BATCHES = 30
@@ -65,10 +65,15 @@ def mse(
 ) -> Error:
     """`E|published - f(x_t)|^2` of a release, in closed form for additive queries (pair laws, no m^s).
 
-    Raw: `E|f(z) - f(x_t)|^2 + noise variance`. Linear: the best linear estimate, never above the no-data error.
-    Filter: the Bayes filter of the whole released history, simulated. `given`: condition on the aged values, as the
-    paper's figures do; `law="independent-marginals"` with it reproduces the paper's own numbers. Over a Family: the
-    largest.
+    Args:
+        chain: the model; over a Family the largest error.
+        query: what is published.
+        ages: how old the published readings are, in steps: one age for all sequences, or one each.
+        epsilon_c: the noise level.
+        estimate: "raw", `E|f(z) - f(x_t)|^2 + noise variance`; "linear", the best linear estimate, never above the
+            no-data error; "filter", the Bayes filter of the whole released history, simulated.
+        given: condition on these aged values, as the paper's figures do.
+        law: with `given`, "independent-marginals" reproduces the paper's own numbers.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -94,10 +99,10 @@ def mse(
     if given is not None:
         if estimate != "raw":
             raise InputError("given: conditioning on the aged values is for estimate='raw'")
-        return _given(model, query, checked, level, np.asarray(given, dtype=np.float64), law)
+        return _error_given_aged(model, query, checked, level, np.asarray(given, dtype=np.float64), law)
     if law != "joint":
         raise InputError("law='independent-marginals' needs given=, the aged values")
-    return error_of(model, query, moments(model, query, ages=checked), checked, level, estimate)
+    return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate)
 
 
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
@@ -107,29 +112,29 @@ def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
     return variance(scale / step) * step * step
 
 
-def error_of(
-    model: Model, query: Query, found: Moments, ages: Sequence[int], epsilon_c: float, estimate: Estimate
+def error_from_moments(
+    model: Model, query: Query, known: Moments, ages: Sequence[int], epsilon_c: float, estimate: Estimate
 ) -> Error:
     """The error of one estimate, from moments that are already known."""
     query = verify_query(query, model)
     noise = noise_variance(model, query, epsilon_c)
-    outputs = found.mean_now.size
-    no_data = float(np.trace(found.cov_now))
-    aging = float(np.trace(found.cov_aged + found.cov_now - found.cross - found.cross.T))
-    aging += float(((found.mean_aged - found.mean_now) ** 2).sum())
+    outputs = known.mean_now.size
+    no_data = float(np.trace(known.cov_now))
+    aging = float(np.trace(known.cov_aged + known.cov_now - known.cross - known.cross.T))
+    aging += float(((known.mean_aged - known.mean_now) ** 2).sum())
     total = outputs * noise
     if estimate == "filter":
-        return _filtered(model, query, ages, epsilon_c, Error(0.0, aging, total, no_data, estimate, "simulation"))
-    value = aging + total if estimate == "raw" else float((found.linear_estimate(noise)[2] ** 2).sum())
+        return _filter_error(model, query, ages, epsilon_c, Error(0.0, aging, total, no_data, estimate, "simulation"))
+    value = aging + total if estimate == "raw" else float((known.linear_estimate(noise)[2] ** 2).sum())
     interval = None
-    if found.how == "simulation":
+    if known.how == "simulation":
         # Covariances of a path of n nearly independent snapshots are off by some of their own size over sqrt(n).
-        slack = 3.3 * (no_data + float(np.trace(found.cov_aged))) / float(found.samples) ** 0.5
+        slack = 3.3 * (no_data + float(np.trace(known.cov_aged))) / float(known.samples) ** 0.5
         interval = (max(0.0, value - slack), value + slack)
-    return Error(value, aging, total, no_data, estimate, found.how, interval)
+    return Error(value, aging, total, no_data, estimate, known.how, interval)
 
 
-def _filtered(model: Model, query: Query, ages: Sequence[int], epsilon_c: float, parts: Error) -> Error:
+def _filter_error(model: Model, query: Query, ages: Sequence[int], epsilon_c: float, known: Error) -> Error:
     """The filter's error along a simulated path, with a confidence interval from batch means."""
     if len(set(ages)) > 1:
         raise InputError("estimate='filter' needs one common age; use 'linear' for unequal ages")
@@ -146,26 +151,28 @@ def _filtered(model: Model, query: Query, ages: Sequence[int], epsilon_c: float,
     batches = errors.reshape(_BATCHES, -1).mean(axis=1)
     half = 3.7 * float(batches.std(ddof=1)) / _BATCHES**0.5
     value = float(errors.mean())
-    return Error(value, parts.aging, parts.noise, parts.no_data, "filter", "simulation", (value - half, value + half))
+    return Error(value, known.aging, known.noise, known.no_data, "filter", "simulation", (value - half, value + half))
 
 
-def _given(model: Model, query: Query, ages: tuple[int, ...], epsilon_c: float, values: Floats, law: Law) -> Error:
+def _error_given_aged(
+    model: Model, query: Query, ages: tuple[int, ...], epsilon_c: float, values: Floats, law: Law
+) -> Error:
     """The error given the aged values: what the paper's figures show."""
     states = _states_of(model, values)
     noise = noise_variance(model, query, epsilon_c)
     answer = query.evaluate(states, model.value_table)
     if law == "independent-marginals":
-        mean, spread = _independent(model, query, ages, states)
+        mean, spread = _independent_moments(model, query, ages, states)
         aging = float(((answer - mean) ** 2).sum() + spread.sum())
     else:
-        aging = _joint_given(model, query, ages, states, answer)
+        aging = _joint_aging_error(model, query, ages, states, answer)
     no_data = float(np.trace(moments(model, query, ages=ages).cov_now))
     how = "joint law" if law == "joint" else "independent marginals"
     total = noise * answer.size
     return Error(aging + total, aging, total, no_data, "raw", f"given aged values, {how}")
 
 
-def _states_of(model: Model, values: Floats) -> npt.NDArray[np.intp]:
+def _states_of(model: Model, values: Floats) -> Indices:
     if values.shape != (model.sequences,):
         raise InputError(f"given: {values.size} values for {model.sequences} sequences; give one each")
     table = model.value_table
@@ -175,9 +182,7 @@ def _states_of(model: Model, values: Floats) -> npt.NDArray[np.intp]:
     return np.asarray(states, dtype=np.intp)
 
 
-def _independent(
-    model: Model, query: Query, ages: tuple[int, ...], states: npt.NDArray[np.intp]
-) -> tuple[Floats, Floats]:
+def _independent_moments(model: Model, query: Query, ages: tuple[int, ...], states: Indices) -> tuple[Floats, Floats]:
     """Mean and variance of the present answer if sequences were independent with their true marginals."""
     if not is_forward(model) or not isinstance(query, FoldComputation) or query.fold != "sum":
         raise InputError("law='independent-marginals' is for additive queries of a forward CoupledChain")
@@ -188,15 +193,13 @@ def _independent(
         margins = np.where(here[:, None], known, margins)
         if age:
             margins = model.evolve(margins, 1)
-    parts = query.parts(model.value_table) / query.divisor(model.value_table)
+    parts = query.contributions() / query.denominator
     mean = np.einsum("ia,iad->id", margins, parts)
     second = np.einsum("ia,iad->id", margins, parts**2)
     return mean.sum(axis=0), (second - mean**2).sum(axis=0)
 
 
-def _joint_given(
-    model: Model, query: Query, ages: tuple[int, ...], states: npt.NDArray[np.intp], answer: Floats
-) -> float:
+def _joint_aging_error(model: Model, query: Query, ages: tuple[int, ...], states: Indices, answer: Floats) -> float:
     if model.size > 4096:
         raise TooLargeError(
             f"given: {model.states}**{model.sequences} joint states; at most 4,096 to condition on aged values",
@@ -209,5 +212,66 @@ def _joint_given(
     column = aged.mass.measure[:, int(np.flatnonzero(aged.classes[:, 0] == number)[0])]
     if column.sum() <= 0:
         raise InputError("given: these aged values cannot occur together")
-    now = query.evaluate(np.array(np.unravel_index(np.arange(model.size), (m,) * s)).T, model.value_table)
+    now = query.evaluate(all_snapshots(s, m), model.value_table)
     return float((column / column.sum()) @ ((now - answer) ** 2).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class FilterState:
+    """The belief about the newest aged snapshot, given everything released so far."""
+
+    belief: Floats  # (N,)
+
+
+class BayesFilter:
+    """Posterior mean and standard error of the present answer from all releases at one common age.
+
+    Post-processing of what is published: it costs no privacy. `init`, then `step(state, output)` at every tick, or
+    `step(state, None)` where nothing was released.
+
+    Args:
+        model: the model.
+        query: what is released.
+        age: the age of the released readings, in steps.
+        scale: the scale of the Laplace noise, Delta_f / epsilon_c.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+    >>> observer = BayesFilter(chain, Mean(), age=1, scale=0.5)
+    >>> state, estimate, error = observer.step(observer.init(), [1.0])
+    >>> round(float(estimate[0]), 3), round(float(error[0]), 3)
+    (0.652, 0.476)
+    """
+
+    def __init__(self, model: Model, query: Query, *, age: int, scale: float) -> None:
+        if model.size > FILTER_STATES:
+            raise TooLargeError(
+                f"filter: {model.states}**{model.sequences} joint states; at most {FILTER_STATES:,}. "
+                "Use estimate='linear'",
+                needed=float(min(model.size, 10**300)),
+                limit=FILTER_STATES,
+            )
+        if age < 0 or not scale > 0:
+            raise InputError(f"filter: age {age}, scale {scale} given; an age of 0 or more and a positive noise scale")
+        self._model = model
+        self._age = age
+        self._scale = scale
+        self._answers = query.evaluate(all_snapshots(model.sequences, model.states), model.value_table)  # (N, d)
+
+    def init(self) -> FilterState:
+        """The belief before any release."""
+        return FilterState(self._model.oldest_law()[0])
+
+    def step(self, state: FilterState, output: Sequence[float] | Floats | None) -> tuple[FilterState, Floats, Floats]:
+        """One tick later: take in an output (or none), and estimate the present answer with its standard error."""
+        belief = self._model.step.push(state.belief[:, None])[:, 0]
+        if output is not None:
+            far = np.abs(self._answers - np.asarray(output, dtype=np.float64)).sum(axis=1) / self._scale
+            belief = belief * np.exp(far.min() - far)
+        belief = belief / belief.sum()
+        now = belief[:, None]
+        for _ in range(self._age):
+            now = self._model.step.push(now)
+        mean = now[:, 0] @ self._answers
+        spread = now[:, 0] @ (self._answers - mean) ** 2
+        return FilterState(belief), mean, np.sqrt(spread)

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.aging import AgedLaw, index_parts, likeness
+from csdp.aging import AgedLaw, index_parts
+from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import CsdpError, InputError
-from csdp.queries import Query
-
-Floats = npt.NDArray[np.float64]
+from csdp.queries import Query, all_snapshots
 
 #: Sequences times states of a component up to which pair laws are kept.
 PAIR_SIZE = 4000
@@ -33,7 +31,7 @@ SIMULATED_READINGS = 150_000_000
 
 @dataclass(frozen=True)
 class Moments:
-    """Means and covariances of the aged answer f(z) and the present answer f(x), and how they were found."""
+    """Means and covariances of the aged answer f(z) and the present answer f(x), and the method that gave them."""
 
     mean_aged: Floats  # (d,)
     mean_now: Floats  # (d,)
@@ -69,7 +67,8 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
     if isinstance(query, FoldComputation) and query.fold == "sum" and isinstance(model, CoupledChain):
         largest = max(map(len, model.components()))
         if model.initial is None and largest * model.states <= PAIR_SIZE:
-            kinds = model.distinct_components(_labels(model, query, ages))
+            # Sequences with equal labels add equally; outputs of their own are all different.
+            kinds = model.distinct_components(np.arange(model.sequences) if query.per_sequence else query.labels(ages))
             # Pair laws of a chain that hardly mixes may not settle; the joint law is then solved for.
             with suppress(CsdpError):
                 return _by_pairs(model, query, ages, kinds)
@@ -79,17 +78,10 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
         return _by_simulation(model, query, ages)
 
 
-def _labels(model: Model, query: FoldComputation, ages: Sequence[int]) -> npt.NDArray[np.intp]:
-    """Sequences with equal labels add equally; outputs of their own are all different."""
-    return np.arange(model.sequences) if query.per_sequence else likeness(query.likeness(), ages)
-
-
 def _by_pairs(
     model: CoupledChain, query: FoldComputation, ages: Sequence[int], kinds: list[tuple[tuple[int, ...], int]]
 ) -> Moments:
     """Sum over components of moments from pair laws."""
-    table = model.value_table
-    scale = query.divisor(table)
     outputs = len(query.outputs)
     total = [
         np.zeros(outputs),
@@ -99,12 +91,12 @@ def _by_pairs(
     ]
     for members, copies in kinds:
         sub = model if len(members) == model.sequences else model.subchain(members)
-        parts = query.parts(table, members) / scale
+        parts = query.contributions(members) / query.denominator
         place = query.columns(members)
         mean, now, aged, cross = _component_moments(sub, parts, [ages[i] for i in members])
         total[0][place] += copies * mean
-        for target, found in zip(total[1:], (now, aged, cross), strict=True):
-            target[np.ix_(place, place)] += copies * found
+        for target, covariance in zip(total[1:], (now, aged, cross), strict=True):
+            target[np.ix_(place, place)] += copies * covariance
     return Moments(total[0], total[0], total[2], total[1], total[3], "pair laws")
 
 
@@ -163,13 +155,12 @@ def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Mome
     s, m = model.sequences, model.states
     table = model.value_table
     if isinstance(query, FoldComputation):
-        aged = AgedLaw(model, query.parts(table), ages=ages, fold=query.fold)
-        read = aged.classes / query.divisor(table)
+        aged = AgedLaw(model, query.contributions(), ages=ages, fold=query.fold)
+        read = aged.classes / query.denominator
     else:
         aged = AgedLaw(model, index_parts(s, m), ages=ages)
-        read = query.evaluate(np.array(np.unravel_index(aged.classes[:, 0].astype(np.intp), (m,) * s)).T, table)
-    states = np.array(np.unravel_index(np.arange(model.size), (m,) * s)).T
-    now = query.evaluate(states, table)
+        read = query.evaluate(all_snapshots(s, m)[aged.classes[:, 0].astype(np.intp)], table)
+    now = query.evaluate(all_snapshots(s, m), table)
     measure = aged.mass.measure
     law, base = measure.sum(axis=1), measure.sum(axis=0)
     mean_now, mean_aged = law @ now, base @ read

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.plan import Plan

@@ -14,14 +14,13 @@ from typing import Literal
 
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
-from csdp.bounds.leakage import UNSOUND, Setting
-from csdp.bounds.result import Leakage
-from csdp.bounds.rounding import round_up
+from csdp.bounds.leakage import Setting
+from csdp.bounds.result import UNSOUND, Leakage, round_up
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
 from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
-from csdp.estimate.error import Estimate, error_of
+from csdp.estimate.error import Estimate, error_from_moments
 from csdp.plan import Plan
 from csdp.queries import Query
 
@@ -150,7 +149,7 @@ class Curves:
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
         errors = [
-            error_of(member, self.query, known, self.ages, epsilon_c, self._estimate)
+            error_from_moments(member, self.query, known, self.ages, epsilon_c, self._estimate)
             for member, known in zip(self._members, self._moments, strict=True)
         ]
         return max(errors, key=lambda error: error.safe)
@@ -179,7 +178,7 @@ class Curves:
     @cached_property
     def _group_level(self) -> float:
         """Plain DP of all tied records at a noise level of 1."""
-        return max(part.alpha for setting in self._settings for part in setting.parts)
+        return max(part.alpha for setting in self._settings for part in setting.components)
 
     def leakage(self, epsilon_c: float) -> Leakage:
         """The certified leakage of the present at a noise level: the largest over the models."""

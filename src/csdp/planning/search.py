@@ -18,10 +18,9 @@ import numpy as np
 
 from csdp.aging import Adversary, Progress
 from csdp.arrays import Floats
-from csdp.bounds.age_curve import age_curve
 from csdp.bounds.leakage import leakage
-from csdp.bounds.result import Leakage
-from csdp.bounds.rounding import shown
+from csdp.bounds.overview import age_curve
+from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
@@ -58,7 +57,7 @@ class FoundPlan:
     def __repr__(self) -> str:
         ages = self.plan.ages[0] if len(set(self.plan.ages)) == 1 else self.plan.ages
         return (
-            f"FoundPlan(ages {ages}, epsilon_c {self.plan.epsilon_c:.6g}, leakage {shown(self.leakage.epsilon)} "
+            f"FoundPlan(ages {ages}, epsilon_c {self.plan.epsilon_c:.6g}, leakage {as_text(self.leakage.epsilon)} "
             f"({self.leakage.bound}), error {self.error.mse:.6g})"
         )
 

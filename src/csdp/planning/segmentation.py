@@ -142,7 +142,7 @@ def group_leakages(plan: Plan, releases: Releases) -> tuple[Leakage, ...]:
     if releases == "continual":
         whole, state = accountant.limit(), accountant.long_run()
         if state is None:  # no state comes to rest: the cap, which holds for every group
-            return (whole,) * len(accountant.units)
+            return (whole,) * len(accountant.components)
     else:
         whole, state = accountant.after(releases), accountant.history(releases)
-    return tuple(replace(whole, epsilon=value, bound=bound) for value, bound in accountant.per_unit(state))
+    return tuple(replace(whole, epsilon=value, bound=bound) for value, bound in accountant.leakage_by_component(state))

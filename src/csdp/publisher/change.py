@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from csdp.accountant import Accountant
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 from csdp.errors import BudgetExceeded
 from csdp.ledger import Admission
 from csdp.plan import Plan
@@ -106,9 +106,9 @@ def check_records(
             continue
         reached = figure(limit, *after)
         if reached > limit >= figure(limit, *before):
-            told = "" if name != "event_limit" else f" ({shown(records.fit_epsilon(kept))} of it from private fits)"
+            told = "" if name != "event_limit" else f" ({as_text(records.fit_epsilon(kept))} of it from private fits)"
             raise BudgetExceeded(
-                f"{dataset}: under the new plan {LIMITED[name]} would be {shown(reached)}{told}, above its limit "
+                f"{dataset}: under the new plan {LIMITED[name]} would be {as_text(reached)}{told}, above its limit "
                 f"{limit:g}, before any release; the plan was not changed. Use a chain whose fit is paid for already, "
                 "or a new dataset for records that no fit has read",
                 limit_name=name,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from csdp.accountant import Accountant
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.chain import fits_epsilon, join_fits
 
 #: What the ledger keeps of a dataset without releases.

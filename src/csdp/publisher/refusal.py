@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from csdp.accountant import Accountant, State
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 from csdp.errors import BudgetExceeded
 from csdp.ledger import Published, Reserved
 from csdp.plan import Plan
@@ -37,8 +37,8 @@ def check_limit(dataset: str, name: str, limit: float | None, value: float, spen
         return
     spent = spent_now()
     raise BudgetExceeded(
-        f"{dataset}: a release would bring {LIMITED[name]} to {shown(value)}, above its limit {limit:g} "
-        f"(now {shown(spent)}); this release was not made",
+        f"{dataset}: a release would bring {LIMITED[name]} to {as_text(value)}, above its limit {limit:g} "
+        f"(now {as_text(spent)}); this release was not made",
         limit_name=name,
         spent=spent,
         requested=value,

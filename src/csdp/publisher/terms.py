@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from csdp.accountant import Accountant
-from csdp.bounds.rounding import round_up
+from csdp.bounds.result import round_up
 from csdp.chain import fits_epsilon
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Terms

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from csdp.bounds.result import Leakage
-from csdp.bounds.rounding import round_up, shown
+from csdp.bounds.result import Leakage, as_text, round_up
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped
@@ -132,7 +131,7 @@ def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
     accountant = publisher.accountant
     if publisher.plan.stale_limit:
         # Late readings leak more than planned ones, but no reading is newer than the smallest age.
-        return max(unit.cap(unit.ages[0])[0] for unit in accountant.units)
+        return max(unit.cap(unit.ages[0])[0] for unit in accountant.components)
     return accountant.ceiling()
 
 
@@ -184,9 +183,9 @@ def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newes
     now, event = by_name["present"].epsilon, by_name["event"].epsilon
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
-        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {shown(now)}), for an adversary "
+        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}), for an adversary "
         f"{ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model; a single past reading has plain "
-        f"differential privacy with epsilon {shown(event)}."
+        f"differential privacy with epsilon {as_text(event)}."
     )
 
 
@@ -196,4 +195,4 @@ def odds_factor(epsilon: float) -> str:
     >>> odds_factor(0.2), odds_factor(math.inf)
     ('1.222', 'infinity')
     """
-    return "infinity" if epsilon > 700 else shown(math.exp(epsilon), 4)
+    return "infinity" if epsilon > 700 else as_text(math.exp(epsilon), 4)

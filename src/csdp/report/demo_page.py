@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from csdp.bounds.rounding import shown
-from csdp.bounds.table import leakage_table
+from csdp.bounds.overview import leakage_table
+from csdp.bounds.result import as_text
 from csdp.report import figures
 from csdp.report.page import (
     PRIVATE,
@@ -167,7 +167,7 @@ def _quality_section(study: DemoStudy) -> PageSection:
     )
     joint = (
         f"Under joint chains of the groups, whose sequences can change together within a step, one release leaks "
-        f"{shown(study.joint_leakage)}; under the coupled chain {shown(study.coupled_leakage)}. "
+        f"{as_text(study.joint_leakage)}; under the coupled chain {as_text(study.coupled_leakage)}. "
         + (
             "The coupled chain does not model this difference; the certificate holds for the family of coupled "
             "chains, not for joint chains."
@@ -183,7 +183,7 @@ def _frontier_caption(study: DemoStudy) -> str:
     return (
         "Releasing at every tick without end: leakage of the present against the error of the linear estimate, by age, "
         "under the fitted model (it ignores the time of day, so its errors differ from those of the first figure). "
-        f"Lines: the point estimate. Star: this plan, certified for the family at {shown(study.ceiling)}; the point "
+        f"Lines: the point estimate. Star: this plan, certified for the family at {as_text(study.ceiling)}; the point "
         f"estimate alone would allow epsilon_c = {study.point_best.plan.epsilon_c:.3g} instead of "
         f"{study.plan.epsilon_c:.3g}."
     )
@@ -191,11 +191,11 @@ def _frontier_caption(study: DemoStudy) -> str:
 
 def _record_section(study: DemoStudy) -> PageSection:
     data, plan, certificate = study.prepared.data, study.plan, study.published.certificate
-    point = shown(study.point_best.leakage.epsilon)
+    point = as_text(study.point_best.leakage.epsilon)
     pairs = [
         ("Release", f"{plan.query.name}, age {plan.ages[0]}, epsilon_c {plan.epsilon_c:.6g}"),
-        ("One release leaks", f"{shown(plan.certified.epsilon)} ({plan.certified.bound})"),
-        ("Without end", f"at most {shown(study.ceiling)}; for the point estimate at its own noise level {point}"),
+        ("One release leaks", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
+        ("Without end", f"at most {as_text(study.ceiling)}; for the point estimate at its own noise level {point}"),
         *ledger_facts(certificate),
         ("Readings", f"{data.provenance} Licence: {data.licence}"),
         ("Preparation", data.handling),

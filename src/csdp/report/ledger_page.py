@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from csdp.aging import Progress
-from csdp.bounds.rounding import shown
-from csdp.bounds.table import leakage_table
+from csdp.bounds.overview import leakage_table
+from csdp.bounds.result import as_text
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.ledger import Ledger
@@ -205,7 +205,7 @@ def _record_section(plan: Plan, certificate: Certificate) -> PageSection:
     ages = str(plan.ages[0]) if len(set(plan.ages)) == 1 else f"{min(plan.ages)} to {max(plan.ages)}"
     pairs = [
         ("Release", f"{plan.query.name}, age {ages}, epsilon_c {plan.epsilon_c:.6g}"),
-        ("One release leaks", f"{shown(plan.certified.epsilon)} ({plan.certified.bound})"),
+        ("One release leaks", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
         *ledger_facts(certificate),
         ("Plan digest", plan.digest),
     ]

@@ -10,8 +10,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from csdp.bounds.rounding import shown
-from csdp.bounds.table import LeakageTable
+from csdp.bounds.overview import LeakageTable
+from csdp.bounds.result import as_text
 from csdp.report import figures
 from csdp.report.certificate import Certificate
 
@@ -83,7 +83,7 @@ def leakage_block(table: LeakageTable) -> str:
         words = row.assumptions[-1] if row.bound != "exact" else "one release; exact under the model"
         kind = "best" if row.bound == "exact" else "sound" if row.sound else "unsound"
         rows.append(
-            f'<tr class="{kind}"><th scope="row">{escape(row.bound)}</th><td class="n">{shown(row.epsilon)}</td>'
+            f'<tr class="{kind}"><th scope="row">{escape(row.bound)}</th><td class="n">{as_text(row.epsilon)}</td>'
             f"<td>{mark}</td><td>{escape(words)}</td></tr>"
         )
     for bound, reason in table.missing.items():
@@ -102,8 +102,9 @@ def guarantees_block(certificate: Certificate) -> str:
     """Make the table of guarantees, the list of what is not promised, and the sentence to quote."""
     rows = "".join(
         f'<tr class="{"best" if promise.name == "present" else "sound"}"><th scope="row">{escape(promise.name)}</th>'
-        f'<td class="n" data-label="epsilon now">{shown(promise.epsilon)}</td>'
-        f'<td class="n" data-label="never above">{"grows" if promise.ceiling is None else shown(promise.ceiling)}</td>'
+        f'<td class="n" data-label="epsilon now">{as_text(promise.epsilon)}</td>'
+        f'<td class="n" data-label="never above">'
+        f"{'grows' if promise.ceiling is None else as_text(promise.ceiling)}</td>"
         f"<td>{escape(promise.protects[:1].upper() + promise.protects[1:])}; {escape(promise.holds)}.</td></tr>"
         for promise in certificate.promises
     )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Progress
-from csdp.bounds.table import leakage_table
+from csdp.bounds.overview import leakage_table
 from csdp.chain import CoupledChain, Model
 from csdp.computation import FoldComputation
 from csdp.errors import InputError

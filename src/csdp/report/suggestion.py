@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from csdp.aging import Progress
-from csdp.bounds.rounding import shown
+from csdp.bounds.result import as_text
 from csdp.chain import CoupledChain, Family, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
@@ -173,7 +173,7 @@ def _propose_plan(
         else "no age beats publishing nothing but the long-run mean; use more sequences, or a larger budget"
     )
     reasons.append(
-        ("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: leaks at most {shown(most)} without end", useful)
+        ("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: leaks at most {as_text(most)} without end", useful)
     )
     reasons.append(
         (

@@ -19,12 +19,12 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, Literal
 
 from csdp.accountant import Accountant
-from csdp.bounds.rounding import round_up
-from csdp.bounds.table import leakage_table
+from csdp.bounds.overview import leakage_table
+from csdp.bounds.result import round_up
 from csdp.chain import certified_model, fits_epsilon, private_fits
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate import Moments, moments
-from csdp.estimate.error import Estimate, error_of
+from csdp.estimate.error import Estimate, error_from_moments
 from csdp.plan import Plan
 
 Releases = Literal["1", "continual"]
@@ -104,7 +104,7 @@ class WhatIf:
 
     def _error(self, age: int, epsilon_c: float, estimate: Estimate) -> Any:
         errors = [
-            error_of(model, self._plan.query, known, (age,) * model.sequences, epsilon_c, estimate)
+            error_from_moments(model, self._plan.query, known, (age,) * model.sequences, epsilon_c, estimate)
             for model, known in zip(self._models, self._moments(age), strict=True)
         ]
         return max(errors, key=lambda error: error.safe)

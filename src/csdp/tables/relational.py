@@ -159,7 +159,7 @@ class RelationalEngine:
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice."""
         query = plan.query
-        if not isinstance(query, FoldComputation) or not (query.alike or sql.folded_column(plan)):
+        if not isinstance(query, FoldComputation) or not (query.is_symmetric or sql.folded_column(plan)):
             return self._answer_snapshots(plan, ticks)
         counts, folds = self._cells(plan, ticks)
         if folds is not None:

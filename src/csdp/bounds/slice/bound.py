@@ -17,13 +17,13 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import Progress
+from csdp.arrays import Floats, Indices
 from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.slice.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
 from csdp.bounds.slice.intervals import Boxes, first_boxes, next_boxes
-from csdp.bounds.slice.local_numbers import SORTED_PAIRS, Floats, LocalNumbers
+from csdp.bounds.slice.local_numbers import SORTED_PAIRS, LocalNumbers
 from csdp.chain import CoupledChain
 from csdp.errors import InputError
 
@@ -41,10 +41,10 @@ FORMS: dict[str, type[MatrixForm] | type[SharedForm] | type[RowSumForm]] = {
 
 @dataclass(frozen=True)
 class Slice:
-    """Log-odds range of every sequence's present given any knowledge of the others, and how it was found."""
+    """Log-odds range of every sequence's present given any knowledge of the others, and the form that gave it."""
 
     ranges: Floats  # (s,) rho_A of every sequence
-    pairs: npt.NDArray[np.intp]  # (s, 2) the two states that are told apart best
+    pairs: Indices  # (s, 2) the two most distinguishable states
     form: str  # "matrix", "shared" or "row-sum"
     curve: Floats  # (age,) the largest over the sequences at ages 1, 2, ..., age
 
@@ -53,7 +53,12 @@ def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: 
     """The range over all pasts of the log odds of each sequence's present, given all others, `age` steps later.
 
     Never below the truth, never above the value at age 1, exact for one binary sequence; never grows with age.
-    Each cheaper form is never below the sharper one: "matrix", "shared", "row-sum".
+
+    Args:
+        chain: a forward chain.
+        age: steps between the past and the present.
+        form: "matrix", "shared" or "row-sum", from sharp to cheap, each never below the one before; "auto" by size.
+        progress: called with a stage, what is done and what there is to do.
 
     >>> pair = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> slice_bound(pair, 6).curve.round(4).tolist()
@@ -72,27 +77,27 @@ def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: 
 
 
 @dataclass(frozen=True)
-class _Reached:
+class _SliceState:
     """What is known of one slice, given all others in it and a snapshot that lies before it."""
 
     local: LocalNumbers
     ranges: Floats  # (s,) over the snapshots that may lie before
-    pairs: npt.NDArray[np.intp]
+    pairs: Indices
     boxes: Boxes
     form: Form
 
-    def carry(self, told: Floats) -> Floats:
-        """What a history tells of the next slice, (s,), where it tells `told` of this one.
+    def carry(self, leakage: Floats) -> Floats:
+        """What a history reveals of the next slice, (s,), where it reveals `leakage` of this one.
 
         The law of this slice is tilted by the history: its distance from the untilted one follows from the dependence
         within the slice, and its box is wider by the tilt.
         """
-        cells = replace(self.form.cells, tilt=self.form.cells.tilt + told[self.form.cells.source])
+        cells = replace(self.form.cells, tilt=self.form.cells.tilt + leakage[self.form.cells.source])
         following = next_boxes(self.local, cells, self.boxes)
-        return following.spread(self.form.shift(distance(told)))
+        return following.spread(self.form.shift(distance(leakage)))
 
 
-def _walk(chain: CoupledChain, slices: int | None, form: str) -> Iterator[_Reached]:
+def _walk(chain: CoupledChain, slices: int | None, form: str) -> Iterator[_SliceState]:
     """The slices after a snapshot, one by one; without end where no number is given."""
     if form != "auto" and form not in FORMS:
         raise InputError(f"form: {form!r} given; use auto, {', '.join(FORMS)}")
@@ -102,7 +107,7 @@ def _walk(chain: CoupledChain, slices: int | None, form: str) -> Iterator[_Reach
     ranges, pairs = np.minimum(boxes.spread(local.width), first.ranges), first.pairs.copy()
     carried: Form = FORMS[choose_form(local) if form == "auto" else form](local)
     for n in itertools.count(1):
-        yield _Reached(local, ranges, pairs, boxes, copy(carried))
+        yield _SliceState(local, ranges, pairs, boxes, copy(carried))
         if n == slices:
             return
         following = next_boxes(local, carried.cells, boxes)
@@ -115,53 +120,53 @@ def _walk(chain: CoupledChain, slices: int | None, form: str) -> Iterator[_Reach
 
 
 class SliceHistory:
-    """What a history of releases tells of every sequence's present, to the informed adversary; forward chains.
+    """What a history of releases reveals of every sequence's present, to the informed adversary; forward chains.
 
-    Formal guarantee of `told`: for every depth N of a snapshot z that is taken as known, leakage <= b_N + rho_N, where
-    b follows the history since z and rho is the range over z; the least over N counts. Never above `slice_bound`. Proof
-    in docs/proofs.md.
+    Formal guarantee of `leakage`: for every depth N of a snapshot z that is taken as known, leakage <= b_N + rho_N,
+    where b follows the history since z and rho is the range over z; the least over N counts. Never above `slice_bound`.
+    Proof in docs/proofs.md.
 
     >>> ring = {(i, (i + d) % 12): w for i in range(12) for d, w in ((0, 0.8), (1, 0.1), (11, 0.1))}
     >>> history = SliceHistory(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]]))
-    >>> round(float(history.told(1, [np.full(12, 0.1)] * 16).max()), 4)
+    >>> round(float(history.leakage(1, [np.full(12, 0.1)] * 16).max()), 4)
     0.086
     """
 
     def __init__(self, chain: CoupledChain, *, form: str = "auto") -> None:
         self.chain = require_forward("slice", chain)
         self._walk = _walk(self.chain, None, form)
-        self._steps: list[_Reached] = []
+        self._steps: list[_SliceState] = []
 
-    def _reached(self, slices: int) -> _Reached:
+    def _slice_state(self, slices: int) -> _SliceState:
         """What is known of the slice that lies so many after the known snapshot."""
         while len(self._steps) < slices:
             self._steps.append(next(self._walk))
         return self._steps[slices - 1]
 
-    def told(self, age: int, costs: Sequence[Floats | None]) -> Floats:
-        """(s,) what the releases tell, `age` after the newest slice that any of them read.
+    def leakage(self, age: int, costs: Sequence[Floats | None]) -> Floats:
+        """(s,) the leakage `age` after the newest slice that any of the releases read.
 
-        `costs[n]` (s,) is what they tell, at most, of the readings taken n slices before that one; None where nothing
+        `costs[n]` (s,) is what they reveal, at most, of the readings taken n slices before that one; None where nothing
         was read. Whatever was published before the last of these slices is covered by the range over pasts.
         """
         best = np.full(self.chain.sequences, np.inf)
         for reach in _depths(max(age, 1), len(costs) + age):  # z lies `reach` slices before the present
-            told = np.zeros(self.chain.sequences)
+            leakage = np.zeros(self.chain.sequences)
             for n in range(1, reach + 1):
-                told = self._reached(n - 1).carry(told) if told.any() else told
+                leakage = self._slice_state(n - 1).carry(leakage) if leakage.any() else leakage
                 ago = reach - n - age  # slices before the newest that was read
                 cost = costs[ago] if 0 <= ago < len(costs) else None
-                told = told if cost is None else told + cost
-            best = np.minimum(best, told + self._reached(reach).ranges)
+                leakage = leakage if cost is None else leakage + cost
+            best = np.minimum(best, leakage + self._slice_state(reach).ranges)
         return np.asarray(best * (1 + 1e-12))
 
 
 def _depths(least: int, most: int) -> list[int]:
     """Depths at which the past is taken as known: further and further apart, the largest included."""
-    found = [least]
-    while found[-1] < most:
-        found.append(min(most, least + max(1, 2 * (found[-1] - least))))
-    return found
+    depths = [least]
+    while depths[-1] < most:
+        depths.append(min(most, least + max(1, 2 * (depths[-1] - least))))
+    return depths
 
 
 def choose_form(local: LocalNumbers) -> str:

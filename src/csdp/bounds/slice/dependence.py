@@ -1,4 +1,4 @@
-"""Three ways to carry, from slice to slice, how much sequences of one slice tell of each other; used by `slice`.
+"""Three ways to carry, from slice to slice, how much sequences of one slice depend on each other; used by `slice`.
 
 All rest on Dobrushin's comparison of two laws: let C[k, l] be at least the total variation by which a change of w_l
 moves the law of w_k given the rest, and b[k] at least the one by which the two laws differ there. The vector a = 1
@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from csdp.bounds.slice.intervals import Boxes, Cells
-from csdp.bounds.slice.local_numbers import UNIT, Floats, LocalNumbers
+from csdp.aging import UNIT
+from csdp.arrays import Floats
+from csdp.bounds.slice.intervals import Boxes, MixtureCells
+from csdp.bounds.slice.local_numbers import LocalNumbers
 
 #: Iterations after which an estimate is taken as it is.
 _LONGEST = 200
@@ -29,7 +31,7 @@ class Form(Protocol):
     """What is known of the dependence within a slice, and how it moves to the next one."""
 
     name: str
-    cells: Cells
+    cells: MixtureCells
 
     def step(self, ranges: Floats, boxes: Boxes) -> Floats:
         """(s, m) how far a change of the past moves the laws of the next slice, whose boxes are given."""
@@ -52,12 +54,12 @@ class MatrixForm:
     name = "matrix"
 
     def __init__(self, local: LocalNumbers) -> None:
-        self.cells = Cells.by_edge(local)
+        self.cells = MixtureCells.by_edge(local)
         self._local = local
         chain = local.chain
         s = chain.sequences
-        self._told = np.zeros((s, s))  # [j, k]: what x_j tells of w_k
-        self._told[chain.edge_targets, chain.edge_sources] = distance(local.theta)
+        self._evidence = np.zeros((s, s))  # [j, k]: what x_j tells of w_k
+        self._evidence[chain.edge_targets, chain.edge_sources] = distance(local.theta)
         # kappa summed over children: the finite ones, how many are infinite, how many positive
         self._finite, self._endless, self._number = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
         for target in range(s):
@@ -79,11 +81,11 @@ class MatrixForm:
     def step(self, ranges: Floats, boxes: Boxes) -> Floats:
         """As in the protocol."""
         s, shared = self._gamma.shape[0], self._shared()
-        causes = np.column_stack([distance(ranges), self._told.T])
+        causes = np.column_stack([distance(ranges), self._evidence.T])
         estimates = _estimates(shared, causes)
         moved, gamma = np.zeros_like(boxes.low), np.zeros((s, s))
         for target in range(s):
-            shifts = _shifts(self._first_reach(target), self._left_out(target, shared), causes, estimates)
+            shifts = _shifts(self._first_reach(target), self._without_target(target, shared), causes, estimates)
             moved[target] = shifts[:, 0]
             gamma[target] = boxes.spread(np.broadcast_to(shifts[:, 1:].T, (s, boxes.low.shape[1])), target)
         np.fill_diagonal(gamma, 0.0)
@@ -105,7 +107,7 @@ class MatrixForm:
             kinds = 1 if self._local.chain.states == 2 else self._local.chain.states
             rows, tails = np.zeros((kinds, s, s)), np.zeros((kinds, s))
             for target in range(s):
-                influence, now = self._left_out(target, shared), self._first_reach(target)
+                influence, now = self._without_target(target, shared), self._first_reach(target)
                 for _ in range(_SHIFT_STEPS):
                     rows[:, target] += now
                     now = now @ influence
@@ -130,7 +132,7 @@ class MatrixForm:
         out[:, chain.edge_sources[edges]] = values.T
         return out
 
-    def _left_out(self, target: int, shared: Floats) -> Floats:
+    def _without_target(self, target: int, shared: Floats) -> Floats:
         """C without the likelihood of the target itself: only pairs of its parents change."""
         grid, kappa = self._kappa(target)
         if kappa.shape[0] == 1:
@@ -151,18 +153,18 @@ def _estimates(influence: Floats, causes: Floats) -> Floats:
     s = influence.shape[0]
     row_sum = float(influence.sum(axis=1).max()) * (1.0 + 4 * UNIT * s)
     grown = 1.0 + 4 * UNIT * (s + 8)
-    found: Floats = np.tile([_ceiling(column, row_sum, 1.0) for column in causes.T], (s, 1))
+    estimate: Floats = np.tile([_ceiling(column, row_sum, 1.0) for column in causes.T], (s, 1))
     for _ in range(_LONGEST):
-        following = np.minimum((influence @ found + causes) * grown, found)
-        settled = bool((found - following <= 1e-9 * found.max(axis=0)).all())
-        found = following
+        following = np.minimum((influence @ estimate + causes) * grown, estimate)
+        settled = bool((estimate - following <= 1e-9 * estimate.max(axis=0)).all())
+        estimate = following
         if settled:
             break
-    return found
+    return estimate
 
 
 def _shifts(reach: Floats, influence: Floats, causes: Floats, estimates: Floats) -> Floats:
-    """At least osc D b for the columns b of causes: the least found of sum_{n<N} osc C^n b + osc C^N (an estimate)."""
+    """At least osc D b for the columns b of causes: the least of sum_{n<N} osc C^n b + osc C^N (an estimate)."""
     s = influence.shape[0]
     total, now = np.zeros_like(reach), reach
     best: Floats = reach @ estimates * (1.0 + 4 * UNIT * (s + 8))
@@ -172,8 +174,8 @@ def _shifts(reach: Floats, influence: Floats, causes: Floats, estimates: Floats)
         now = now @ influence
         last = float(now.sum()) <= enough or n == _LONGEST
         if last or n & (n - 1) == 0:
-            found = (total @ causes + now @ estimates) * (1.0 + 4 * UNIT * (s + 8) * (n + 2))
-            best = np.minimum(best, found)
+            shift = (total @ causes + now @ estimates) * (1.0 + 4 * UNIT * (s + 8) * (n + 2))
+            best = np.minimum(best, shift)
         if last:
             break
     return best
@@ -185,25 +187,25 @@ class RowSumForm:
     name = "row-sum"
 
     def __init__(self, local: LocalNumbers) -> None:
-        self.cells = Cells.by_source(local)
+        self.cells = MixtureCells.by_source(local)
         self._local = local
         self._kappa = local.kappa_row_sums()
-        self._told = _told_sums(local)
+        self._evidence = _evidence_sums(local)
         self._slack = np.zeros(local.chain.sequences)  # at least sum_l gamma(k, l)
 
     def step(self, ranges: Floats, boxes: Boxes) -> Floats:
         """As in the protocol."""
         moved = self.shift(distance(ranges))
         rows = self._rows()
-        told = self._told + _product(rows, _ceiling(self._told, float(rows.max()), np.inf))
-        self._slack = _steep_sums(self._local, boxes, told)
+        evidence = self._evidence + _product(rows, _ceiling(self._evidence, float(rows.max()), np.inf))
+        self._slack = _steep_sums(self._local, boxes, evidence)
         return moved
 
     def shift(self, cause: Floats) -> Floats:
         """As in the protocol."""
         rows = self._rows()
         reach = np.minimum(cause + _product(rows, _ceiling(cause, float(rows.max()), 1.0)), 1.0)
-        return _moved(self._local, reach * self._local.outward)
+        return _shift_laws(self._local, reach * self._local.outward)
 
     def _rows(self) -> Floats:
         """Row sums of C."""
@@ -218,14 +220,14 @@ class SharedForm:
     def __init__(self, local: LocalNumbers) -> None:
         from scipy.sparse import csr_array
 
-        self.cells = Cells.by_source(local)
+        self.cells = MixtureCells.by_source(local)
         self._local = local
         chain = local.chain
         shape = (chain.sequences, chain.sequences)
         self._kappa = local.kappa_matrix()
-        told = csr_array((distance(local.theta), chain.edge_sources, chain.edge_starts), shape=shape)
-        self._told = told.T.tocsr()  # [k, j]: what x_j tells of w_k
-        self._told_sums = _told_sums(local)
+        evidence = csr_array((distance(local.theta), chain.edge_sources, chain.edge_starts), shape=shape)
+        self._evidence = evidence.T.tocsr()  # [k, j]: what x_j tells of w_k
+        self._evidence_sums = _evidence_sums(local)
         self._gamma = csr_array(shape)
         self._slack = np.zeros(chain.sequences)
 
@@ -233,15 +235,15 @@ class SharedForm:
         """As in the protocol."""
         moved = self.shift(distance(ranges))
         influence, rest, worst = self._influence()
-        told = self._settled(influence, rest, self._told_sums, _ceiling(self._told_sums, worst, np.inf))
-        self._carry(influence, told, boxes)
+        evidence = self._iterate(influence, rest, self._evidence_sums, _ceiling(self._evidence_sums, worst, np.inf))
+        self._carry(influence, evidence, boxes)
         return moved
 
     def shift(self, cause: Floats) -> Floats:
         """As in the protocol."""
         influence, rest, worst = self._influence()
-        reach = self._settled(influence, rest, cause, _ceiling(cause, worst, 1.0))
-        return _moved(self._local, np.minimum(reach, 1.0))
+        reach = self._iterate(influence, rest, cause, _ceiling(cause, worst, 1.0))
+        return _shift_laws(self._local, np.minimum(reach, 1.0))
 
     def _influence(self) -> tuple[Any, Floats, float]:
         """C where it is kept one by one, what row sums count besides, and the largest row sum."""
@@ -250,37 +252,37 @@ class SharedForm:
         rest = self._slack / 4.0
         return influence, rest, float((influence.sum(axis=1) + rest).max()) * self._local.outward
 
-    def _settled(self, influence: Any, rest: Floats, cause: Floats, ceiling: float) -> Floats:
+    def _iterate(self, influence: Any, rest: Floats, cause: Floats, ceiling: float) -> Floats:
         """D cause from above: iterates of a <- C a + (what row sums count) max a + cause, from an estimate."""
-        found = np.full(cause.size, ceiling)
+        estimate = np.full(cause.size, ceiling)
         if np.isinf(ceiling) or ceiling == 0:
-            return found
+            return estimate
         grown = 1.0 + 4 * UNIT * (int(np.diff(influence.indptr).max()) + 8)
         for _ in range(_LONGEST):
-            following = np.minimum((influence @ found + rest * found.max() + cause) * grown, found)
-            settled = bool((found - following).max() <= 1e-13 * found.max())
-            found = following
+            following = np.minimum((influence @ estimate + rest * estimate.max() + cause) * grown, estimate)
+            settled = bool((estimate - following).max() <= 1e-13 * estimate.max())
+            estimate = following
             if settled:
                 break
-        return found
+        return estimate
 
-    def _carry(self, influence: Any, told: Floats, boxes: Boxes) -> None:
+    def _carry(self, influence: Any, evidence: Floats, boxes: Boxes) -> None:
         """gamma of the next slice: one by one where it matters, the rest by row sums."""
         from scipy.sparse import csr_array
 
         local = self._local
-        if np.isinf(told).any():
+        if np.isinf(evidence).any():
             self._gamma = csr_array(self._gamma.shape)
-            self._slack = _steep_sums(local, boxes, told)
+            self._slack = _steep_sums(local, boxes, evidence)
             return
-        kept = now = self._told
+        followed = now = self._evidence
         for _ in range(_LONGEST):
-            now = _without_small(influence @ now, _KEPT * float(self._told_sums.max()))
+            now = _drop_small(influence @ now, _KEPT * float(self._evidence_sums.max()))
             if not now.nnz:
                 break
-            kept = kept + now
-        missed = np.maximum(told - kept.sum(axis=1), 0.0) + told * (local.outward - 1.0)
-        gamma = _sparse(local, _steepness(local, boxes) if local.chain.states > 2 else local.largest) @ kept
+            followed = followed + now
+        missed = np.maximum(evidence - followed.sum(axis=1), 0.0) + evidence * (local.outward - 1.0)
+        gamma = _sparse(local, _steepness(local, boxes) if local.chain.states > 2 else local.largest) @ followed
         rows = np.repeat(np.arange(local.chain.sequences), np.diff(gamma.indptr))
         moved = gamma.data * local.outward
         if local.chain.states == 2:
@@ -298,7 +300,7 @@ class SharedForm:
         self._slack = _steep_sums(local, boxes, missed) + dropped * local.outward
 
 
-def _told_sums(local: LocalNumbers) -> Floats:
+def _evidence_sums(local: LocalNumbers) -> Floats:
     """h_k = sum_j tanh(theta_jk / 4)."""
     chain = local.chain
     sums = np.bincount(chain.edge_sources, weights=distance(local.theta), minlength=chain.sequences)
@@ -328,8 +330,8 @@ def _steepness(local: LocalNumbers, boxes: Boxes) -> Floats:
 def _steep_sums(local: LocalNumbers, boxes: Boxes, vector: Floats) -> Floats:
     """(s,) what distances `vector` at the sources add to the log-odds ranges of the targets, at most."""
     if local.chain.states > 2:
-        return _applied(local, _steepness(local, boxes), vector)
-    moved = _applied(local, local.largest, vector)
+        return _apply(local, _steepness(local, boxes), vector)
+    moved = _apply(local, local.largest, vector)
     with np.errstate(invalid="ignore"):
         return np.where(moved > 0, moved * boxes.slopes()[:, 0] * (1.0 + 8 * UNIT), 0.0)
 
@@ -341,7 +343,7 @@ def _sparse(local: LocalNumbers, values: Floats) -> Any:
     return csr_array((values, chain.edge_sources, chain.edge_starts), shape=(chain.sequences, chain.sequences))
 
 
-def _applied(local: LocalNumbers, values: Floats, vector: Floats) -> Floats:
+def _apply(local: LocalNumbers, values: Floats, vector: Floats) -> Floats:
     """(s,) sum over the sources of values times vector; nothing times infinity is nothing."""
     if np.isfinite(vector).all() and np.isfinite(values).all():
         return np.asarray(_sparse(local, values) @ vector * local.outward)
@@ -351,15 +353,15 @@ def _applied(local: LocalNumbers, values: Floats, vector: Floats) -> Floats:
     return np.asarray(np.add.reduceat(each, local.chain.edge_starts[:-1]) * local.outward)
 
 
-def _moved(local: LocalNumbers, reach: Floats) -> Floats:
+def _shift_laws(local: LocalNumbers, reach: Floats) -> Floats:
     """(s, m) sum_k osc_k(p_i(a | .)) reach_k."""
     if local.chain.states == 2:
-        one = _applied(local, local.largest, reach)
+        one = _apply(local, local.largest, reach)
         return np.column_stack([one, one])
-    return np.column_stack([_applied(local, local.osc[:, a], reach) for a in range(local.chain.states)])
+    return np.column_stack([_apply(local, local.osc[:, a], reach) for a in range(local.chain.states)])
 
 
-def _without_small(matrix: Any, least: float) -> Any:
+def _drop_small(matrix: Any, least: float) -> Any:
     matrix.data[matrix.data < least] = 0.0
     matrix.eliminate_zeros()
     return matrix

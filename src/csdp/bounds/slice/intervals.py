@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.bounds.slice.local_numbers import BLOCK, UNIT, Floats, Ints, LocalNumbers, logit_distance, over_states
+from csdp.aging import UNIT
+from csdp.arrays import Bools, Floats, Indices
+from csdp.bounds.slice.local_numbers import BLOCK, LocalNumbers, logit_distance, over_states
 
 #: Tilts beyond this say nothing any more.
 _LARGEST_TILT = 300.0
@@ -26,15 +27,15 @@ class Boxes:
     high: Floats
     width: Floats
 
-    def spread(self, moved: Floats, rows: Ints | slice | int = slice(None)) -> Floats:
+    def spread(self, moved: Floats, rows: Indices | slice | int = slice(None)) -> Floats:
         """The largest log-odds range of two laws in the box of `rows` whose states lie `moved` (..., m) apart."""
         low, high, width = self.low[rows], self.high[rows], self.width[rows]
         if low.shape[-1] == 2:
             return logit_distance(low, np.minimum(over_states(moved), over_states(width)))
         return np.asarray(np.sort(_log_growth(low, high, np.minimum(moved, width)), axis=-1)[..., -2:].sum(axis=-1))
 
-    def worst_states(self, moved: Floats) -> npt.NDArray[np.intp]:
-        """The two states of every sequence that are told apart best; (s, 2)."""
+    def worst_states(self, moved: Floats) -> Indices:
+        """The two most distinguishable states of every sequence; (s, 2)."""
         if self.low.shape[1] == 2:
             return np.broadcast_to(np.array([0, 1], dtype=np.intp), (len(self.low), 2))
         growth = _log_growth(self.low, self.high, np.minimum(moved, self.width))
@@ -57,29 +58,29 @@ def _log_growth(low: Floats, high: Floats, moved: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Cells:
+class MixtureCells:
     """Distinct (source, transition matrix, tilt) of the couplings, and the weights that mix them into the targets."""
 
-    source: Ints
-    kind: Ints
+    source: Indices
+    kind: Indices
     tilt: Floats
     mix: object  # scipy.sparse (s, cells)
 
     @cached_property
-    def grown(self) -> tuple[Floats, Floats]:
+    def growth(self) -> tuple[Floats, Floats]:
         """e^T - 1 and e^2T - 1, as columns."""
         bounded = np.minimum(self.tilt, _LARGEST_TILT)[:, None]
         return np.expm1(bounded), np.expm1(2.0 * bounded)
 
-    def block(self, start: int) -> Cells:
+    def block(self, start: int) -> MixtureCells:
         """Some of the cells."""
         part = slice(start, start + BLOCK)
-        out = Cells(self.source[part], self.kind[part], self.tilt[part], None)
-        out.__dict__["grown"] = tuple(values[part] for values in self.grown)
+        out = MixtureCells(self.source[part], self.kind[part], self.tilt[part], None)
+        out.__dict__["growth"] = tuple(values[part] for values in self.growth)
         return out
 
     @classmethod
-    def by_edge(cls, local: LocalNumbers) -> Cells:
+    def by_edge(cls, local: LocalNumbers) -> MixtureCells:
         """One for every coupling: the target itself is left out of the children that tilt its source."""
         chain = local.chain
         kind = np.zeros(chain.edges, dtype=np.intp) + chain.transition_table[1]
@@ -87,7 +88,7 @@ class Cells:
         return cls(chain.edge_sources, kind, _tilts(local, every, leave_out=every >= 0), _mixing(local, every))
 
     @classmethod
-    def by_source(cls, local: LocalNumbers) -> Cells:
+    def by_source(cls, local: LocalNumbers) -> MixtureCells:
         """One for every source and matrix: only a sequence that follows itself is left out of its own children."""
         chain = local.chain
         own = chain.edge_sources == chain.edge_targets
@@ -97,15 +98,15 @@ class Cells:
         return cls(chain.edge_sources[first], chain.transition_table[1][first], tilt, _mixing(local, place.ravel()))
 
 
-def _mixing(local: LocalNumbers, place: Ints) -> object:
+def _mixing(local: LocalNumbers, place: Indices) -> object:
     from scipy.sparse import csr_array
 
     chain = local.chain
     return csr_array((chain.edge_weights, place, chain.edge_starts), shape=(chain.sequences, int(place.max()) + 1))
 
 
-def _tilts(local: LocalNumbers, edges: Ints, *, leave_out: npt.NDArray[np.bool_]) -> Floats:
-    """T_k: the sum of tau over the children of the source of each edge, the edge's own target left out where asked."""
+def _tilts(local: LocalNumbers, edges: Indices, *, leave_out: Bools) -> Floats:
+    """T_k: the sum of tau over the children of each edge's source, without the edge's own target where `leave_out`."""
     chain, tau = local.chain, local.tau
     finite = np.isfinite(tau)
     s = chain.sequences
@@ -124,7 +125,7 @@ def first_boxes(local: LocalNumbers) -> Boxes:
     return Boxes(local.low, local.high, local.width)
 
 
-def next_boxes(local: LocalNumbers, cells: Cells, boxes: Boxes) -> Boxes:
+def next_boxes(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxes:
     """The boxes of the next slice, never wider than the range of p_j."""
     chain = local.chain
     if chain.states == 2:
@@ -132,7 +133,7 @@ def next_boxes(local: LocalNumbers, cells: Cells, boxes: Boxes) -> Boxes:
     parts = np.empty((cells.source.size, chain.states * 3))
     for start in range(0, cells.source.size, BLOCK):  # small blocks stay in the cache
         here = cells.block(start)
-        low, high, width = _tilted(boxes, here)
+        low, high, width = _tilt(boxes, here)
         for state in range(chain.states):
             mixture = _mixtures(chain.transition_table[0], here.kind, low, high, width, state)
             for place, column in enumerate(mixture):
@@ -145,13 +146,13 @@ def next_boxes(local: LocalNumbers, cells: Cells, boxes: Boxes) -> Boxes:
     return Boxes(lower, upper, np.minimum(mixed[:, :, 2] * local.outward, np.minimum(apart, local.width)))
 
 
-def _next_of_two(local: LocalNumbers, cells: Cells, boxes: Boxes) -> Boxes:
+def _next_of_two(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxes:
     """The same for two states, where the lower ends say all: the upper end of one is the rest of the other."""
     parts = np.empty((cells.source.size, 3))
     table = local.chain.transition_table[0]
     for start in range(0, cells.source.size, BLOCK):
         here = cells.block(start)
-        low, apart = _tilted_two(boxes, here)
+        low, apart = _tilt_two(boxes, here)
         out = parts[start : start + BLOCK]
         for state in range(2):
             worth = table[:, :, state]
@@ -171,12 +172,12 @@ def _next_of_two(local: LocalNumbers, cells: Cells, boxes: Boxes) -> Boxes:
     return Boxes(lower, upper, np.column_stack([width, width]))
 
 
-def _tilted_two(boxes: Boxes, cells: Cells) -> tuple[Floats, Floats]:
+def _tilt_two(boxes: Boxes, cells: MixtureCells) -> tuple[Floats, Floats]:
     """Lower ends (n, 2) and width (n,) with the odds moved by e^T either way."""
     low, width = boxes.low[cells.source], boxes.width[cells.source, 0]
-    grown, twice = cells.grown
-    lower = low / (1.0 + (1.0 - low) * grown) * (1.0 - 32 * UNIT)
-    first, second, moved = low[:, 0], low[:, 1], grown[:, 0]
+    growth, twice = cells.growth
+    lower = low / (1.0 + (1.0 - low) * growth) * (1.0 - 32 * UNIT)
+    first, second, moved = low[:, 0], low[:, 1], growth[:, 0]
     apart = width + (1.0 - first) * (1.0 - second) * twice[:, 0]
     apart = apart / ((1.0 + first * moved) * (1.0 + second * moved)) * (1.0 + 64 * UNIT)
     if cells.tilt.max() > _LARGEST_TILT:
@@ -188,15 +189,15 @@ def _tilted_two(boxes: Boxes, cells: Cells) -> tuple[Floats, Floats]:
     return lower, apart
 
 
-def _tilted(boxes: Boxes, cells: Cells) -> tuple[Floats, Floats, Floats]:
+def _tilt(boxes: Boxes, cells: MixtureCells) -> tuple[Floats, Floats, Floats]:
     """Odds moved by e^T either way."""
     low, high, width = (part[cells.source] for part in (boxes.low, boxes.high, boxes.width))
     tilt = cells.tilt[:, None]
-    grown, twice = cells.grown
-    lower = low / (1.0 + (1.0 - low) * grown)
-    upper = high * (1.0 + grown) / (1.0 + high * grown)
+    growth, twice = cells.growth
+    lower = low / (1.0 + (1.0 - low) * growth)
+    upper = high * (1.0 + growth) / (1.0 + high * growth)
     # (H - L + H (1 - L)(e^2T - 1)) / ((1 + H (e^T - 1)) (1 + (1 - L)(e^T - 1))), its denominator from below
-    apart = (width + high * (1.0 - low) * twice) / ((1.0 + low * grown) * (1.0 + (1.0 - high) * grown))
+    apart = (width + high * (1.0 - low) * twice) / ((1.0 + low * growth) * (1.0 + (1.0 - high) * growth))
     lower = np.where(tilt > _LARGEST_TILT, (low >= 1.0) * 1.0, lower * (1.0 - 32 * UNIT))
     upper = np.where(tilt > _LARGEST_TILT, (high > 0.0) * 1.0, np.minimum(upper * (1.0 + 32 * UNIT), 1.0))
     apart = np.minimum(apart * (1.0 + 64 * UNIT), (upper - lower) * (1.0 + 4 * UNIT) + 2 * UNIT * upper)
@@ -205,7 +206,7 @@ def _tilted(boxes: Boxes, cells: Cells) -> tuple[Floats, Floats, Floats]:
 
 
 def _mixtures(
-    table: Floats, kind: Ints, low: Floats, high: Floats, width: Floats, state: int
+    table: Floats, kind: Indices, low: Floats, high: Floats, width: Floats, state: int
 ) -> tuple[Floats, Floats, Floats]:
     """Least and largest sum_c P[c, state] q_c over box and simplex, and how far apart two such sums lie; per cell."""
     m = low.shape[1]
@@ -217,14 +218,14 @@ def _mixtures(
     least, most = np.zeros(len(low)), np.zeros(len(low))
     left_low, left_high = np.maximum(free - slack, 0.0), np.maximum(free, 0.0) + slack
     for step in range(m):
-        price, base, space = _picked(worth, order[:, step], kind, low, room)
-        given = np.minimum(space, left_low)
-        least += price * (base + given)
-        left_low = left_low - given
-        price, base, space = _picked(worth, order[:, m - 1 - step], kind, low, room)
-        given = np.minimum(space + slack, left_high)
-        most += price * (base + given)
-        left_high = left_high - given
+        price, base, space = _pick(worth, order[:, step], kind, low, room)
+        mass = np.minimum(space, left_low)
+        least += price * (base + mass)
+        left_low = left_low - mass
+        price, base, space = _pick(worth, order[:, m - 1 - step], kind, low, room)
+        mass = np.minimum(space + slack, left_high)
+        most += price * (base + mass)
+        left_high = left_high - mass
     total = _row_sums(width)
     shift = np.minimum(total / 2.0, total - over_states(width)) + 4 * m * UNIT * total
     return least, most, np.ptp(worth, axis=1)[kind] * shift * (1.0 + 8 * m * UNIT)
@@ -237,8 +238,8 @@ def _row_sums(values: Floats) -> Floats:
     return total
 
 
-def _picked(
-    worth: Floats, chosen: Ints, kind: Ints, low: Floats, room: Floats
+def _pick(
+    worth: Floats, chosen: Indices, kind: Indices, low: Floats, room: Floats
 ) -> tuple[Floats | float, Floats, Floats]:
     """Worth, lower end and room of the state that each cell's matrix puts at one place of the order."""
     if len(worth) == 1:

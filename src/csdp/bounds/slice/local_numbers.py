@@ -14,14 +14,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from csdp.aging import UNIT
+from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-
-UNIT = float(np.finfo(np.float64).eps) / 2
 #: Positive influences below this count as this, so that no product of them underflows unseen.
 _LEAST_INFLUENCE = 1e-50
 #: Entries of one block of work: what stays in the cache.
@@ -88,7 +85,7 @@ class LocalNumbers:
             out[part] = self._theta_of_many_states(part, targets[part])
         return out
 
-    def _theta_of_many_states(self, part: slice, targets: Ints) -> Floats:
+    def _theta_of_many_states(self, part: slice, targets: Indices) -> Floats:
         """p(u) and p(v) each at its own end: they need not get there together."""
         table, which = self.chain.transition_table
         weight = self.chain.edge_weights[part, None, None]
@@ -100,7 +97,7 @@ class LocalNumbers:
         best = np.log1p(ratio.max(axis=3) * (1.0 + 16 * UNIT))
         return np.asarray((best + best.transpose(0, 2, 1)).max(axis=(1, 2)) * (1.0 + 16 * UNIT))
 
-    def pairs(self) -> Iterator[tuple[Ints, Floats]]:
+    def pairs(self) -> Iterator[tuple[Indices, Floats]]:
         """Blocks of targets with equally many parents: edges (n, d), and e^kappa - 1 of all pairs of parents (n, d, d).
 
         kappa_j(k, l) = ln(1 + o_k o_l / (low (low + o_k + o_l))), the worst state u; 0 for k = l.
@@ -108,7 +105,7 @@ class LocalNumbers:
         for targets, edges in self._with_parents():
             yield edges, self.excess(targets, edges)
 
-    def _with_parents(self) -> Iterator[tuple[Ints, Ints]]:
+    def _with_parents(self) -> Iterator[tuple[Indices, Indices]]:
         """Blocks of targets with equally many parents, two or more, and their edges (n, d); pairs fit the cache."""
         counts = np.diff(self.chain.edge_starts)
         for degree in np.unique(counts[counts > 1]):
@@ -118,7 +115,7 @@ class LocalNumbers:
                 targets = of_degree[start : start + height]
                 yield targets, self.chain.edge_starts[targets][:, None] + np.arange(degree)
 
-    def excess(self, targets: Ints, edges: Ints) -> Floats:
+    def excess(self, targets: Indices, edges: Indices) -> Floats:
         """e^kappa - 1 for all pairs of the parents of some targets: (n, d, d)."""
         out = np.zeros((*edges.shape, edges.shape[1]))
         binary = self.chain.states == 2  # both states move alike: the rarer one decides
@@ -175,9 +172,9 @@ class LocalNumbers:
         total = np.bincount(self.chain.edge_sources, weights=sums, minlength=self.chain.sequences)
         return np.asarray(total * self.outward)
 
-    def _kappa_sum_of_many(self, targets: Ints, edges: Ints) -> Floats:
+    def _kappa_sum_of_many(self, targets: Indices, edges: Indices) -> Floats:
         """From tanh(kappa / 4) <= (e^kappa - 1) / 4, o_l left out below, at the worst low; O(d) for d parents."""
-        moving = self.osc[edges].max(axis=1) > 0  # (n, m): a state that nobody moves tells nothing
+        moving = self.osc[edges].max(axis=1) > 0  # (n, m): a state that no parent moves tells nothing
         base = np.where(moving, self.low[targets], np.inf).min(axis=1)[:, None]
         first = self.largest[edges]
         with np.errstate(divide="ignore", invalid="ignore"):

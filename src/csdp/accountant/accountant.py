@@ -1,0 +1,432 @@
+"""The accountant: how much the whole published history reveals about the present, tick by tick.
+
+It knows the plan and which ticks were released, never a value. Its state is the worst log ratio of the published
+history given two values of the newest slice that the history touches: one number for every pair of snapshots (metric),
+one number (scalar), or numbers for every sequence (vector, slice). A release adds its cost; a step in time shrinks it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from csdp.accountant.component import PEAK_STEPS, AccountedComponent, worst_component
+from csdp.accountant.components import build_components
+from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
+from csdp.arrays import Floats
+from csdp.bounds.leakage import leakage
+from csdp.bounds.result import Leakage, round_up
+from csdp.errors import CsdpError, InputError
+from csdp.plan import Plan
+
+#: Ticks after which a history that has not settled is answered by the cap.
+_LONGEST = 2000
+#: Joint states up to which the exact leakage of a first release is followed while it ages.
+EXACT_LATER = 1024
+
+
+class Accountant:
+    """Leakage of the present after any history of releases of a plan (or of several plans at the same ticks).
+
+    Formal guarantee: `.leakage(state)` bounds, for every pair of presents that the adversary must not tell apart, the
+    log ratio of the probabilities of everything published so far, under the model. Which readings were missing must not
+    depend on values.
+
+    Args:
+        plan: the plan that is released.
+        also: plans released at the same ticks, of the same chain, against the same adversary.
+        state: "metric", "scalar", "vector" or "segmented"; "auto" takes the sharpest that fits, component by component.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=0.5)
+    >>> accountant = Accountant(plan)
+    >>> [round(accountant.after(n).epsilon, 4) for n in (1, 2, 3)], round(accountant.limit().epsilon, 3)
+    ([0.1966, 0.2695, 0.2956], 0.31)
+    """
+
+    def __init__(self, plan: Plan, *, also: Sequence[Plan] = (), state: str = "auto") -> None:
+        if state not in {"auto", "metric", "scalar", "segmented", "vector"}:
+            raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar', 'vector' or 'segmented'")
+        for other in also:
+            if other.chain != plan.chain or other.adversary != plan.adversary:
+                raise InputError("accountant: plans released together must share the chain and the adversary")
+        self.plans = (plan, *also)
+        self.plan = plan
+        self._kind = state
+        self._known: dict[int, Leakage] = {}
+        self._peaks: dict[int, float] = {}
+        self._single: dict[int, Leakage | None] = {}
+
+    @cached_property
+    def components(self) -> tuple[AccountedComponent, ...]:
+        """The distinct components of the models."""
+        return tuple(component for _, component in self._by_model)
+
+    @cached_property
+    def _by_model(self) -> list[tuple[str, AccountedComponent]]:
+        """The distinct components of the models, each with the digest of its model."""
+        return [
+            (model.digest, component)
+            for model in self.plan.chain.members
+            for component in build_components(model, self.plans, self._kind)
+        ]
+
+    # ---- the rule ------------------------------------------------------------------------------------------------
+
+    def start(self, tick: int = 0) -> State:
+        """The state before any release."""
+        behind = tuple(component.ages[-1] for component in self.components)
+        return State(tick, behind, tuple(component.initial_state() for component in self.components), (), 0)
+
+    def release(
+        self, state: State, tick: int | None = None, *, stale: bool = False, epsilon_c: float | None = None
+    ) -> State:
+        """The state after one more release.
+
+        Args:
+            state: the state before it.
+            tick: its tick, after that of the state; by default the next one.
+            stale: whether some reading was older than planned.
+            epsilon_c: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
+        """
+        tick = state.tick + 1 if tick is None else tick
+        share = self._share(epsilon_c)
+        if state.consecutive == 0:
+            state = replace(state, tick=tick - 1)
+        if tick <= state.tick:
+            raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
+        if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
+            return replace(self.history(state.consecutive + 1), tick=tick)
+        return self._add(state, tick, stale, share)
+
+    def _share(self, epsilon_c: float | None) -> float:
+        """A noise level as a share of the plan's, rounded up."""
+        if epsilon_c is None or epsilon_c == self.plan.epsilon_c:
+            return 1.0
+        if not 0 < epsilon_c < self.plan.epsilon_c or len(self.plans) > 1:
+            raise InputError(
+                f"accountant: epsilon_c {epsilon_c!r} given for one release; above 0, at most the plan's "
+                f"{self.plan.epsilon_c:g}, and one plan only"
+            )
+        return min(1.0, math.nextafter(epsilon_c / self.plan.epsilon_c, math.inf))
+
+    def _add(self, state: State, tick: int, stale: bool, share: float = 1.0) -> State:
+        """Add the slices that no later release can read any more; the newer ones stay pending."""
+        passed = tick - state.tick
+        pending = (*((ago + passed, old, level) for ago, old, level in state.pending), (0, stale, share))
+        slices, behind = [], []
+        for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
+            oldest = component.ages[-1]
+            after, newest = add_pending(component, before, depth + passed, pending, oldest, oldest + passed)
+            slices.append(after)
+            behind.append(newest)
+        window = max(component.ages[-1] - component.ages[0] for component in self.components)
+        unfinished = tuple(entry for entry in pending if entry[0] < window)
+        return State(tick, tuple(behind), tuple(slices), unfinished)
+
+    def _newest(self, state: State, passed: int = 0) -> Iterator[tuple[AccountedComponent, Floats, int]]:
+        """Every component, its state at the newest slice that the history touches, and how far back that lies.
+
+        `passed`: ticks since the state's own.
+        """
+        pending = tuple((ago + passed, stale, share) for ago, stale, share in state.pending)
+        for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
+            after, newest = add_pending(component, before, depth + passed, pending, 0, component.ages[-1] + passed)
+            yield component, after, newest
+
+    def leakage(self, state: State, tick: int | None = None) -> Leakage:
+        """Leakage of the present at a tick, given the state after the last release."""
+        passed = 0 if tick is None else tick - state.tick
+        if passed < 0:
+            raise InputError(f"accountant: tick {tick} lies before tick {state.tick}, the newest that is charged")
+        if state.consecutive is not None and passed == 0:
+            answer = self._consecutive_leakage(state.consecutive)
+        else:
+            answer = self._sharpen(self._leakage(state, passed), state, passed)
+        whole = self._whole_cost(state)
+        return answer if answer.epsilon <= whole else self._answer(whole, "group")
+
+    def _whole_cost(self, state: State) -> float:
+        """What all releases together reveal, however the sequences are tied; infinite if their number is not known."""
+        return self.group_level(state.consecutive) if state.consecutive else math.inf
+
+    def _sharpen(self, answer: Leakage, state: State, passed: int) -> Leakage:
+        """After a first release, as planned, the exact leakage of that one release where it is smaller."""
+        if state.consecutive != 1 or len(self.plans) > 1 or self._kind != "auto":
+            return answer
+        one = self._single_release(passed)
+        return one if one is not None and one.epsilon <= answer.epsilon else answer
+
+    def _single_release(self, passed: int) -> Leakage | None:
+        """The leakage of one release some ticks after it; None where computing it takes too long."""
+        if passed and any(component.model.size > EXACT_LATER for component in self.components):
+            return None
+        if passed not in self._single:
+            plan = self.plan
+            self._single[passed] = None
+            with suppress(CsdpError):
+                self._single[passed] = leakage(
+                    plan.chain,
+                    plan.query,
+                    ages=[age + passed for age in plan.ages],
+                    epsilon_c=plan.epsilon_c,
+                    adversary=plan.adversary,
+                    at_any_tick=True,
+                )
+        return self._single[passed]
+
+    def peak(self, state: State) -> float:
+        """The largest leakage of the present, now and at every later tick if nothing more is published.
+
+        Ticks without a release may raise it for a while: a limit for every moment must be compared with this.
+        """
+        if state.consecutive is None:
+            return self._peak(state)
+        at = self._history.extend(state.consecutive)
+        if at not in self._peaks:
+            self._peaks[at] = self._peak(self._history[at])
+        return min(self._peaks[at], self._whole_cost(state))
+
+    def _peak(self, state: State) -> float:
+        if state.consecutive == 1 and len(self.plans) == 1 and self._kind == "auto":
+            worst = self.leakage(state).epsilon
+            for later in range(1, PEAK_STEPS + 1):
+                if self._decaying_bound(state, later) <= worst:
+                    return worst
+                worst = max(worst, self.leakage(state, state.tick + later).epsilon)
+            return max(worst, self._decaying_bound(state, PEAK_STEPS + 1))
+        return round_up(max(component.peak(now, depth) for component, now, depth in self._newest(state)))
+
+    def _decaying_bound(self, state: State, later: int) -> float:
+        """What the largest entry of a state tells some ticks later; never grows from there on."""
+        newest = self._newest(state)
+        return round_up(max(component.decaying_bound(now, depth + later) for component, now, depth in newest))
+
+    def _consecutive_leakage(self, count: int) -> Leakage:
+        """Equal histories have equal leakage: computed once."""
+        at = self._history.extend(count)
+        if at not in self._known:
+            state = self._history[at]
+            self._known[at] = self._sharpen(self._leakage(state, 0), state, 0)
+        return self._known[at]
+
+    def _leakage(self, state: State, passed: int) -> Leakage:
+        worst, why = 0.0, str(self.components[0].kind)
+        for component, now, depth in self._newest(state, passed):
+            value, bound = component.leakage(now, depth)
+            if value > worst:
+                worst, why = value, bound
+        return self._answer(worst, why)
+
+    def leakage_by_component(self, state: State) -> list[tuple[float, str]]:
+        """The leakage of each component, or of each group of a segmented one, and the bound that gives it."""
+        values = (component.leakage(now, depth) for component, now, depth in self._newest(state))
+        return [(round_up(value), bound) for value, bound in values]
+
+    def _answer(self, value: float, bound: str) -> Leakage:
+        holds_for = {
+            "metric": "all releases so far; state kept for every pair of snapshots",
+            "scalar": "all releases so far; one number for the whole history",
+            "contraction": "all releases so far, any law of the past",
+            "freshness": "any number of releases: all published data is at least this old",
+            "lineage": "any number of releases, any law of the past",
+            "slice": "any number of releases, any law of the past, whatever others are known",
+            "influence": "all releases so far; what each sequence tells is followed by itself",
+            "group": "all releases so far, however the sequences are tied",
+            "segments": "all releases so far, and the whole path of the other groups, charged through the cut",
+            "none": "no bound: fresh data is published without end",
+        }
+        return Leakage(
+            epsilon=round_up(value),
+            bound=bound if bound not in {"cap", "none"} else "lineage",
+            sound=True,
+            adversary=self.plan.adversary,
+            assumptions=(
+                "the sequences follow the given model",
+                holds_for.get(bound, ""),
+                "which readings were missing must not depend on their values",
+            ),
+            reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
+        )
+
+    # ---- releases at consecutive ticks ---------------------------------------------------------------------------
+
+    def after(self, releases: int, *, state: str | None = None) -> Leakage:
+        """Leakage of the present after n releases at consecutive ticks, all as planned.
+
+        `state`: "metric" or "scalar" asks for that rule alone; by default ("auto") the first release takes the smaller
+        of the exact leakage and the state.
+        """
+        if isinstance(releases, bool) or not isinstance(releases, int) or releases < 1:
+            raise InputError(f"after: {releases!r} releases given; a whole number, 1 or more")
+        if state is not None and state != self._kind:
+            return Accountant(self.plan, also=self.plans[1:], state=state).after(releases)
+        return self.leakage(self.history(releases))
+
+    def history(self, releases: int) -> State:
+        """The state after n releases at consecutive ticks; computed once, up to a state at rest."""
+        return replace(self._history[self._history.extend(releases)], tick=releases, consecutive=releases)
+
+    @cached_property
+    def _history(self) -> ConsecutiveHistory:
+        oldest = max(component.ages[-1] for component in self.components)
+        return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest)
+
+    def _release_next(self, state: State) -> State:
+        return self._add(state, state.tick + 1, stale=False)
+
+    def limit(self) -> Leakage:
+        """Leakage of the present in the long run, releasing at every tick for ever."""
+        settled = self.long_run()
+        if settled is not None:
+            return self.leakage(settled)
+        worst, why = max((component.cap(component.ages[0]) for component in self.components), key=lambda cap: cap[0])
+        return self._answer(worst, why)
+
+    def long_run(self) -> State | None:
+        """A state that one more release at the next tick does not raise; None where none was found."""
+        at_rest = self._find_rest()
+        if at_rest is not None:
+            return at_rest
+        for n in range(1, _LONGEST):
+            self._history.extend(n)
+            if self._history.at_rest:
+                return self._history[-1]
+            if all(component.kind == "cap" for component in self.components):
+                break
+        return None
+
+    def _find_rest(self) -> State | None:
+        return self._direct_rest
+
+    @cached_property
+    def _direct_rest(self) -> State | None:
+        """The state at rest where every component finds its own directly; None where one does not."""
+        if not all(component.finds_rest for component in self.components):
+            return None
+        slices = [component.state_at_rest() for component in self.components]
+        at_rest = tuple(state for state in slices if state is not None)
+        behind = tuple(component.ages[0] for component in self.components)
+        return State(0, behind, at_rest) if len(at_rest) == len(slices) else None
+
+    def ceiling(self, releases: int | None = None) -> float:
+        """The largest leakage of the present at any moment, of n releases at consecutive ticks or of no end of them.
+
+        This is what a budget has to allow: quiet ticks after the last release may raise the leakage before it falls.
+        """
+        if releases is not None:
+            return max(self.after(releases).epsilon, self.peak(self.history(releases)))
+        settled = self.long_run()
+        return self.limit().epsilon if settled is None else max(self.limit().epsilon, self.peak(settled))
+
+    # ---- other guarantees ----------------------------------------------------------------------------------------
+
+    def lifetime(
+        self, releases: int | None = None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
+        """What all releases, before and after it, reveal of one record: temporal privacy leakage.
+
+        Args:
+            releases: number of releases at consecutive ticks; without end by default.
+            stale: by how many ticks a reading may be older than planned.
+            earlier: what releases under earlier plans add to one slice (`slice_cost`).
+            overlap: whether this plan reads slices that they read.
+        """
+        options: dict[str, Any] = {"stale": stale, "earlier": earlier, "overlap": overlap}
+        return round_up(max(component.lifetime(releases, **options) for component in self.components))
+
+    def slice_cost(self, stale: int = 0, *, any_model: bool = False) -> float:
+        """What all releases together add to one slice, at most: under the chain, or under any model whatever."""
+        if any_model:
+            ages = [age for plan in self.plans for age in plan.ages]
+            return self.history_cost() * (max(ages) - min(ages) + 1 + stale)
+        return max(each.alpha * (each.ages[-1] - each.ages[0] + 1 + stale) for each in self.components)
+
+    def event_level(self, stale: int = 0) -> float:
+        """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""
+        return round_up(sum(plan.epsilon_c for plan in self.plans) * (1 + stale))
+
+    def group_level(self, releases: int = 1) -> float:
+        """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
+        return round_up(max(component.alpha for component in self.components) * releases)
+
+    @cached_property
+    def largest_component(self) -> int:
+        """Sequences that the model, or some member of a family, ties together."""
+        return max(len(component) for model in self.plan.chain.members for component in model.components())
+
+    def history_cost(self) -> float:
+        """What one release adds, at most, to the log ratio of the history under any model whatever."""
+        return self._history_cost
+
+    @cached_property
+    def _history_cost(self) -> float:
+        return sum(
+            plan.query.sensitivity(plan.model.sequences, plan.model.value_table) / plan.sensitivity * plan.epsilon_c
+            for plan in self.plans
+        )
+
+    # ---- a change of plan ----------------------------------------------------------------------------------------
+
+    def newest_depth(self, state: State) -> int:
+        """How many steps before the state's tick the newest reading lies that any release touched."""
+        return min(depth for _, _, depth in self._newest(state))
+
+    def largest(self, state: State) -> float:
+        """The worst log ratio of the history between any two snapshots of a component at the newest slice touched."""
+        return max(worst_component(before) for before in self._carried_states(state).values())
+
+    def _carried_states(self, state: State) -> dict[str, list[tuple[AccountedComponent, Floats]]]:
+        """The components of every model with their states at the newest slice that any touches, by model digest."""
+        newest = list(self._newest(state))
+        least = min(depth for _, _, depth in newest)
+        before: dict[str, list[tuple[AccountedComponent, Floats]]] = {}
+        for (model, _), (component, now, depth) in zip(self._by_model, newest, strict=True):
+            before.setdefault(model, []).append((component, component.advance(now, depth - least)))
+        return before
+
+    def resume(self, cost: float, tick: int, depth: int) -> State:
+        """A state for a history of which only its worst log ratio under any model is known, `depth` before `tick`.
+
+        The old history counts whole between any two snapshots, at the newest slice it touched, and shrinks under this
+        chain from there.
+        """
+        slices = tuple(component.carry((), cost) for component in self.components)
+        return State(tick, tuple(depth for _ in slices), slices)
+
+    def take_over(self, old: Accountant, state: State, *, tick: int, cost: float) -> State:
+        """The state after `tick` for a history under another plan of the same dataset.
+
+        It is placed at the newest slice that any release touched, which raises no state: a state only falls from the
+        slice of a component to a newer one. Under the same chain the old states count where they are smaller.
+
+        Args:
+            old: the accountant of the other plan.
+            state: its state.
+            tick: the tick of the change.
+            cost: the worst log ratio of the history under any model.
+        """
+        depth = old.newest_depth(state) + tick - state.tick
+        if self.plan.chain != old.plan.chain:
+            return self.resume(cost, tick, depth)
+        # By digest: a family is the same in whatever order its members are given.
+        before = old._carried_states(state)
+        slices = tuple(component.carry(before[model], cost) for model, component in self._by_model)
+        return State(tick, tuple(depth for _ in slices), slices)
+
+    def restore(self, content: dict[str, Any]) -> State:
+        """A state from `State.to_dict`."""
+        if "consecutive" in content:
+            count = int(content["consecutive"])
+            state = self.history(count) if count else self.start()
+            return replace(state, tick=int(content["tick"]), consecutive=count)
+        slices = tuple(unpack_state(text, size) for text, size in zip(content["slices"], content["sizes"], strict=True))
+        expected = [component.initial_state().shape for component in self.components]
+        if [s.shape for s in slices] != expected:
+            raise InputError("accountant: the recorded state belongs to another chain or plan")
+        pending = tuple((int(ago), bool(stale), float(share)) for ago, stale, share in content["pending"])
+        return State(int(content["tick"]), tuple(int(d) for d in content["behind"]), slices, pending)
