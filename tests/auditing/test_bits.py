@@ -93,7 +93,7 @@ def test_the_release_itself_passes():
 
     def ours(exact, generator):
         answer = np.array([round(exact[0] * 3.0)], dtype=float)
-        return [fran.noisy(plan, answer, 0, source).values[0] for _ in range(exact.size)]
+        return [fran.add_noise(plan, answer, 0, source).values[0] for _ in range(exact.size)]
 
     assert not low_bits(ours, answers=(0.0, 1 / 3), epsilon=1.0, samples=4000, seed=5).violated
 

@@ -216,8 +216,8 @@ def test_a_damaged_page_raises_or_is_found_and_is_never_written_over(path: Path)
 
 def test_a_flipped_byte_in_a_payload_is_found(path: Path) -> None:
     content = bytearray(filled(path).read_bytes())
-    spot = content.rindex(b'"count":17,')
-    content[spot + 8] = ord("2")
+    spot = content.rindex(b'"releases":17,')
+    content[spot + 11] = ord("2")
     path.write_bytes(content)
     with Ledger.open(path, read_only=True) as ledger:
         assert any("hash chain" in str(problem) for problem in ledger.verify())

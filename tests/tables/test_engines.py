@@ -241,7 +241,7 @@ class TestBounded:
         assert peak < 50e6
 
     def test_wide_outputs_go_in_small_chunks(self):
-        from csdp.publisher.drawing import CHUNK, chunk_size
+        from csdp.publisher.sources import CHUNK, chunk_size
 
         wide = CoupledChain(eye_array(100_000, format="csr"), [[0.7, 0.3], [0.3, 0.7]])
         assert chunk_size(Plan(wide, Identity(), 1, 1.0)) == 10

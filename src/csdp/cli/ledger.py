@@ -161,7 +161,7 @@ def _facts(book: Ledger, name: str) -> dict[str, Any]:
         "created": found.created,
         "plan": found.terms.plan_digest,
         "chain": found.terms.chain_digest,
-        "limits": found.terms.limits,
+        "limits": found.terms.recorded_limits(),
         "guarantee": found.terms.guarantee,
         "published": counts.committed,
         "lost": counts.lost,

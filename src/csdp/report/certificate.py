@@ -12,8 +12,8 @@ from csdp.bounds.result import Leakage
 from csdp.bounds.rounding import round_up, shown
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
-from csdp.publisher import Publisher, Skipped
-from csdp.publisher.times import AGE_WORDS, recorded_times
+from csdp.publisher import Publisher, Skipped, Standing
+from csdp.publisher.terms import AGE_WORDS
 from csdp.report.words import KNOWS
 
 SCHEMA = "csdp/certificate/1"
@@ -54,13 +54,14 @@ class Certificate:
         return next(promise for promise in self.promises if promise.name == name)
 
 
-def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
+def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """The certificate of a publisher's dataset as its ledger stands now."""
     found = publisher.summary()
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
     changed = entry.changes > 0
-    now = None if entry.state is None else accountant.leakage(accountant.restore(entry.state["accountant"]))
+    now = None if entry.state is None else accountant.leakage(accountant.restore(entry.state.accountant))
+    times = () if entry.state is None else entry.state.times
     promises = (
         Promise(
             "present",
@@ -107,9 +108,9 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
             "state": None if now is None else now.bound,
         },
         promises=promises,
-        not_promised=not_promised(plan.epsilon_c, recorded_times(entry.state)),
+        not_promised=not_promised(plan.epsilon_c, times),
         sentence=sentence(publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick),
-        assumptions=_assumptions(publisher, now, recorded_times(entry.state)),
+        assumptions=_assumptions(publisher, now, times),
         limits=dict(publisher.limits),
         counts={
             "published": entry.committed,
@@ -122,7 +123,7 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
     )
 
 
-def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
+def _ceiling(publisher: Publisher | Standing, *, changed: bool) -> float | None:
     """What the leakage of the present never passes, at any moment; None where nothing is proven without a limit."""
     budget = publisher.limits["budget"]
     if budget is not None:
@@ -136,7 +137,7 @@ def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
     return accountant.ceiling()
 
 
-def _assumptions(publisher: Publisher, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
+def _assumptions(publisher: Publisher | Standing, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
     """What the numbers rest on: the law of the past, the state that the accountant keeps, what must be public."""
     past = [words for words in publisher.plan.certified.assumptions if "law" in words]
     state = () if now is None else now.assumptions

@@ -132,7 +132,7 @@ class Dataset:
 
     def about(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan, recorded = self.plan, self._ledger.dataset(self.name).terms.limits
+        plan, recorded = self.plan, self._ledger.dataset(self.name).terms.limits.to_dict()
         return {
             "name": self.name,
             "sequences": len(self.names),
@@ -146,7 +146,7 @@ class Dataset:
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
             "times": self.spec.clock.times,
-            "limits": {name: recorded.get(name) for name in self.spec.limits},
+            "limits": {name: recorded[name] for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
         }
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from csdp.ledger.database import parsed
+from csdp.ledger.database import parse_place
 from csdp.service.problems import Problem, busy
 
 Answer = Callable[[dict[str, Any], bytes], Awaitable[dict[str, Any]]]
@@ -89,7 +89,7 @@ class Advisory:
 
 def lock_of(ledger: str, dataset: str) -> Lock:
     """The lock of a dataset in a ledger."""
-    found = parsed(ledger)
+    found = parse_place(ledger)
     return Alone() if isinstance(found, Path) else Advisory(found, dataset)
 
 

@@ -68,7 +68,7 @@ class Live:
     def tend(self) -> None:
         """What has to be done although nobody writes: time that passes, and what had to wait."""
         if self._spec.by_wall_clock:
-            self._patiently(lambda: self.runner.advance(self.runner.publisher.ticking.wall.now()))
+            self._patiently(lambda: self.runner.advance(self.runner.publisher.tick_times.wall.now()))
         elif self._behind:
             self.settle()
 

@@ -53,7 +53,7 @@ def run(
         while not loop.finished():
             loop.take()
             if by_wall_clock:
-                loop.settle(lambda: runner.advance(runner.publisher.ticking.wall.now()))
+                loop.settle(lambda: runner.advance(runner.publisher.tick_times.wall.now()))
             loop.tell()
     finally:
         stop.set()

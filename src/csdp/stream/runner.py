@@ -124,7 +124,7 @@ class Runner:
         on_outcome: Callable[[Release | Skipped], None] | None = None,
     ) -> None:
         plan = publisher.plan
-        publisher.ticking.check_clock(clock)
+        publisher.tick_times.check_clock(clock)
         self.publisher = publisher
         self.clock = clock
         self.names: tuple[str, ...] = tuple(name.strip() for name in (plan.model.names if names is None else names))
@@ -147,7 +147,7 @@ class Runner:
         self._reach = plan.max_age + plan.stale_limit
         self._time = Timekeeper(
             clock,
-            publisher.ticking.wall,
+            publisher.tick_times.wall,
             dataset=publisher.dataset,
             sequences=len(self.names),
             reach=self._reach,

@@ -76,7 +76,7 @@ class EngineSource:
     get their noise at the gate. For an identity query the gate hands over a key for each granted tick, and noise is
     drawn where the rows are.
 
-    What an engine says is held against the plan by the gate, as for every source (`csdp.publisher.checks`): ticks in
+    What an engine says is held against the plan by the gate, as for every source (`csdp.publisher.sources`): ticks in
     order, staleness within the limit, answers that are possible. Whether an answer is the right one of those that are
     possible, nobody can see from outside: an engine is trusted code.
     """

@@ -128,7 +128,9 @@ class RelationalEngine:
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
         found = self._surveyed(plan)
-        stale, reasons = fran.judged(plan, found.ticks.size, {} if found.whole.all() else self._stalest(plan, found))
+        stale, reasons = fran.releasable_ticks(
+            plan, found.ticks.size, {} if found.whole.all() else self._stalest(plan, found)
+        )
         yield from zip(found.ticks.tolist(), stale.tolist(), reasons, strict=True)
 
     def _stalest(self, plan: Plan, found: Survey) -> dict[int, Ints]:

@@ -86,7 +86,7 @@ def publish_stream(
     depends on times and on which readings are missing, never on a value.
     """
     plan = publisher.plan
-    publisher.ticking.check_clock(clock)
+    publisher.tick_times.check_clock(clock)
     if clock.times != "wall":
         raise InputError(
             f"clock: times {clock.times!r} given; a live stream needs 'wall', and what was recorded is published with "
@@ -209,7 +209,7 @@ class _Batches:
     def take(self, batch: DataFrame, number: int) -> None:
         """Place the readings of a micro-batch, keep what is needed, publish the ticks that they close."""
         with self._backend.plain_errors("stream"):
-            limit = self._clock.limit(self._publisher.ticking.wall.now())
+            limit = self._clock.limit(self._publisher.tick_times.wall.now())
             before = self._mark_after(batch, number - 1)
             placed = self._placed(batch, before, limit).persist()
             try:
