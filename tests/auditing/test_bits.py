@@ -10,8 +10,7 @@ import pytest
 from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran, low_bits
 from csdp.auditing.mechanisms import plan_mechanism
 from csdp.errors import InputError
-from csdp.noise import Randomness, lattice_step, two_sided_geometric
-from csdp.noise.indexed import indexed_noise
+from csdp.noise import Randomness, indexed_noise, lattice_step, two_sided_geometric
 from csdp.plan import Plan
 
 

@@ -14,8 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from csdp.errors import InputError
-from csdp.noise import Randomness, lattice_step, two_sided_geometric, variance
-from csdp.noise.indexed import TOGETHER, indexed_noise
+from csdp.noise import TOGETHER, Randomness, indexed_noise, lattice_step, two_sided_geometric, variance
 
 from noise.exact import power_of_e, seeded  # isort: skip
 

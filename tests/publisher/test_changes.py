@@ -30,7 +30,7 @@ def test_a_change_of_plan_is_recorded_and_carries_the_history(file: Path) -> Non
         assert [terms.plan_digest for terms in history] == [publisher.plan.digest, new.plan.digest]
         assert history[1].from_tick == 4
         assert "same chain" in (history[1].rule or "")
-        assert history[1].limits["budget"] == 0.5
+        assert history[1].limits.budget == 0.5
         assert history[1].guarantee["one_release"] == new.plan.certified.epsilon
         assert 0 < new.summary()["present"] <= before
         with pytest.raises(LedgerConflictError, match="published under plan"):
@@ -148,17 +148,17 @@ def test_under_one_chain_the_history_counts_what_it_told(file: Path) -> None:
 def test_costs_of_a_slice_add_up_where_plans_read_the_same_records(file: Path) -> None:
     """The third plan's ages reach back over what the first two read, and theirs over one another's."""
     first, second, third = changed(file, plan(epsilon_c=0.5), plan(ages=7, epsilon_c=0.25), plan(ages=20), plan())
-    assert first["earlier"]["overlap"]
-    assert second["earlier"]["overlap"]
-    assert not third["earlier"]["overlap"]
-    assert [s["earlier"]["slice"] for s in (first, second, third)] == pytest.approx([0.5, 0.75, 1.25])
+    assert first.earlier.overlap
+    assert second.earlier.overlap
+    assert not third.earlier.overlap
+    assert [s.earlier.slice for s in (first, second, third)] == pytest.approx([0.5, 0.75, 1.25])
 
 
 def test_costs_of_a_slice_do_not_add_up_where_records_are_new(file: Path) -> None:
     _, second = changed(file, plan(epsilon_c=0.5), plan(epsilon_c=0.25), plan(epsilon_c=0.125))
-    assert not second["earlier"]["overlap"]
-    assert second["earlier"]["slice"] == pytest.approx(0.5)
-    assert second["earlier"]["group"] == pytest.approx(5 * 0.5 + 5 * 0.25)
+    assert not second.earlier.overlap
+    assert second.earlier.slice == pytest.approx(0.5)
+    assert second.earlier.group == pytest.approx(5 * 0.5 + 5 * 0.25)
 
 
 def test_another_chain_counts_every_sequence_of_the_old_one(file: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdp.clock import WallClock, parsed_duration, parsed_time
+from csdp.clock import WallClock, parse_duration, parse_time
 from csdp.errors import InputError
 from csdp.stream import Clock, Mark
 
@@ -248,7 +248,7 @@ def test_bad_settings(bad):
 )
 def test_bad_times_are_refused_without_being_quoted(bad):
     with pytest.raises(InputError) as error:
-        parsed_time(bad)
+        parse_time(bad)
     assert "soon" not in str(error.value)
     assert "9999" not in str(error.value)
 
@@ -264,13 +264,13 @@ def test_bad_times_are_refused_without_being_quoted(bad):
     ],
 )
 def test_times(given, expected):
-    assert parsed_time(given) == expected
+    assert parse_time(given) == expected
 
 
 @pytest.mark.parametrize("bad", ["", "5", "min", "5 parsecs", "-5s", math.inf, True, None, "1e3s"])
 def test_bad_durations(bad):
     with pytest.raises(InputError, match="given; a number, or text"):
-        parsed_duration(bad)
+        parse_duration(bad)
 
 
 def test_many_ticks_at_once():

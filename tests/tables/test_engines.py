@@ -18,8 +18,7 @@ from scipy.sparse import eye_array
 
 from csdp import CoupledChain, Identity, Ledger, Mean, Panel, Plan, Publisher
 from csdp.errors import InputError
-from csdp.noise import Randomness, indexed_noise, two_sided_geometric
-from csdp.noise.indexed import TOGETHER
+from csdp.noise import TOGETHER, Randomness, indexed_noise, two_sided_geometric
 from csdp.publisher import Release
 from csdp.tables import EngineSource, open_table, pair_counts
 

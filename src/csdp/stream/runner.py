@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import Clock, Mark, Time, Times, Verdict, checked_time
+from csdp.clock import Clock, Mark, Time, Times, Verdict, check_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.names import arrange_names
@@ -168,13 +168,13 @@ class Runner:
 
     def ingest(self, sequence: str, *, time: Time, value: object) -> Fate:
         """Take in one reading, and publish the ticks that it closes."""
-        fate = self.accept(Reading(sequence, checked_time(time), value))
+        fate = self.accept(Reading(sequence, check_time(time), value))
         self.settle()
         return fate
 
     def ingest_snapshot(self, values: Mapping[str, object] | Sequence[object], *, time: Time) -> Fate:
         """Take in readings of many sequences at one time, and publish the ticks that it closes."""
-        fate = self.accept(Snapshot(checked_time(time), values))
+        fate = self.accept(Snapshot(check_time(time), values))
         self.settle()
         return fate
 
@@ -201,7 +201,7 @@ class Runner:
     def _nobody(self, message: Reading | Snapshot) -> Fate | None:
         """Why a message is about none of our sequences, or of no time; judged by names, counts and times alone."""
         try:
-            checked_time(message.time)
+            check_time(message.time)
         except InputError:
             return "bad"
         if isinstance(message, Reading):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from csdp.clock import Clock, Time, parsed_duration, parsed_time
+from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
 from csdp.stream.mqtt import Broker, checked_topic
 from csdp.stream.toml import Document, Section, one_of, positive, text, texts, whole, wholes, yes_or_no
@@ -186,19 +186,19 @@ def _limits(section: Section, plan: Path | GivenPlan | Target) -> dict[str, floa
 
 def _clock(section: Section) -> tuple[Clock, bool]:
     def length(value: object) -> Time:
-        found = parsed_duration(value)
+        found = parse_duration(value)
         if found < 0:
             raise InputError(f"{value!r} given; 0 or more")
         return found
 
     def step(value: object) -> int:
-        found = parsed_duration(value)
+        found = parse_duration(value)
         if not isinstance(found, int) or found < 1:
             raise InputError(f"{value!r} given; a whole number of at least 1, or text such as '30s' or '1h'")
         return found
 
     def origin(value: object) -> int:
-        found = parsed_time(value if isinstance(value, str) else whole(-(2**53))(value))
+        found = parse_time(value if isinstance(value, str) else whole(-(2**53))(value))
         if not isinstance(found, int):
             raise InputError(f"{value!r} given; a whole number, or a timestamp of a whole second")
         return found

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import TIME_LIMIT, Clock, Mark, Time, checked_time
+from csdp.clock import TIME_LIMIT, Clock, Mark, Time, check_time
 from csdp.errors import InputError
 from csdp.panel.names import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
@@ -147,7 +147,7 @@ class Placing:
                 batch.column(name).to_numpy(zero_copy_only=False) for name in ("idx", "time", "value", "gap")
             )
             timed = np.abs(time) <= TIME_LIMIT  # False for what is no number
-            ticks, fates = self.clock.judged(self.mark, np.where(timed, time, 0.0), limit=self.limit)
+            ticks, fates = self.clock.judge_times(self.mark, np.where(timed, time, 0.0), limit=self.limit)
             fates = fates.astype("<U9")
             fates[~timed] = "bad"
             fates[idx < 0] = "unknown"
@@ -252,7 +252,7 @@ class _Batches:
                 f"checkpoint: nothing is kept after batch {number} for this dataset, plan, grid and list of sequences; "
                 "go on with those that the checkpoint was made with, or give another checkpoint"
             )
-        return Mark(checked_time(found[_MARK].time), int(found[_MARK].tick)) if _MARK in found else None
+        return Mark(check_time(found[_MARK].time), int(found[_MARK].tick)) if _MARK in found else None
 
     def _put_back(self, placed: DataFrame, before: Mark | None, limit: Time) -> Mark | None:
         """The mark to go on from: put back if it lies beyond the wall clock, and most sequences are behind it.
@@ -376,5 +376,5 @@ def _counted(placed: DataFrame) -> tuple[dict[str, int], tuple[Time, Time] | Non
         # A value that is no number still moves the clock, like any other.
         if fate in {"accepted", "missing", "late", "bad value"}:
             moving += [least, greatest]
-    times = (checked_time(min(moving)), checked_time(max(moving))) if moving else None
+    times = (check_time(min(moving)), check_time(max(moving))) if moving else None
     return {fate: fates[fate] for fate in FATES if fates[fate]}, times
