@@ -8,8 +8,21 @@ from typing import Any
 
 import pytest
 
-from csdp.errors import BudgetExceeded, InputError, LedgerConflictError
-from csdp.ledger import Admission, Ledger, Limits, Refused, Request, Reserved, Terms, TickGrid
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, LedgerCorruptError
+from csdp.ledger import (
+    Admission,
+    Charge,
+    DatasetState,
+    EarlierPlans,
+    Ledger,
+    Limits,
+    Refused,
+    Request,
+    Reserved,
+    Terms,
+    TickGrid,
+)
+from csdp.ledger.records import decode, encode
 from ledger.rules import PLAN, TERMS, ask, counted, keep, register, reserve_one
 
 OpenLedger = Callable[[], Ledger]
@@ -134,3 +147,43 @@ def test_a_change_cannot_reach_back_and_can_be_refused(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="rule in words"):
         ledger.change_plan("ward-7", replace(other, from_tick=6, rule=" "), keep)
     assert ledger.dataset("ward-7").terms.number == 1
+
+
+def test_terms_that_were_recorded_in_another_form_are_read_and_verified(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is hashed is what was written, also where a limit was left out or has a name of its own."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Terms, "recorded_limits", lambda self: {"budget": 1, "time_step": 60, "weekly": [2.0]})
+        register(ledger, limits=Limits(budget=1))
+    terms = ledger.dataset("ward-7").terms
+    assert (terms.limits, terms.grid, terms.further) == (Limits(budget=1.0), TickGrid(60), {"weekly": [2.0]})
+    assert ledger.verify() == []
+    assert '"limits":{"budget":1,"time_step":60,"weekly":[2.0]}' in list(ledger.export("ward-7"))[1]
+    assert register(ledger, limits=terms.limits, grid=terms.grid, further=terms.further).terms == terms
+
+
+def test_the_recorded_form_of_states_and_charges() -> None:
+    """Ledgers that were written before must be read, and go on in the same form."""
+    earlier = EarlierPlans(releases=3, event=0.5, group=1.5, slice=0.25, slice_any=0.5, newest=7, overlap=True)
+    state = DatasetState({"tick": 9}, 4, 1, 2.0, ("data", "wall"), {"a": 1.0}, earlier)
+    text = encode(state.to_record(), "a state")
+    assert text == (
+        '{"accountant":{"tick":9},"cost":2.0,"earlier":{"event":0.5,"group":1.5,"newest":7,"overlap":true,"releases":3,'
+        '"slice":0.25,"slice_any":0.5},"fits":{"a":1.0},"releases":4,"stale":1,"times":["data","wall"]}'
+    )
+    assert DatasetState.from_record(decode(text)) == state
+    assert encode(DatasetState().to_record(), "a state") == '{"accountant":{},"cost":0.0,"releases":0,"stale":0}'
+    charge = Charge(0.1, peak=0.2, event=0.5, algorithm=1)
+    assert charge.to_record() == {"present": 0.1, "peak": 0.2, "event": 0.5, "algorithm": 1}
+    assert Charge.from_record({**charge.to_record(), "later": 3.0}) == charge
+
+
+@pytest.mark.parametrize("lacking", ["accountant", "releases", "stale", "cost"])
+def test_a_state_that_lacks_a_figure_is_not_taken_as_zero(lacking: str) -> None:
+    record = DatasetState().to_record()
+    del record[lacking]
+    with pytest.raises(LedgerCorruptError, match="state of a dataset cannot be read"):
+        DatasetState.from_record(record)
+    with pytest.raises(LedgerCorruptError):
+        DatasetState.from_record({**DatasetState().to_record(), "earlier": {"releases": 2}})
