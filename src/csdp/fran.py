@@ -132,7 +132,7 @@ def release(state: FranState, randomness: Randomness, *, epsilon_c: float | None
         aged = np.empty_like(state.rows[-1][0])
         for age, members in groups:
             aged[members] = state.rows[-1 - age][0][members]
-    return add_noise(plan, lattice_answer(plan, aged[None])[0], state.stale, randomness, epsilon_c=epsilon_c)
+    return add_noise(plan, plan.query.lattice_answers(aged[None])[0], state.stale, randomness, epsilon_c=epsilon_c)
 
 
 def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> tuple[FranState, Output | None]:
@@ -252,9 +252,9 @@ def answers(plan: Plan, filled: States, rows: Indices, *, checked: bool = False)
     if len(groups) == 1:
         old = rows - groups[0][0]
         run = old.size > 0 and bool((np.diff(old) == 1).all())  # consecutive rows need not be copied
-        return lattice_answer(plan, filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
+        return plan.query.lattice_answers(filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
     ages = np.asarray(plan.ages)
-    return lattice_answer(plan, filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
+    return plan.query.lattice_answers(filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
 
 
 def _last_read(missing: Bools) -> Indices:

@@ -10,7 +10,7 @@ import pytest
 from csdp import CoupledChain, Custom, Mean, replay
 from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, LedgerConflictError, UnsafeRandomnessWarning
-from csdp.ledger import Admission, Charge, DatasetState, Ledger, Limits, Request, Terms
+from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, Request, Terms
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan, Schedule
 from csdp.publisher import Publisher
@@ -96,7 +96,7 @@ def written(where, admit, *, limits=None, output=None, ticks=5):
     chosen = plan()
     with Ledger.open(where) as ledger:
         plan_json = json.dumps(chosen.record())
-        ledger.register(NAME, Terms(chosen.digest, plan_json, chosen.chain.digest, limits or Limits()))
+        ledger.register(NAME, Terms(chosen.digest, plan_json, chosen.chain.digest, limits or PrivacyLimits()))
         requests = [Request(tick, "mean") for tick in range(1, ticks + 1)]
         reserved = ledger.reserve(NAME, requests, admit, plan_digest=chosen.digest)
         told = {"values": [0.5], "stale": 0, "unsafe": False}
@@ -126,7 +126,7 @@ def test_a_forgotten_past_is_found_from_the_tick_it_was_forgotten_at(where):
 
 
 def test_a_charge_above_a_limit_is_found(where):
-    found = written(where, lying(plan()), limits=Limits(budget=0.28, event_limit=0.4))
+    found = written(where, lying(plan()), limits=PrivacyLimits(budget=0.28, event_limit=0.4))
     above = [(finding.tick, finding.what) for finding in found.findings]
     assert [tick for tick, what in above if "above the budget 0.28" in what] == [3, 4, 5]
     assert [tick for tick, what in above if "above the event_limit 0.4" in what] == [1, 2, 3, 4, 5]

@@ -11,11 +11,11 @@ from csdp.ledger import (
     Admission,
     Admit,
     Charge,
-    Dataset,
     DatasetState,
     Ledger,
-    Limits,
+    PrivacyLimits,
     Published,
+    RecordedDataset,
     Refused,
     Request,
     Reserved,
@@ -26,7 +26,7 @@ TERMS = Terms(
     plan_digest="p" * 64,
     plan_json='{"query": "mean"}',
     chain_digest="c" * 64,
-    limits=Limits(budget=0.5),
+    limits=PrivacyLimits(budget=0.5),
     guarantee={"adversary": "informed", "epsilon_s": 0.25},
 )
 PLAN = TERMS.plan_digest
@@ -62,7 +62,7 @@ def keep(state: DatasetState | None, last_tick: int | None, terms: Terms) -> Adm
     return Admission(counted(state.releases if state else 0, last=last_tick), Charge(present=0.0))
 
 
-def register(ledger: Ledger, name: str = "ward-7", **other: Any) -> Dataset:
+def register(ledger: Ledger, name: str = "ward-7", **other: Any) -> RecordedDataset:
     return ledger.register(name, replace(TERMS, **other))
 
 

@@ -15,7 +15,7 @@ from csdp.ledger import (
     DatasetState,
     EarlierPlans,
     Ledger,
-    Limits,
+    PrivacyLimits,
     Refused,
     Request,
     Reserved,
@@ -42,8 +42,8 @@ def test_register_records_a_dataset_and_finds_it_again(open_ledger: OpenLedger) 
 
 
 def test_register_takes_equal_numbers_and_sequences_as_equal(ledger: Ledger) -> None:
-    first = register(ledger, limits=Limits(budget=1), further={"ages": (1, 2)})
-    assert register(ledger, limits=Limits(budget=1.0), further={"ages": [1, 2]}) == first
+    first = register(ledger, limits=PrivacyLimits(budget=1), further={"ages": (1, 2)})
+    assert register(ledger, limits=PrivacyLimits(budget=1.0), further={"ages": [1, 2]}) == first
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_register_takes_equal_numbers_and_sequences_as_equal(ledger: Ledger) -> 
     [
         ({"chain_digest": "d" * 64}, "chain"),
         ({"plan_digest": "q" * 64}, "plan"),
-        ({"limits": Limits(budget=9.0)}, "limits"),
+        ({"limits": PrivacyLimits(budget=9.0)}, "limits"),
         ({"grid": TickGrid(60)}, "limits"),
         ({"further": {"weekly_limit": 0.1}}, "limits"),
         ({"fit_cost": {"epsilon": 1.0}}, "fit cost"),
@@ -96,7 +96,7 @@ def test_a_change_is_recorded_and_carries_the_state_over(open_ledger: OpenLedger
     ledger = open_ledger()
     register(ledger)
     held = reserve_one(ledger, 5)
-    other = replace(TERMS, plan_digest="q" * 64, chain_digest="d" * 64, limits=Limits(budget=2.0))
+    other = replace(TERMS, plan_digest="q" * 64, chain_digest="d" * 64, limits=PrivacyLimits(budget=2.0))
     seen = []
 
     def admit(state: Any, last_tick: int | None, terms: Terms) -> Admission:
@@ -155,9 +155,9 @@ def test_terms_that_were_recorded_in_another_form_are_read_and_verified(
     """What is hashed is what was written, also where a limit was left out or has a name of its own."""
     with monkeypatch.context() as patched:
         patched.setattr(Terms, "recorded_limits", lambda self: {"budget": 1, "time_step": 60, "weekly": [2.0]})
-        register(ledger, limits=Limits(budget=1))
+        register(ledger, limits=PrivacyLimits(budget=1))
     terms = ledger.dataset("ward-7").terms
-    assert (terms.limits, terms.grid, terms.further) == (Limits(budget=1.0), TickGrid(60), {"weekly": [2.0]})
+    assert (terms.limits, terms.grid, terms.further) == (PrivacyLimits(budget=1.0), TickGrid(60), {"weekly": [2.0]})
     assert ledger.verify() == []
     assert '"limits":{"budget":1,"time_step":60,"weekly":[2.0]}' in list(ledger.export("ward-7"))[1]
     assert register(ledger, limits=terms.limits, grid=terms.grid, further=terms.further).terms == terms

@@ -155,7 +155,7 @@ def test_a_value_beyond_64_bits_raises_and_never_wraps() -> None:
 def test_overflow_raises_from_the_sampler_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     likely = tuple(Threshold(Fraction(1, 10), True) for _ in range(64))
     law = ThresholdTable(62, likely, np.array([t.word(0) for t in likely], np.uint64))
-    monkeypatch.setattr(bitslice, "table", lambda scale: law)
+    monkeypatch.setattr(bitslice, "threshold_table", lambda scale: law)
     with pytest.raises(TooLargeError, match="broken"):
         bitslice.draw(Fraction(1), 64, Words(bytes(32)), engine=engine(name))
 

@@ -15,7 +15,7 @@ from csdp.accountant import Accountant, State
 from csdp.bounds.rounding import round_up, shown
 from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
 from csdp.errors import AlteredPlanError, InputError, LedgerError
-from csdp.ledger import Charge, Entry, Ledger, Limits, Terms
+from csdp.ledger import Charge, Entry, Ledger, PrivacyLimits, Terms
 from csdp.plan import ALGORITHM, Plan
 
 #: Relative difference that another machine's arithmetic may make.
@@ -164,7 +164,7 @@ class _Run:
         self._terms, self._given = terms, given
         self._accountant: Accountant | None = None
         self._state: State | None = None
-        self._limits = Limits()
+        self._limits = PrivacyLimits()
         self._releases = self._stale = 0
         self._cost = 0.0
         #: plain epsilon of a record under earlier plans, and the newest slice that those read

@@ -17,16 +17,16 @@ from csdp.ledger.engines import open_file, open_url
 from csdp.ledger.records import (
     Admit,
     AdmitChange,
-    Dataset,
     Entry,
     JSONObject,
     Kind,
-    Problem,
+    LedgerProblem,
+    LedgerSummary,
     Published,
+    RecordedDataset,
     Refused,
     Request,
     Reserved,
-    Summary,
     Terms,
     check_name,
     check_tick,
@@ -46,7 +46,7 @@ class Ledger:
 
     >>> import tempfile
     >>> from csdp.errors import BudgetExceeded
-    >>> from csdp.ledger import Admission, Charge, DatasetState, Ledger, Limits, Request, Terms
+    >>> from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, Request, Terms
     >>> def admit(state, last_tick, request):
     ...     spent = 0.5 + (state.cost if state else 0)
     ...     if spent > request.terms.limits.budget:
@@ -118,7 +118,7 @@ class Ledger:
 
     # ---- writing
 
-    def register(self, dataset: str, terms: Terms) -> Dataset:
+    def register(self, dataset: str, terms: Terms) -> RecordedDataset:
         """Record a new dataset, or check that it is published under exactly these terms.
 
         A recorded dataset with another chain, plan, limits, grid or fit cost raises `LedgerConflictError`; nothing
@@ -127,7 +127,7 @@ class Ledger:
         check_name(dataset, "a dataset's name")
         first = _normalise(replace(terms, number=1, from_tick=None, rule=None))
 
-        def work(connection: sa.Connection) -> Dataset:
+        def work(connection: sa.Connection) -> RecordedDataset:
             if not reading.all_datasets(connection, dataset):
                 writing.open_dataset(connection, dataset, first)
             recorded = reading.one_dataset(connection, dataset)
@@ -136,7 +136,7 @@ class Ledger:
 
         return self._database.write(work)
 
-    def change_plan(self, dataset: str, terms: Terms, admit: AdmitChange) -> Dataset:
+    def change_plan(self, dataset: str, terms: Terms, admit: AdmitChange) -> RecordedDataset:
         """Record that other terms hold from `terms.from_tick` on, explicitly and for ever.
 
         `terms.rule` says in words how the accountant's state is carried over; `admit(last_state, last_tick,
@@ -152,7 +152,7 @@ class Ledger:
         # The next number is known once the dataset is locked.
         changed = _normalise(replace(terms, number=1, from_tick=check_tick(terms.from_tick)))
 
-        def work(connection: sa.Connection) -> Dataset:
+        def work(connection: sa.Connection) -> RecordedDataset:
             writing.change_terms(connection, dataset, changed, admit)
             return reading.one_dataset(connection, dataset)
 
@@ -207,12 +207,12 @@ class Ledger:
 
     # ---- reading
 
-    def datasets(self) -> list[Dataset]:
+    def datasets(self) -> list[RecordedDataset]:
         """Every dataset with its live terms, by name."""
         with self._database.read() as connection:
             return reading.all_datasets(connection)
 
-    def dataset(self, name: str) -> Dataset:
+    def dataset(self, name: str) -> RecordedDataset:
         """One dataset; an unknown name raises `LedgerConflictError` and lists the recorded ones."""
         with self._database.read() as connection:
             return reading.one_dataset(connection, name)
@@ -240,7 +240,7 @@ class Ledger:
         """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick. Takes no lock."""
         return [self._published(entry) for entry in reading.outputs_of(self._database, name, ticks, query=query)]
 
-    def summary(self, name: str) -> Summary:
+    def summary(self, name: str) -> LedgerSummary:
         """Counts, the live terms, the newest charged tick, the state to resume from, and the head of the hash chain."""
         with self._database.read() as connection:
             return reading.summarise(connection, name)
@@ -249,7 +249,7 @@ class Ledger:
         """The whole record of a dataset as JSON lines, from which every hash can be recomputed."""
         return reading.export_lines(self._database, name)
 
-    def verify(self, name: str | None = None, *, head: str | None = None) -> list[Problem]:
+    def verify(self, name: str | None = None, *, head: str | None = None) -> list[LedgerProblem]:
         """Look for edits, removals and damage; an empty list means none was found.
 
         Whoever can write the file can also rewrite the whole chain, or put back an old copy. Note the
@@ -284,7 +284,7 @@ def _normalise(terms: Terms) -> Terms:
     return Terms.from_record(decode(encode(terms.to_record(), "limits, guarantee and fit cost")))
 
 
-def _check_same(dataset: Dataset, asked: Terms) -> None:
+def _check_same(dataset: RecordedDataset, asked: Terms) -> None:
     live = dataset.terms
     # Not the guarantee: it follows from the plan, and its wording may differ between versions.
     differences = [

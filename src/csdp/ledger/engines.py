@@ -96,14 +96,10 @@ def _sqlite_engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut, also in WAL mode
         return connection
 
-    return _with_begin(
-        sa.create_engine(
-            "sqlite://", creator=connect, poolclass=sa.QueuePool, pool_timeout=timeout, hide_parameters=True
-        )
+    engine = sa.create_engine(
+        "sqlite://", creator=connect, poolclass=sa.QueuePool, pool_timeout=timeout, hide_parameters=True
     )
 
-
-def _with_begin(engine: sa.Engine) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         # IMMEDIATE takes the write lock before anything is read, so no decision rests on a stale state.

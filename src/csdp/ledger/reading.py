@@ -13,12 +13,11 @@ from csdp.errors import LedgerConflictError, LedgerCorruptError, LedgerError
 from csdp.ledger.database import Database
 from csdp.ledger.records import (
     GENESIS,
-    Dataset,
-    DatasetState,
     Entry,
     JSONObject,
-    Problem,
-    Summary,
+    LedgerProblem,
+    LedgerSummary,
+    RecordedDataset,
     Terms,
     decode,
     encode,
@@ -48,26 +47,14 @@ def terms_record(row: Any) -> JSONObject:
     }
 
 
-def as_entry(row: Any) -> Entry:
-    """The entry in a row of `csdp_entries`."""
-    return Entry(*row)
-
-
-def resume(entry: Entry) -> tuple[DatasetState, int]:
-    """The state that a "reserve" or "change" entry left behind, and the tick after which it holds."""
-    assert entry.tick is not None
-    # A change takes effect before its first tick, so its state stands after the tick before.
-    return entry.state(), entry.tick if entry.kind == "reserve" else entry.tick - 1
-
-
-def all_datasets(connection: sa.Connection, name: str | None = None) -> list[Dataset]:
+def all_datasets(connection: sa.Connection, name: str | None = None) -> list[RecordedDataset]:
     """Every dataset with its live terms, or the one of that name."""
     query = sa.select(datasets, plans).join(plans, LIVE).order_by(datasets.c.name)
     if name is not None:
         query = query.where(datasets.c.name == name)
     rows = connection.execute(query).all()
     return [
-        Dataset(
+        RecordedDataset(
             name=row.name,
             created=row.created,
             terms=Terms.from_record(terms_record(row)),
@@ -78,7 +65,7 @@ def all_datasets(connection: sa.Connection, name: str | None = None) -> list[Dat
     ]
 
 
-def one_dataset(connection: sa.Connection, name: str) -> Dataset:
+def one_dataset(connection: sa.Connection, name: str) -> RecordedDataset:
     """The dataset of that name, or an error that lists the recorded ones."""
     for dataset in all_datasets(connection, name):
         return dataset
@@ -107,7 +94,7 @@ def paged_entries(database: Database, name: str, *, after: int = 0, kind: str | 
             if after == 0:
                 one_dataset(connection, name)
             rows = connection.execute(query.where(entries.c.seq > after)).all()
-        yield from map(as_entry, rows)
+        yield from (Entry(*row) for row in rows)
         if len(rows) < _PAGE:
             return
         after = rows[-1].seq
@@ -121,7 +108,7 @@ def committed_ticks(database: Database, name: str, *, query: str, after: int | N
     order = entries.c.tick.desc() if after is None else entries.c.tick
     with database.read() as connection:
         rows = connection.execute(commits.order_by(order).limit(limit)).all()
-    return sorted(map(as_entry, rows), key=lambda entry: entry.tick or 0)
+    return sorted((Entry(*row) for row in rows), key=lambda entry: entry.tick or 0)
 
 
 def outputs_of(database: Database, name: str, ticks: Sequence[int], *, query: str | None) -> list[Entry]:
@@ -133,10 +120,10 @@ def outputs_of(database: Database, name: str, ticks: Sequence[int], *, query: st
     with database.read() as connection:
         for start in range(0, len(ticks), CHUNK):
             rows += connection.execute(commits.where(entries.c.tick.in_(ticks[start : start + CHUNK]))).all()
-    return sorted(map(as_entry, rows), key=lambda entry: entry.tick or 0)
+    return sorted((Entry(*row) for row in rows), key=lambda entry: entry.tick or 0)
 
 
-def summarise(connection: sa.Connection, name: str) -> Summary:
+def summarise(connection: sa.Connection, name: str) -> LedgerSummary:
     """Counts, the newest charged tick and the state from which publishing resumes."""
     dataset = one_dataset(connection, name)
     counted = sa.select(entries.c.kind, sa.func.count()).where(entries.c.dataset == name).group_by(entries.c.kind)
@@ -149,7 +136,7 @@ def summarise(connection: sa.Connection, name: str) -> Summary:
     row = connection.execute(last).one_or_none()
     newest = sa.select(sa.func.max(entries.c.tick)).where(entries.c.dataset == name, entries.c.kind == "reserve")
     reserved, committed = counts.get("reserve", 0), counts.get("commit", 0)
-    return Summary(
+    return LedgerSummary(
         dataset=name,
         reserved=reserved,
         committed=committed,
@@ -157,7 +144,7 @@ def summarise(connection: sa.Connection, name: str) -> Summary:
         refused=counts.get("refuse", 0),
         changes=counts.get("change", 0),
         newest_tick=connection.scalar(newest),
-        state=None if row is None else as_entry(row).state(),
+        state=None if row is None else Entry(*row).state(),
         head_seq=dataset.head_seq,
         head_hash=dataset.head_hash,
         terms=dataset.terms,
@@ -187,7 +174,7 @@ def export_lines(database: Database, name: str) -> Iterator[str]:
 
 def find_problems(
     database: Database, load_output: LoadOutput, *, name: str | None, head: str | None, file: Path | None
-) -> Iterator[Problem]:
+) -> Iterator[LedgerProblem]:
     """Everything that is wrong, in one snapshot of the ledger."""
     if head is not None and name is None:
         raise LedgerConflictError("a head is the head of one dataset: name the dataset too")
@@ -204,7 +191,7 @@ def find_problems(
                 sa.select(entries.c.dataset).distinct().where(entries.c.dataset.not_in(sa.select(datasets.c.name)))
             )
             for orphan in connection.scalars(orphans):
-                yield Problem(orphan, None, "has entries but no dataset row")
+                yield LedgerProblem(orphan, None, "has entries but no dataset row")
         for row in rows:
             yield from _Verification(connection, load_output, row, head).problems()
 
@@ -226,12 +213,13 @@ class _Verification:
         self.state_seq: int | None = None
         self.number = 0
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[LedgerProblem]:
         digests = {terms["number"]: terms_digest(terms) for terms in all_terms(self.connection, self.name)}
         seq, previous = 0, GENESIS
         query = sa.select(entries).where(entries.c.dataset == self.name).order_by(entries.c.seq)
         rows = self.connection.execution_options(yield_per=_PAGE).execute(query)
-        for entry in map(as_entry, rows):
+        for row in rows:
+            entry = Entry(*row)
             if entry.seq != seq + 1:
                 yield self._problem(entry, f"follows entry {seq}: entries between them were removed")
             if entry.previous != previous or entry.hash != entry.computed_hash():
@@ -245,7 +233,7 @@ class _Verification:
                 yield self._problem(entry, "has a payload that cannot be read")
         yield from self._check_end(seq, previous, set(digests))
 
-    def _check_content(self, entry: Entry, digests: dict[int, str]) -> Iterator[Problem]:
+    def _check_content(self, entry: Entry, digests: dict[int, str]) -> Iterator[LedgerProblem]:
         key = (entry.tick, entry.query)
         payload = entry.data()
         if (entry.kind == "open") != (entry.seq == 1):
@@ -272,40 +260,40 @@ class _Verification:
             except LedgerError as error:
                 yield self._problem(entry, str(error))
 
-    def _check_end(self, seq: int, previous: str, numbers: set[int]) -> Iterator[Problem]:
+    def _check_end(self, seq: int, previous: str, numbers: set[int]) -> Iterator[LedgerProblem]:
         end = (self.row.head_seq, self.row.head_hash, self.row.state_seq, self.row.plan_number)
         if end != (seq, previous, self.state_seq, self.number):
             what = f"its row (head {self.row.head_seq}) disagrees with the log, which ends at entry {seq}"
-            yield Problem(self.name, None, what)
+            yield LedgerProblem(self.name, None, what)
         if numbers != set(range(1, self.number + 1)):
-            yield Problem(self.name, None, "plans are recorded that no entry speaks of")
+            yield LedgerProblem(self.name, None, "plans are recorded that no entry speaks of")
         if self.noted is not None:
-            yield Problem(self.name, None, "the noted head is not in the log: it was cut, replaced or restored")
+            yield LedgerProblem(self.name, None, "the noted head is not in the log: it was cut, replaced or restored")
 
-    def _problem(self, entry: Entry, what: str) -> Problem:
-        return Problem(self.name, entry.seq, what)
+    def _problem(self, entry: Entry, what: str) -> LedgerProblem:
+        return LedgerProblem(self.name, entry.seq, what)
 
 
-def _file_problems(file: Path) -> Iterator[Problem]:
+def _file_problems(file: Path) -> Iterator[LedgerProblem]:
     for path in (file, *(file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
-            yield Problem(None, None, f"{path.name} can be opened by other users; chmod 600 it")
+            yield LedgerProblem(None, None, f"{path.name} can be opened by other users; chmod 600 it")
 
 
-def _database_problems(connection: sa.Connection) -> Iterator[Problem]:
+def _database_problems(connection: sa.Connection) -> Iterator[LedgerProblem]:
     dialect = connection.dialect.name
     if dialect == "sqlite":
         for line in connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars():
             if line != "ok":
-                yield Problem(None, None, f"the database is damaged: {line}")
+                yield LedgerProblem(None, None, f"the database is damaged: {line}")
         names = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
     else:
         if connection.exec_driver_sql("SHOW fsync").scalar() != "on":
-            yield Problem(None, None, "the server runs with fsync off: a power cut may forget charges")
+            yield LedgerProblem(None, None, "the server runs with fsync off: a power cut may forget charges")
         names = (
             "SELECT tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
             " WHERE tgenabled <> 'D' AND pg_table_is_visible(pg_class.oid)"
         )
     missing = trigger_names(dialect) - set(connection.exec_driver_sql(names).scalars())
     if missing:
-        yield Problem(None, None, f"append-only triggers are missing: {', '.join(sorted(missing))}")
+        yield LedgerProblem(None, None, f"append-only triggers are missing: {', '.join(sorted(missing))}")

@@ -28,7 +28,7 @@ class TickGrid(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PrivacyLimits:
     """What a dataset may spend; None where there is no limit. `csdp.Publisher` says what each one limits."""
 
     budget: float | None = None
@@ -61,7 +61,7 @@ class Terms:
     plan_digest: str
     plan_json: str
     chain_digest: str
-    limits: Limits = Limits()
+    limits: PrivacyLimits = PrivacyLimits()
     grid: TickGrid = field(default_factory=TickGrid)
     guarantee: JSONObject = field(default_factory=dict)
     fit_cost: JSONObject | None = None
@@ -101,7 +101,7 @@ class Terms:
         return cls(
             **{
                 **record,
-                "limits": Limits(*(limits.pop(limit.name, None) for limit in fields(Limits))),
+                "limits": PrivacyLimits(*(limits.pop(limit.name, None) for limit in fields(PrivacyLimits))),
                 "grid": TickGrid(limits.pop("time_step", None), limits.pop("time_origin", 0)),
                 "further": limits,
             }
@@ -289,7 +289,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class RecordedDataset:
     """A dataset as recorded: the live terms, and the head of its hash chain."""
 
     name: str
@@ -328,7 +328,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Summary:
+class LedgerSummary:
     """Counts of a dataset. `lost` counts reservations without a commit: charged, never published."""
 
     dataset: str
@@ -345,7 +345,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Problem:
+class LedgerProblem:
     """Something `verify` found; `dataset` and `seq` are None where the problem is not in one entry."""
 
     dataset: str | None

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerCorruptError, LedgerError, LedgerTermsError
 from csdp.ledger.engines import sync_directory
-from csdp.ledger.reading import CHUNK, as_entry, resume, terms_record, unknown_dataset
+from csdp.ledger.reading import CHUNK, terms_record, unknown_dataset
 from csdp.ledger.records import (
     GENESIS,
     Admit,
@@ -86,9 +86,10 @@ class Log:
         """The state to go on from, the tick after which it holds, the first tick that may be charged."""
         if self.state_seq is None:
             return None, None, None
-        row = self.connection.execute(_ENTRY, {"name": self.name, "seq": self.state_seq}).one()
-        entry = as_entry(row)
-        return *resume(entry), entry.tick
+        entry = Entry(*self.connection.execute(_ENTRY, {"name": self.name, "seq": self.state_seq}).one())
+        assert entry.tick is not None
+        # A change takes effect before its first tick, so its state stands after the tick before.
+        return entry.state(), entry.tick if entry.kind == "reserve" else entry.tick - 1, entry.tick
 
     def append(
         self, kind: Kind, payload: str, *, tick: int | None = None, query: str | None = None, plan: str | None = None
@@ -125,7 +126,7 @@ class Log:
                 bound |= {"low": chunk[0], "high": chunk[-1]}
             rows += self.connection.execute((_RECORDED_NEAR if near else _RECORDED)[which], bound)
         rows.sort(key=attrgetter("seq"))
-        return {(row.kind, row.tick, row.query): as_entry(row) for row in rows}
+        return {(row.kind, row.tick, row.query): Entry(*row) for row in rows}
 
     def save(self) -> None:
         """Write the gathered rows and move the head."""

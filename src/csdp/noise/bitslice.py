@@ -34,7 +34,7 @@ _ONE = np.uint64(1)
 _Words = NDArray[np.uint64]
 
 
-class Engine(NamedTuple):
+class SamplerLoops(NamedTuple):
     """The three loops of the sampler, in numpy or compiled; the same words give the same integers."""
 
     compare: Callable[[_Words, _Words, _Words, _Words, Ints], int]
@@ -100,19 +100,19 @@ def _digits(first: _Words, plane: int) -> _Words:
     return -((first >> np.uint64(63 - plane)) & _ONE)
 
 
-NUMPY = Engine(compare, narrow, assemble)
+NUMPY = SamplerLoops(compare, narrow, assemble)
 
 
 @lru_cache(maxsize=1)
-def compiled_engine() -> Engine:
+def compiled_engine() -> SamplerLoops:
     """Compile the loops, or load them from numba's cache; numba itself is imported here and only here."""
     from numba import njit
 
     jit = njit(cache=True, nogil=True)
-    return Engine(jit(compiled.compare), jit(compiled.narrow), jit(compiled.assemble))
+    return SamplerLoops(jit(compiled.compare), jit(compiled.narrow), jit(compiled.assemble))
 
 
-def draw(scale: Fraction, count: int, words: WordSource, *, engine: Engine | None = None) -> Ints:
+def draw(scale: Fraction, count: int, words: WordSource, *, engine: SamplerLoops | None = None) -> Ints:
     """Draw `count` two-sided geometric integers; the engine is chosen by size where none is given."""
     if engine is None:
         # Once loaded, the compiled loops are the faster ones for a single sample too.
@@ -147,7 +147,7 @@ class _Space:
         self.words = np.empty((WHOLE + 1) * self.ones.size + 64, np.uint64)
 
 
-def _draw_block(law: ThresholdTable, space: _Space, out: Ints, words: WordSource, engine: Engine) -> None:
+def _draw_block(law: ThresholdTable, space: _Space, out: Ints, words: WordSource, engine: SamplerLoops) -> None:
     words.fill(space.words)
     count = engine.compare(space.words, law.first, space.undecided, space.ones, space.index)
     at = whole = WHOLE * space.ones.size

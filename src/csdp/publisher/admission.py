@@ -14,7 +14,7 @@ from csdp.accountant import Accountant, State
 from csdp.bounds.rounding import shown
 from csdp.chain import join_fits
 from csdp.errors import BudgetExceeded, LedgerTermsError
-from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, Limits, Request, Terms
+from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Request, Terms
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.standing import RecordCosts, Standing
 from csdp.publisher.terms import scheduled_level
@@ -174,7 +174,7 @@ class ChangeRule:
     number: int
     costs: RecordCosts
     accountant: Accountant
-    limits: Limits
+    limits: PrivacyLimits
     from_tick: int
 
     def admit(self, last: DatasetState | None, _last_tick: int | None, terms: Terms) -> Admission:

@@ -21,7 +21,7 @@ from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
-from csdp.ledger import Ledger, Limits, Published, Refused, Request, Reserved, Terms, TickGrid
+from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
@@ -115,7 +115,7 @@ class Publisher:
         self._fran = fran.init(plan)
         self._observed: int | None = None
 
-    def _terms(self, accountant: Accountant, fits: dict[str, float], limits: Limits) -> Terms:
+    def _terms(self, accountant: Accountant, fits: dict[str, float], limits: PrivacyLimits) -> Terms:
         """The terms of a plan on the grid of this publisher; `fits`: all private fits that it rests on."""
         plan = accountant.plan
         return Terms(
@@ -388,8 +388,8 @@ class Publisher:
         """
         _check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
-        given = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit).to_dict()
-        limits = Limits(**{**before.limits.to_dict(), **{name: new for name, new in given.items() if new is not None}})
+        changed = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
+        limits = replace(before.limits, **{name: new for name, new in changed.to_dict().items() if new is not None})
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
             if plan.chain == self.plan.chain

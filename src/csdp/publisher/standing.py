@@ -8,9 +8,10 @@ from typing import Any
 from csdp.accountant import Accountant
 from csdp.bounds.rounding import round_up
 from csdp.chain import fits_epsilon, join_fits, recorded_fits
-from csdp.ledger import DatasetState, Ledger, Limits, Terms, TickGrid
+from csdp.errors import LedgerTermsError
+from csdp.ledger import DatasetState, Ledger, PrivacyLimits, Terms, TickGrid
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher.terms import AGE_WORDS, check_terms
+from csdp.publisher.terms import AGE_WORDS, check_limits
 
 
 class RecordCosts:
@@ -118,9 +119,24 @@ class Standing:
         self.costs = RecordCosts(self.accountant, fits=recorded_fits(terms.plan_json for terms in history))
         self._times = times
 
-    def check_terms(self, terms: Terms) -> Limits:
-        """The limits of recorded terms, where they are of this plan and grid."""
-        return check_terms(terms, dataset=self.dataset, plan=self.plan, grid=self.grid)
+    def check_terms(self, terms: Terms) -> PrivacyLimits:
+        """The limits that bind now: those on record, whoever changed them, and whenever this was opened.
+
+        Another plan or grid makes other releases of the same ticks, so it cannot be adopted: LedgerTermsError. The same
+        for recorded limits that this version does not know.
+        """
+        differences = []
+        if terms.plan_digest != self.plan.digest:
+            differences.append(f"plan {terms.plan_digest[:12]}, not {self.plan.digest[:12]}")
+        if terms.grid != self.grid or terms.further:
+            further = f" and {terms.further}" if terms.further else ""
+            differences.append(f"(time_step, time_origin) {tuple(terms.grid)}{further}, not {tuple(self.grid)}")
+        if differences:
+            raise LedgerTermsError(
+                f"dataset {self.dataset!r} is published under {' and '.join(differences)}, since its terms were "
+                "changed; nothing was charged. Open a new publisher under the recorded terms"
+            )
+        return check_limits(**terms.limits.to_dict())
 
     @property
     def limits(self) -> dict[str, float | None]:

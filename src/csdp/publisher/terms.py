@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.clock import Clock, Times, WallClock
-from csdp.errors import InputError, LedgerTermsError
-from csdp.ledger import Limits, Terms, TickGrid
+from csdp.errors import InputError
+from csdp.ledger import PrivacyLimits, TickGrid
 from csdp.plan import Plan
 
 #: What the age of what is published rests on, by what the times are; "ticks" where the caller counts them.
@@ -28,34 +28,14 @@ AGE_WORDS = {
 }
 
 
-def check_limits(*, budget: float | None, event_limit: float | None, lifetime_limit: float | None) -> Limits:
+def check_limits(*, budget: float | None, event_limit: float | None, lifetime_limit: float | None) -> PrivacyLimits:
     """Limits as positive numbers, None where there is none."""
     limits: dict[str, float | None] = {}
     for name, value in (("budget", budget), ("event_limit", event_limit), ("lifetime_limit", lifetime_limit)):
         limits[name] = None if value is None else float(value)
         if value is not None and not float(value) > 0:
             raise InputError(f"{name}: {value} given; a limit is a positive number (or None for no limit)")
-    return Limits(**limits)
-
-
-def check_terms(terms: Terms, *, dataset: str, plan: Plan, grid: TickGrid) -> Limits:
-    """The limits that bind now: those on record, whoever changed them, and whenever this publisher was opened.
-
-    Another plan or grid makes other releases of the same ticks, so it cannot be adopted: LedgerTermsError. The same for
-    recorded limits that this version does not know.
-    """
-    differences = []
-    if terms.plan_digest != plan.digest:
-        differences.append(f"plan {terms.plan_digest[:12]}, not {plan.digest[:12]}")
-    if terms.grid != grid or terms.further:
-        further = f" and {terms.further}" if terms.further else ""
-        differences.append(f"(time_step, time_origin) {tuple(terms.grid)}{further}, not {tuple(grid)}")
-    if differences:
-        raise LedgerTermsError(
-            f"dataset {dataset!r} is published under {' and '.join(differences)}, since its terms were changed; "
-            "nothing was charged. Open a new publisher under the recorded terms"
-        )
-    return check_limits(**terms.limits.to_dict())
+    return PrivacyLimits(**limits)
 
 
 def scheduled_level(plan: Plan, tick: int) -> float | None:
