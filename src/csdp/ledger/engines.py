@@ -82,7 +82,7 @@ def _cut_short(path: Path) -> bool:
 def _sqlite_engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
     mode = "mode=ro" if read_only else "mode=rw"  # never create: only `_create_file` may
     if read_only and not os.access(path.parent, os.W_OK) and not _size(path, "-wal"):
-        mode = "mode=ro&immutable=1"  # SQLite cannot make its lock file here, and nobody can write
+        mode = "mode=ro&immutable=1"  # SQLite cannot make its lock file here, and no log shows that somebody writes
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -39,7 +39,7 @@ from csdp.ledger.records import (
 )
 from csdp.ledger.schema import LIVE, ONCE, REFUSED, datasets, entries, plans
 
-Recorded = dict[tuple[str, int, str], Entry]
+EntryIndex = dict[tuple[str, int, str], Entry]
 
 # Built once: putting a statement together costs more than SQLite needs to run it.
 _LOCK = (
@@ -114,7 +114,7 @@ class Log:
             self.state_seq = entry.seq
         return entry
 
-    def recorded(self, which: Literal["once", "refused"], ticks: Iterable[int]) -> Recorded:
+    def look_up(self, which: Literal["once", "refused"], ticks: Iterable[int]) -> EntryIndex:
         """The newest entry of each kind, tick and query among those ticks."""
         wanted = sorted(set(ticks))
         rows: list[Any] = []
@@ -209,11 +209,11 @@ def reserve(
     state, last_tick, first = log.last()
     # Nothing is charged after the newest charged tick, so only older requests need a look.
     old = [request.tick for request in requests if last_tick is not None and request.tick <= last_tick]
-    known = log.recorded("once", old) | log.recorded("refused", old)
+    known = log.look_up("once", old) | log.look_up("refused", old)
     answers: list[Reserved | Entry | Refused] = []
     for request in requests:
         tick, query = request.tick, request.query
-        answer = known.get(("commit", tick, query)) or _refused_by_record(name, request, known, first)
+        answer = known.get(("commit", tick, query)) or _recorded_refusal(name, request, known, first)
         if answer is not None:
             answers.append(answer)
             continue
@@ -241,7 +241,7 @@ def commit(
 ) -> list[Entry]:
     """Record outputs of reservations; the same output again changes nothing, another one is refused."""
     log = Log(connection, name)
-    known = log.recorded("once", [reserved.tick for reserved, _ in pairs])
+    known = log.look_up("once", [reserved.tick for reserved, _ in pairs])
     written = []
     for reserved, output in pairs:
         tick, query = reserved.tick, reserved.query
@@ -284,7 +284,7 @@ def _insert_terms(connection: sa.Connection, name: str, terms: Terms) -> None:
     connection.execute(sa.insert(plans), row)
 
 
-def _refused_by_record(name: str, request: Request, known: Recorded, first: int | None) -> Refused | None:
+def _recorded_refusal(name: str, request: Request, known: EntryIndex, first: int | None) -> Refused | None:
     tick, query = request.tick, request.query
     held = known.get(("reserve", tick, query))
     if held is not None:
@@ -306,7 +306,7 @@ def _refused_by_record(name: str, request: Request, known: Recorded, first: int 
 def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
     tick, query = request.tick, request.query
     payload = encode(_refusal_payload(error), "the figures of a refusal")
-    earlier = log.recorded("refused", [tick]).get(("refuse", tick, query))
+    earlier = log.look_up("refused", [tick]).get(("refuse", tick, query))
     if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
         log.append("refuse", payload, tick=tick, query=query)
     return Refused(log.name, tick, query, "limit", str(error), error)
