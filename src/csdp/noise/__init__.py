@@ -28,7 +28,7 @@ Scale = float | Fraction
 _SMALLEST, _LARGEST = 1e-9, 1e9
 #: Indices that share one stream of the cipher. A stream is always drawn whole, so what an index gets depends on nothing
 #: but the key and itself: not on which others a worker holds, nor on their order.
-TOGETHER = 4096
+INDICES_PER_STREAM = 4096
 
 
 def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], randomness: Randomness) -> Ints:
@@ -83,13 +83,13 @@ def indexed_noise(scale: Fraction, indices: NDArray[Any], key: bytes) -> Ints:
     places = np.asarray(indices)
     if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer) or (places.size and places.min() < 0):
         raise InputError("noise: indices are whole numbers, 0 or more, in one row")
-    blocks = places // TOGETHER
+    blocks = places // INDICES_PER_STREAM
     out = np.empty(places.size, dtype=np.int64)
     order = np.argsort(blocks, kind="stable")
     distinct, starts = np.unique(blocks[order], return_index=True)
     for block, cells in zip(distinct.tolist(), np.split(order, starts)[1:], strict=True):
         words = Randomness.from_key(key, stream=block).words()
-        out[cells] = draw(scale, TOGETHER, words)[places[cells] % TOGETHER]
+        out[cells] = draw(scale, INDICES_PER_STREAM, words)[places[cells] % INDICES_PER_STREAM]
     return out
 
 

@@ -116,7 +116,7 @@ class Standing:
         self.plan = Plan.from_json(history[-1].plan_json) if plan is None else plan
         self.accountant = Accountant(self.plan) if accountant is None else accountant
         self.grid = history[-1].grid if grid is None else grid
-        self.costs = RecordCosts(self.accountant, fits=recorded_fits(terms.plan_json for terms in history))
+        self.costs = RecordCosts(self.accountant, fits=recorded_fits([terms.plan_json for terms in history]))
         self._times = times
 
     def check_terms(self, terms: Terms) -> PrivacyLimits:
