@@ -141,14 +141,14 @@ class TestWall:
         with pytest.raises(InputError, match="no limit given"):
             Clock(step=10).observe(None, NOW)
         with pytest.raises(InputError, match="no limit given"):
-            Clock(step=10).judged(None, [NOW])
+            Clock(step=10).judge_times(None, [NOW])
 
     def test_counted_ticks_are_not_taken_for_timestamps(self):
         clock = Clock(step=60, lateness=10)
         for time in (0, 370, -5, 946_684_799):
             assert clock.observe(None, time, limit=clock.limit(NOW)) == clock.observe(None, 0, limit=clock.limit(NOW))
             assert clock.observe(None, time, limit=clock.limit(NOW)).verdict == "undated"
-        assert clock.judged(None, [0, NOW], limit=clock.limit(NOW))[1].tolist() == ["undated", "open"]
+        assert clock.judge_times(None, [0, NOW], limit=clock.limit(NOW))[1].tolist() == ["undated", "open"]
 
     def test_by_default_a_time_may_be_as_far_ahead_as_readings_may_be_late(self):
         assert Clock(step=10, lateness=7).limit(NOW) == NOW + 7
