@@ -54,7 +54,7 @@ class Ledger:
     ...     return Admission(DatasetState(cost=spent), Charge(present=0.5))
     >>> folder = tempfile.TemporaryDirectory()
     >>> with Ledger.open(f"{folder.name}/ledger.db") as ledger:
-    ...     terms = Terms(plan_digest="p", plan_json="{}", chain_digest="c", limits=Limits(budget=1.0))
+    ...     terms = Terms(plan_digest="p", plan_json="{}", chain_digest="c", limits=PrivacyLimits(budget=1.0))
     ...     _ = ledger.register("ward-7", terms)
     ...     first, second, third = ledger.reserve("ward-7", [Request(t, "mean") for t in (1, 2, 3)], admit,
     ...                                           plan_digest="p")
