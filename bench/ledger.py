@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import psycopg
 
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import postgres
 from bench.record import Record, ratio_record
-from csdp.ledger import Admission, Ledger, Request, Reserved
+from csdp.ledger import Admission, Charge, DatasetState, Ledger, Request, Reserved, Terms
 
 SECONDS = 1.5
 ROUNDS = 3
@@ -47,7 +46,7 @@ def run(scale: float = 1.0) -> list[Record]:
 def _compare(name: str, where: str, bare: Callable[[], float], seconds: float) -> list[Record]:
     rates: dict[str, list[float]] = {"bare": [], "single": [], "batch": []}
     with Ledger.open(where) as ledger:
-        ledger.register("d", limits={}, chain_digest="c", plan_digest="p", plan_json="{}", guarantee={})
+        ledger.register("d", Terms(plan_digest="p", plan_json="{}", chain_digest="c"))
         tick = 0
 
         def pairs(size: int) -> Callable[[], int]:
@@ -83,8 +82,8 @@ def _compare(name: str, where: str, bare: Callable[[], float], seconds: float) -
     ]
 
 
-def _admit(state: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
-    return Admission(state={"b": 0.25}, charge={"epsilon": 0.5})
+def _admit(state: DatasetState | None, last_tick: int | None, request: Request) -> Admission:
+    return Admission(DatasetState({"b": 0.25}), Charge(present=0.5))
 
 
 def _rate(once: Callable[[], int], seconds: float) -> float:

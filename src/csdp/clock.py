@@ -1,8 +1,8 @@
-"""Event time: the grid of ticks, the watermark, and which ticks a new time closes; and the clock on the wall.
+"""Event time: the grid of ticks, the watermark, and which ticks a new time closes; and the wall clock.
 
 Tick k covers the times `origin + k step <= time < origin + (k + 1) step`. The watermark is the newest time seen less
 the lateness; a tick is closed once the watermark reaches its end, and a reading of a closed tick is late. All of it
-depends on times alone, never on a value. `Clock` is pure: what the present is, is said to it.
+depends on times alone, never on a value. `Clock` is pure: the present time is an argument.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Ints
 from csdp.errors import InputError
 
 log = logging.getLogger("csdp.clock")
@@ -104,9 +105,9 @@ class Clock:
                 raise InputError(f"clock: {name} {value!r} given; a number, 0 or more")
         if self.times not in ("wall", "data"):
             raise InputError(f"clock: times {self.times!r} given; 'wall' or 'data'")
-        self._check_limits()
+        self._check_settings()
 
-    def _check_limits(self) -> None:
+    def _check_settings(self) -> None:
         """`ahead` belongs to the wall clock, `jump` to data; neither may undo what the other settings promise."""
         if self.times == "wall" and self.jump is not None:
             raise InputError("clock: jump given; it is for times='data', with the wall clock give ahead")
@@ -126,7 +127,7 @@ class Clock:
         """The tick that a time belongs to: floor((time - origin) / step), exactly."""
         return (math.floor(time) - self.origin) // self.step
 
-    def ticks(self, times: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def ticks(self, times: npt.ArrayLike) -> Ints:
         """The ticks of many times."""
         return (np.floor(times).astype(np.int64) - self.origin) // self.step
 
@@ -140,8 +141,8 @@ class Clock:
 
     def observe(self, mark: Mark | None, time: Time, *, limit: Time | None = None) -> Advance:
         """A reading of some time arrives. Times beyond `limit` are refused; the wall clock always gives one."""
-        checked_time(time)
-        self._check_told(limit)
+        check_time(time)
+        self._check_limit(limit)
         if limit is not None and time > limit:
             return Advance(mark, "ahead", range(0))
         if self.times == "wall" and time < EARLIEST:
@@ -150,41 +151,41 @@ class Clock:
         assert moved.mark is not None
         return replace(moved, verdict="late" if self.tick(time) <= moved.mark.closed else "open")
 
-    def judged(
+    def judge_times(
         self, mark: Mark | None, times: npt.ArrayLike, *, limit: Time | None = None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.str_]]:
+    ) -> tuple[Ints, npt.NDArray[np.str_]]:
         """Ticks and verdicts of many finite times at once, as `observe` gives them one by one in ascending order.
 
         In that order no reading is late because of another of the same batch, so each of them can be judged alone,
         wherever it is. The mark after the batch is that of its least time and then its greatest.
 
         >>> clock = Clock(step=60, lateness=30, times="data")
-        >>> ticks, verdicts = clock.judged(Mark(155, 1), [400, 119, 120])
+        >>> ticks, verdicts = clock.judge_times(Mark(155, 1), [400, 119, 120])
         >>> ticks.tolist(), verdicts.tolist()
         ([6, 1, 2], ['open', 'late', 'open'])
         """
-        self._check_told(limit)
-        given = np.asarray(times)
-        ticks = self.ticks(given)
+        self._check_limit(limit)
+        times = np.asarray(times)
+        ticks = self.ticks(times)
         verdicts = np.full(ticks.shape, "open", dtype="<U7")
         if mark is not None:
             verdicts[ticks <= mark.closed] = "late"
         if self.times == "wall":
-            verdicts[given < EARLIEST] = "undated"
+            verdicts[times < EARLIEST] = "undated"
         if limit is not None:
-            verdicts[given > limit] = "ahead"
+            verdicts[times > limit] = "ahead"
         return ticks, verdicts
 
-    def _check_told(self, limit: Time | None) -> None:
+    def _check_limit(self, limit: Time | None) -> None:
         if self.times == "wall" and limit is None:
-            raise InputError("clock: no limit given; with times='wall' say what the wall clock allows, limit(now)")
+            raise InputError("clock: no limit given; with times='wall' give what the wall clock allows, limit(now)")
 
     def advance(self, mark: Mark | None, time: Time) -> Advance:
         """Time passes, with or without a reading. It never runs backwards.
 
         The first time of all closes nothing: what lies before its watermark was never open.
         """
-        checked_time(time)
+        check_time(time)
         closed = self.tick(time - self.lateness) - 1
         if mark is None:
             return Advance(Mark(time, closed), "open", range(0))
@@ -195,7 +196,7 @@ class Clock:
 
     def put_back(self, time: Time, charged: int | None) -> Mark:
         """The mark of a clock that was wrong and is set to `time`; ticks that were charged stay closed."""
-        closed = self.tick(checked_time(time) - self.lateness) - 1
+        closed = self.tick(check_time(time) - self.lateness) - 1
         return Mark(time, closed if charged is None else max(closed, charged))
 
     def over(self, now: Time) -> int:
@@ -204,7 +205,7 @@ class Clock:
 
 
 def _since_boot() -> float:
-    """Seconds that nobody can set, counted also while the machine sleeps where the system can tell."""
+    """Seconds of a clock that cannot be set; it also counts while the machine sleeps where the system supports it."""
     return system.clock_gettime(system.CLOCK_BOOTTIME) if hasattr(system, "CLOCK_BOOTTIME") else system.monotonic()
 
 
@@ -212,11 +213,13 @@ class WallClock:
     """Seconds since 1970, held against a clock that cannot be set. Safe to ask from several threads.
 
     A step forward of more than `tolerance` seconds is not believed: `now` goes on as if it had not happened, until the
-    time of day is back, or the process is started again, by which an operator says that it is right. A step back is
-    believed at once: it only makes ticks close later. Smaller steps are corrections, and are followed.
+    time of day is back, or an operator confirms it by restarting the process. A step back is believed at once: it only
+    makes ticks close later. Smaller steps are corrections, and are followed.
 
     Args:
-        time: the time of day. elapsed: seconds since any moment, which nobody can set. tolerance: of a step, seconds.
+        time: the time of day.
+        elapsed: seconds since any moment, from a clock that cannot be set.
+        tolerance: the largest step, in seconds, that counts as a correction.
 
     >>> day, passed = [1000.0], [0.0]
     >>> clock = WallClock(time=lambda: day[0], elapsed=lambda: passed[0])
@@ -248,37 +251,37 @@ class WallClock:
             step = shown - expected
             if abs(step) <= self._tolerance:
                 self._shown, self._passed = shown, passed
-                self._tell("")
+                self._report("")
             elif step > 0:
-                self._tell(
+                self._report(
                     "the wall clock has jumped forward and is not believed; set it back, or restart csdp if it is right"
                 )
                 return expected
             else:
-                self._tell("the wall clock has been set back; it is followed, and ticks wait for it")
+                self._report("the wall clock has been set back; it is followed, and ticks wait for it")
             return shown
 
-    def _tell(self, trouble: str) -> None:
+    def _report(self, trouble: str) -> None:
         if trouble != self.trouble:
             self.trouble = trouble
             log.warning("%s", trouble or "the wall clock is right again")
 
 
-def checked_time(time: object) -> Time:
+def check_time(time: object) -> Time:
     """A finite number that a clock can work with, or an error; never the number itself in the message."""
     if isinstance(time, bool) or not isinstance(time, int | float) or not -TIME_LIMIT <= time <= TIME_LIMIT:
         raise InputError("time: not a number between -2^53 and 2^53")
     return int(time) if isinstance(time, float) and time.is_integer() else time
 
 
-def parsed_time(given: object) -> Time:
+def parse_time(given: object) -> Time:
     """A time as it comes in a message: a number, or an ISO timestamp (UTC where it names no zone) in seconds.
 
-    >>> parsed_time("1970-01-01T00:01:00Z"), parsed_time(12.5), parsed_time("1970-01-01 01:00+01:00")
+    >>> parse_time("1970-01-01T00:01:00Z"), parse_time(12.5), parse_time("1970-01-01 01:00+01:00")
     (60, 12.5, 0)
     """
     if not isinstance(given, str):
-        return checked_time(given)
+        return check_time(given)
     from datetime import UTC, datetime
 
     try:
@@ -288,23 +291,23 @@ def parsed_time(given: object) -> Time:
     if stamp.tzinfo is None:
         stamp = stamp.replace(tzinfo=UTC)
     try:
-        return checked_time(stamp.timestamp())
+        return check_time(stamp.timestamp())
     except (OverflowError, ValueError):
         raise InputError("time: a timestamp out of range") from None
 
 
-def parsed_duration(given: object) -> Time:
+def parse_duration(given: object) -> Time:
     """A length of time: a number in the unit of the readings' times, or text such as "30s", "5min", "1h", "1D".
 
-    >>> parsed_duration("15min"), parsed_duration(5), parsed_duration("500ms")
+    >>> parse_duration("15min"), parse_duration(5), parse_duration("500ms")
     (900, 5, 0.5)
     """
     wrong = InputError(f"{given!r} given; a number, or text such as '30s', '5min', '1h' or '1D'")
     if isinstance(given, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", given)
-        if found is None or found[2].lower() not in _UNITS:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", given)
+        if match is None or match[2].lower() not in _UNITS:
             raise wrong
-        number = float(found[1]) * _UNITS[found[2].lower()]
+        number = float(match[1]) * _UNITS[match[2].lower()]
         return int(number) if number.is_integer() else number
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         raise wrong

@@ -1,7 +1,7 @@
 """FRAN, the mechanism: age the data, then add calibrated noise.
 
-Two pure functions, `init` and `step`, and a batch that is the same fold, vectorised. Nothing here decides whether a
-release is allowed: only the publisher calls it, after the ledger has been charged.
+Two pure functions, `init` and `step`, and `batch`, the same fold over a panel, vectorised. Nothing here decides whether
+a release is allowed: only the publisher calls it, after the ledger has been charged.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import Moments, moments
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[Any]
+#: State numbers of any integer type.
+States = npt.NDArray[Any]
 
 #: Outputs up to which a release carries the linear estimate of the present answer.
 ESTIMATED_OUTPUTS = 256
@@ -47,7 +48,7 @@ class FranState:
     """
 
     plan: Plan
-    rows: tuple[tuple[Ints, npt.NDArray[np.uint16] | None], ...] = ()
+    rows: tuple[tuple[States, npt.NDArray[np.uint16] | None], ...] = ()
     stale: int = 0
     reason: str = "no readings yet"
 
@@ -60,33 +61,25 @@ def init(plan: Plan) -> FranState:
 def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
     """Take in one snapshot of state numbers, -1 where missing. Purely bookkeeping: nothing is released."""
     plan = state.plan
-    row = _checked(snapshot, plan.model.sequences, plan.model.states)
-    before = state.rows[-1] if state.rows else None
+    row = _read_snapshot(snapshot, plan.model.sequences, plan.model.states)
     missing = row < 0
     stale: npt.NDArray[np.uint16] | None = None
     if missing.any():
-        old = np.full(row.size, NEVER, dtype=np.uint16)
-        filled = np.zeros_like(row)
-        if before is not None:
-            filled = before[0]
-            old = np.zeros(row.size, dtype=np.uint16) if before[1] is None else before[1]
+        filled, old = state.rows[-1] if state.rows else (np.zeros_like(row), np.full(row.size, NEVER, dtype=np.uint16))
+        if old is None:
+            old = np.zeros(row.size, dtype=np.uint16)
         stale = np.where(missing, np.minimum(old, NEVER - 1) + (old < NEVER), 0).astype(np.uint16)
         row = np.where(missing, filled, row)
     rows = (*state.rows[-plan.max_age :], (row, stale)) if plan.max_age else ((row, stale),)
-    return _judged(replace(state, rows=rows))
-
-
-def _judged(state: FranState) -> FranState:
-    """Whether the tick can be released depends on which readings are missing, never on their values."""
-    plan = state.plan
-    if len(state.rows) <= plan.max_age:
-        return replace(state, reason=_too_early(plan, len(state.rows)))
+    if len(rows) <= plan.max_age:
+        return replace(state, rows=rows, reason=_too_early(plan, len(rows)))
+    # Whether the tick can be released depends on which readings are missing, never on their values.
     worst = 0
     for age, members in _by_age(plan):
-        stale = state.rows[-1 - age][1]
-        if stale is not None:
-            worst = max(worst, int(stale.max() if members is None else stale[members].max()))
-    return replace(state, stale=worst, reason=_too_stale(plan, worst) if worst > plan.stale_limit else "")
+        aged = rows[-1 - age][1]
+        if aged is not None:
+            worst = max(worst, int(aged.max() if members is None else aged[members].max()))
+    return replace(state, rows=rows, stale=worst, reason=_too_stale(plan, worst) if worst > plan.stale_limit else "")
 
 
 def _too_early(plan: Plan, read: int) -> str:
@@ -101,21 +94,21 @@ def _too_stale(plan: Plan, worst: int) -> str:
 def information_ages(state: FranState) -> list[int | None]:
     """How old the reading of each sequence is that a release of the newest tick rests on; None where there is none.
 
-    The planned age, and the ticks for which the reading was missing: a matter of times, never of values.
+    It is the planned age plus the ticks for which the reading was missing: it depends on times, never on values.
     """
-    found: list[int | None] = [None] * state.plan.model.sequences
+    ages: list[int | None] = [None] * state.plan.model.sequences
     for age, members in _by_age(state.plan):
         if len(state.rows) <= age:
             continue
         stale = state.rows[-1 - age][1]
-        for i in range(len(found)) if members is None else members.tolist():
+        for i in range(len(ages)) if members is None else members.tolist():
             late = 0 if stale is None else int(stale[i])
-            found[i] = None if late >= NEVER - 1 else age + late
-    return found
+            ages[i] = None if late >= NEVER - 1 else age + late
+    return ages
 
 
 @lru_cache(maxsize=16)
-def _by_age(plan: Plan) -> tuple[tuple[int, Ints | None], ...]:
+def _by_age(plan: Plan) -> tuple[tuple[int, Indices | None], ...]:
     """The distinct ages with their sequences; None where they are all of one age."""
     ages = np.asarray(plan.ages)
     distinct = np.unique(ages)
@@ -139,7 +132,7 @@ def release(state: FranState, randomness: Randomness, *, epsilon_c: float | None
         aged = np.empty_like(state.rows[-1][0])
         for age, members in groups:
             aged[members] = state.rows[-1 - age][0][members]
-    return noisy(plan, lattice_answer(plan, aged[None])[0], state.stale, randomness, epsilon_c=epsilon_c)
+    return add_noise(plan, plan.query.lattice_answers(aged[None])[0], state.stale, randomness, epsilon_c=epsilon_c)
 
 
 def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> tuple[FranState, Output | None]:
@@ -155,20 +148,22 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
     return fresh, release(fresh, randomness)
 
 
-def lattice_answer(plan: Plan, aged: Ints) -> Floats:
+def lattice_answer(plan: Plan, aged: States) -> Floats:
     """The query on aged snapshots (T, s), exact, on the plan's lattice (before the division)."""
     return plan.query.lattice_answers(aged)
 
 
-def noisy(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, epsilon_c: float | None = None) -> Output:
+def add_noise(
+    plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, epsilon_c: float | None = None
+) -> Output:
     """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
     level = plan if epsilon_c is None else plan.at(epsilon_c)
     steps = two_sided_geometric(level.scale, answer.shape, randomness)
-    return finished(plan, answer + steps * level.step, stale, epsilon_c=epsilon_c, unsafe=randomness.unsafe)
+    return postprocess(plan, answer + steps * level.step, stale, epsilon_c=epsilon_c, unsafe=randomness.unsafe)
 
 
-def finished(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | None, unsafe: bool) -> Output:
-    """Divide and estimate: post-processing of an answer on the lattice that has its noise."""
+def postprocess(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | None, unsafe: bool) -> Output:
+    """Divide an answer on the lattice that has its noise, and estimate the present answer from it."""
     raw = noised / plan.divisor
     estimator = _estimator(plan, plan.epsilon_c if epsilon_c is None else epsilon_c)
     if estimator is None:
@@ -181,14 +176,14 @@ def finished(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | None,
 @lru_cache(maxsize=256)
 def _estimator(plan: Plan, epsilon_c: float) -> tuple[Floats, Floats, Floats] | None:
     """Offset, gain and standard error of the linear estimate; none for too many outputs, or unknown moments."""
-    level, known = plan.at(epsilon_c), _known(plan)
+    level, known = plan.at(epsilon_c), _known_moments(plan)
     if known is None:
         return None
     return known.linear_estimate(variance(level.scale) * (level.step / plan.divisor) ** 2)
 
 
 @lru_cache(maxsize=16)
-def _known(plan: Plan) -> Moments | None:
+def _known_moments(plan: Plan) -> Moments | None:
     """The moments that an estimate needs; they do not depend on the noise."""
     if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
         return None
@@ -198,7 +193,7 @@ def _known(plan: Plan) -> Moments | None:
         return None
 
 
-def batch(plan: Plan, states: Ints, randomness: Randomness) -> list[Output | None]:
+def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | None]:
     """The fold of `step` over a panel (T, s), vectorised; the same outputs from the same randomness."""
     check_states(states, plan.model.states)
     stale, reasons = availability(plan, states < 0)
@@ -206,35 +201,41 @@ def batch(plan: Plan, states: Ints, randomness: Randomness) -> list[Output | Non
     outputs: list[Output | None] = [None] * states.shape[0]
     if rows.size:
         for t, answer in zip(rows.tolist(), answers(plan, fill(states), rows), strict=True):
-            outputs[t] = noisy(plan, answer, int(stale[t]), randomness)
+            outputs[t] = add_noise(plan, answer, int(stale[t]), randomness)
     return outputs
 
 
-def availability(plan: Plan, missing: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Staleness and the reason why not (or nothing) of every tick, from which readings are missing alone."""
+def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
+    """For each tick of a panel: staleness in steps, and why it cannot be released (empty if it can).
+
+    It depends on which readings are missing (T, s) alone.
+    """
     total = missing.shape[0]
     if total <= plan.max_age or not missing.any():
-        return judged(plan, total, {})
+        return releasable_ticks(plan, total, {})
     last = _last_read(missing)
     old = np.where(last >= 0, np.arange(total)[:, None] - last, NEVER)
-    return judged(
-        plan, total, {age: (old if members is None else old[:, members]).max(axis=1) for age, members in _by_age(plan)}
-    )
+    stalest = {age: (old if members is None else old[:, members]).max(axis=1) for age, members in _by_age(plan)}
+    return releasable_ticks(plan, total, stalest)
 
 
-def judged(plan: Plan, total: int, old: Mapping[int, npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Staleness and the reason why not of every tick; old[age] (T,): the stalest reading of that age at each slice."""
+def releasable_ticks(plan: Plan, total: int, stalest: Mapping[int, Ints]) -> tuple[Ints, list[str]]:
+    """For each tick: staleness in steps, and why it cannot be released (empty if it can).
+
+    `stalest[age]` (total,): staleness at each tick of the stalest sequence that is read at this age; nothing where no
+    reading is missing.
+    """
     oldest = plan.max_age
     reasons = [_too_early(plan, t + 1) if t < oldest else "" for t in range(total)]
     worst = np.zeros(total, dtype=np.int64)
-    for age, stalest in old.items():
-        worst[oldest:] = np.maximum(worst[oldest:], stalest[oldest - age : total - age])
+    for age, stale in stalest.items():
+        worst[oldest:] = np.maximum(worst[oldest:], stale[oldest - age : total - age])
     for t in np.flatnonzero(worst > plan.stale_limit):
         reasons[t] = _too_stale(plan, int(worst[t]))
     return worst, reasons
 
 
-def fill(states: Ints) -> Ints:
+def fill(states: States) -> States:
     """Carry the last known state over gaps."""
     missing = states < 0
     if not missing.any():
@@ -243,7 +244,7 @@ def fill(states: Ints) -> Ints:
     return np.asarray(np.where(last >= 0, states[np.maximum(last, 0), np.arange(states.shape[1])], 0), states.dtype)
 
 
-def answers(plan: Plan, filled: Ints, rows: npt.NDArray[np.intp], *, checked: bool = False) -> Floats:
+def answers(plan: Plan, filled: States, rows: Indices, *, checked: bool = False) -> Floats:
     """The query on the aged snapshots of some ticks (rows of a filled panel), exact, on the plan's lattice."""
     if not checked:
         check_states(filled, plan.model.states)
@@ -251,18 +252,18 @@ def answers(plan: Plan, filled: Ints, rows: npt.NDArray[np.intp], *, checked: bo
     if len(groups) == 1:
         old = rows - groups[0][0]
         run = old.size > 0 and bool((np.diff(old) == 1).all())  # consecutive rows need not be copied
-        return lattice_answer(plan, filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
+        return plan.query.lattice_answers(filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
     ages = np.asarray(plan.ages)
-    return lattice_answer(plan, filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
+    return plan.query.lattice_answers(filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
 
 
-def _last_read(missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+def _last_read(missing: Bools) -> Indices:
     """The row of the last reading at or before every row, -1 where there was none."""
     at = np.where(missing, -1, np.arange(missing.shape[0])[:, None])
     return np.asarray(np.maximum.accumulate(at, axis=0))
 
 
-def _checked(snapshot: npt.ArrayLike, sequences: int, states: int) -> Ints:
+def _read_snapshot(snapshot: npt.ArrayLike, sequences: int, states: int) -> States:
     row = np.asarray(snapshot)
     if row.shape != (sequences,):
         raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
@@ -272,7 +273,7 @@ def _checked(snapshot: npt.ArrayLike, sequences: int, states: int) -> Ints:
     return row.astype(np.int8 if states <= 127 else np.int16)
 
 
-def check_states(states: Ints, count: int) -> None:
+def check_states(states: States, count: int) -> None:
     """Refuse what is neither a state of the chain nor -1."""
     if states.size and (states.max() >= count or states.min() < -1):
         raise InputError(f"snapshot: unknown state; states are 0..{count - 1}, and -1 where missing")

@@ -1,6 +1,6 @@
-"""Private temporary folders and files, marked with their owner: what a killed process left behind goes at the next run.
+"""Private temporary folders and files, marked with their owner: the next run removes what a killed process left behind.
 
-The mark is a lock (flock) that the system takes back when its process ends, however it ends. A process number alone
+The mark is a lock (flock) that the system releases when its process ends, however it ends. A process number alone
 would not do: numbers are used again.
 """
 
@@ -25,15 +25,15 @@ _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Scratch:
-    """A folder of mode 0700 that goes with its process; making one removes those of processes that are dead.
+    """A folder of mode 0700 that is removed with its process; making one removes those of processes that are dead.
 
     Args:
         parent: where to make it; default the system's folder for temporary files.
 
     >>> with tempfile.TemporaryDirectory() as parent:
     ...     with Scratch(parent) as scratch:
-    ...         kept = scratch.path.is_dir(), oct(scratch.path.stat().st_mode & 0o777)
-    ...     kept, list(Path(parent).iterdir())
+    ...         exists_and_mode = scratch.path.is_dir(), oct(scratch.path.stat().st_mode & 0o777)
+    ...     exists_and_mode, list(Path(parent).iterdir())
     ((True, '0o700'), [])
     """
 
@@ -41,7 +41,7 @@ class Scratch:
         where = Path(tempfile.gettempdir() if parent is None else parent).absolute()
         try:
             remove_leftovers(where)
-            self.path, mark = _marked_folder(where)
+            self.path, mark = _make_marked_folder(where)
         except OSError as error:
             raise InputError(f"folder: {where} cannot be written ({error.strerror}); give another one") from None
         # Also where nobody closes it: readings must not stay on a disk.
@@ -61,13 +61,13 @@ class Scratch:
 def remove_leftovers(parent: Path) -> None:
     """Remove the scratch folders of this user whose processes are dead; those of live ones stay."""
     with os.scandir(parent) as entries:
-        found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
-    for folder in found:
+        folders = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
+    for folder in folders:
         with suppress(OSError):
-            _remove_if_left(folder)
+            _remove_abandoned(folder)
 
 
-def _marked_folder(parent: Path) -> tuple[Path, int]:
+def _make_marked_folder(parent: Path) -> tuple[Path, int]:
     """A new folder and its mark. Whoever cleans up may come between making and marking; then it is made again."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # mode 0700
@@ -75,13 +75,13 @@ def _marked_folder(parent: Path) -> tuple[Path, int]:
             mark = os.open(folder / _MARK, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
         except FileNotFoundError:
             continue
-        if _locked(mark) and os.fstat(mark).st_nlink:
+        if _try_lock(mark) and os.fstat(mark).st_nlink:
             os.write(mark, f"{os.getpid()}\n".encode())
             return folder, mark
         os.close(mark)
 
 
-def _locked(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     """Whether the lock of an open file could be taken: nobody alive holds it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,7 +90,7 @@ def _locked(handle: int) -> bool:
     return True
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_abandoned(folder: Path) -> None:
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
         return
@@ -100,7 +100,7 @@ def _remove_if_left(folder: Path) -> None:
         folder.rmdir()  # of a process that died before it could mark it; one that holds anything is left alone
         return
     try:
-        if _locked(mark):
+        if _try_lock(mark):
             _empty(folder)
     finally:
         os.close(mark)
@@ -136,8 +136,8 @@ def open_part(path: Path) -> Iterator[tuple[int, Path]]:
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with open_part(Path(folder, "state")) as (handle, part):
-    ...         shown = part.name.startswith(".state."), oct(part.stat().st_mode & 0o777)
-    ...     shown, list(Path(folder).iterdir())
+    ...         name_and_mode = part.name.startswith(".state."), oct(part.stat().st_mode & 0o777)
+    ...     name_and_mode, list(Path(folder).iterdir())
     ((True, '0o600'), [])
     """
     start, end = f".{path.name}.", ".new"
@@ -145,8 +145,8 @@ def open_part(path: Path) -> Iterator[tuple[int, Path]]:
         left = [entry.path for entry in entries if entry.name.startswith(start) and entry.name.endswith(end)]
     for other in left:
         with suppress(OSError):
-            _unlink_if_left(other)
-    handle, part = _marked_file(path, start, end)
+            _unlink_abandoned(other)
+    handle, part = _make_marked_file(path, start, end)
     try:
         yield handle, part
     finally:
@@ -155,19 +155,19 @@ def open_part(path: Path) -> Iterator[tuple[int, Path]]:
         os.close(handle)
 
 
-def _marked_file(path: Path, start: str, end: str) -> tuple[int, Path]:
+def _make_marked_file(path: Path, start: str, end: str) -> tuple[int, Path]:
     while True:
         part = path.with_name(f"{start}{os.getpid()}.{os.urandom(4).hex()}{end}")
         handle = os.open(part, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
-        if _locked(handle) and os.fstat(handle).st_nlink:
+        if _try_lock(handle) and os.fstat(handle).st_nlink:
             return handle, part
         os.close(handle)
 
 
-def _unlink_if_left(part: str) -> None:
+def _unlink_abandoned(part: str) -> None:
     handle = os.open(part, _OPEN)
     try:
-        if _locked(handle):
+        if _try_lock(handle):
             os.unlink(part)
     finally:
         os.close(handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from csdp.accountant import Accountant, component, segmented
 from csdp.accountant import accountant as accounting
 from csdp.plan import Plan
-from csdp.publisher import change, exposure
+from csdp.publisher import admission, standing
 
 Patch = pytest.MonkeyPatch
 
@@ -56,13 +57,13 @@ def a_change_forgets(patch: Patch) -> None:
 
 def plans_never_read_the_same_records(patch: Patch) -> None:
     """Records that two plans read pay for the dearer one only."""
-    real = change._earlier_costs
-    patch.setattr(change, "_earlier_costs", lambda *given: {**real(*given), "overlap": False})
+    real = admission._earlier_costs
+    patch.setattr(admission, "_earlier_costs", lambda *given: replace(real(*given), overlap=False))
 
 
 def fits_are_free(patch: Patch) -> None:
     """A private fit costs its records nothing."""
-    patch.setattr(exposure, "fits_epsilon", lambda fits: 0.0)
+    patch.setattr(standing, "fits_epsilon", lambda fits: 0.0)
 
 
 def the_peak_is_now(patch: Patch) -> None:

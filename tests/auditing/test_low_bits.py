@@ -10,8 +10,7 @@ import pytest
 from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran, low_bits
 from csdp.auditing.audit import plan_mechanism
 from csdp.errors import InputError
-from csdp.noise import Randomness, lattice_step, two_sided_geometric
-from csdp.noise.indexed import indexed_noise
+from csdp.noise import Randomness, indexed_noise, lattice_step, two_sided_geometric
 from csdp.plan import Plan
 
 
@@ -93,7 +92,7 @@ def test_the_release_itself_passes():
 
     def ours(exact, generator):
         answer = np.array([round(exact[0] * 3.0)], dtype=float)
-        return [fran.noisy(plan, answer, 0, source).values[0] for _ in range(exact.size)]
+        return [fran.add_noise(plan, answer, 0, source).values[0] for _ in range(exact.size)]
 
     assert not low_bits(ours, answers=(0.0, 1 / 3), epsilon=1.0, samples=4000, seed=5).violated
 

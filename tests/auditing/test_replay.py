@@ -10,7 +10,7 @@ import pytest
 from csdp import CoupledChain, Custom, Mean, replay
 from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, LedgerConflictError, UnsafeRandomnessWarning
-from csdp.ledger import Admission, Ledger, Request
+from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, Request, Terms
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan, Schedule
 from csdp.publisher import Publisher
@@ -76,17 +76,17 @@ def understating_admission(chosen, *, factor=1.0, free_from=None):
     accountant = Accountant(chosen)
 
     def admit(last, last_tick, request):
-        state = accountant.start() if last is None else accountant.restore(last["accountant"])
+        state = accountant.start() if last is None else accountant.restore(last.accountant)
         if free_from is not None and request.tick >= free_from:
             state = accountant.start()
         fresh = accountant.release(state, request.tick)
-        charge = {
-            "present": accountant.leakage(fresh).epsilon * factor,
-            "peak": accountant.peak(fresh) * factor,
-            "event": accountant.event_level(),
-            "algorithm": ALGORITHM,
-        }
-        return Admission({"releases": request.tick, "stale": 0, "cost": 0.0, "accountant": fresh.to_dict()}, charge)
+        charge = Charge(
+            present=accountant.leakage(fresh).epsilon * factor,
+            peak=accountant.peak(fresh) * factor,
+            event=accountant.event_level(),
+            algorithm=ALGORITHM,
+        )
+        return Admission(DatasetState(fresh.to_dict(), releases=request.tick), charge)
 
     return admit
 
@@ -95,19 +95,13 @@ def replay_written(where, admit, *, limits=None, output=None, ticks=5):
     """A ledger whose hash chain is in order, whatever it says."""
     chosen = plan()
     with Ledger.open(where) as ledger:
-        ledger.register(
-            NAME,
-            limits=limits or {"budget": None},
-            chain_digest=chosen.chain.digest,
-            plan_digest=chosen.digest,
-            plan_json=json.dumps(chosen.record()),
-            guarantee={},
-        )
+        plan_json = json.dumps(chosen.record())
+        ledger.register(NAME, Terms(chosen.digest, plan_json, chosen.chain.digest, limits or PrivacyLimits()))
         requests = [Request(tick, "mean") for tick in range(1, ticks + 1)]
         reserved = ledger.reserve(NAME, requests, admit, plan_digest=chosen.digest)
         record = {"values": [0.5], "stale": 0, "unsafe": False}
         for one in reserved:
-            ledger.commit(one, {**record, "epsilon_s": one.charge["present"], **(output or {})})
+            ledger.commit(one, {**record, "epsilon_s": one.charge.present, **(output or {})})
         assert ledger.verify() == []
         return replay(ledger)
 
@@ -132,7 +126,7 @@ def test_a_forgotten_past_is_found_from_the_tick_it_was_forgotten_at(where):
 
 
 def test_a_charge_above_a_limit_is_found(where):
-    result = replay_written(where, understating_admission(plan()), limits={"budget": 0.28, "event_limit": 0.4})
+    result = replay_written(where, understating_admission(plan()), limits=PrivacyLimits(budget=0.28, event_limit=0.4))
     above = [(finding.tick, finding.what) for finding in result.findings]
     assert [tick for tick, what in above if "above the budget 0.28" in what] == [3, 4, 5]
     assert [tick for tick, what in above if "above the event_limit 0.4" in what] == [1, 2, 3, 4, 5]
@@ -145,7 +139,7 @@ def test_noise_from_a_seed_is_found(where):
 
 
 def test_a_payload_without_its_figures_is_found(where):
-    result = replay_written(where, lambda *_: Admission({}, {"present": 0.5}), ticks=1)
+    result = replay_written(where, lambda *_: Admission(DatasetState(), Charge(0.5)), ticks=1)
     assert {finding.what for finding in result.findings} == {"its payload cannot be read"}
 
 
@@ -154,7 +148,7 @@ def test_a_lost_tick_and_a_refused_one(where):
         publisher = Publisher(plan(), dataset=NAME, ledger=ledger, budget=0.3)
         publisher.push([0], time=0)
         publisher.push([0], time=1)
-        ledger.reserve(NAME, [Request(2, "mean", detail=0)], publisher._rule.admit, plan_digest=plan().digest)
+        publisher._reserve([(2, 0)])
         publisher.push([0], time=2)
         publisher.push([0], time=3)
         with pytest.raises(BudgetExceeded):

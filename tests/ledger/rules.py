@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from csdp.errors import BudgetExceeded
-from csdp.ledger import Admission, Admit, Change, Dataset, Ledger, Published, Refused, Request, Reserved
+from csdp.ledger import (
+    Admission,
+    Admit,
+    Charge,
+    DatasetState,
+    Ledger,
+    PrivacyLimits,
+    Published,
+    RecordedDataset,
+    Refused,
+    Request,
+    Reserved,
+    Terms,
+)
 
-TERMS: dict[str, Any] = {
-    "limits": {"budget": 0.5, "event_limit": None},
-    "chain_digest": "c" * 64,
-    "plan_digest": "p" * 64,
-    "plan_json": '{"query": "mean"}',
-    "guarantee": {"adversary": "informed", "epsilon_s": 0.25},
-}
-PLAN: str = TERMS["plan_digest"]
+TERMS = Terms(
+    plan_digest="p" * 64,
+    plan_json='{"query": "mean"}',
+    chain_digest="c" * 64,
+    limits=PrivacyLimits(budget=0.5),
+    guarantee={"adversary": "informed", "epsilon_s": 0.25},
+)
+PLAN = TERMS.plan_digest
+
+
+def counted(count: int, *, last: int | None) -> DatasetState:
+    """The state after so many releases; `last`: the tick that the newest of them was admitted after."""
+    return DatasetState({"last": last}, releases=count, times=("ticks",) if count else ())
 
 
 def at_most(limit: int) -> Admit:
     """Grant `limit` releases in all."""
 
-    def admit(state: dict[str, Any] | None, last_tick: int | None, request: Request) -> Admission:
-        count = (state["count"] if state else 0) + 1
+    def admit(state: DatasetState | None, last_tick: int | None, request: Request) -> Admission:
+        count = (state.releases if state else 0) + 1
         if count > limit:
             raise BudgetExceeded(
                 "the budget is spent",
@@ -33,18 +52,18 @@ def at_most(limit: int) -> Admit:
                 fits={"age": 3},
                 affordable_from=99,
             )
-        return Admission(state={"count": count, "last": last_tick}, charge={"epsilon": 0.5})
+        return Admission(counted(count, last=last_tick), Charge(present=0.5))
 
     return admit
 
 
-def keep(state: dict[str, Any] | None, last_tick: int | None, change: Change) -> Admission:
+def keep(state: DatasetState | None, last_tick: int | None, terms: Terms) -> Admission:
     """Carry the count over a change of plan."""
-    return Admission(state={"count": state["count"] if state else 0, "last": last_tick}, charge={})
+    return Admission(counted(state.releases if state else 0, last=last_tick), Charge(present=0.0))
 
 
-def register(ledger: Ledger, name: str = "ward-7", **other: Any) -> Dataset:
-    return ledger.register(name, **{**TERMS, **other})
+def register(ledger: Ledger, name: str = "ward-7", **other: Any) -> RecordedDataset:
+    return ledger.register(name, replace(TERMS, **other))
 
 
 def ask(

@@ -281,9 +281,9 @@ def test_a_large_output_on_a_server_needs_a_folder(postgres_server: postgres.Ser
 )
 def test_what_a_server_says_becomes_what_to_do(state: str, kind: type[LedgerError], words: str) -> None:
     engine = sa.create_engine("postgresql+psycopg://me:hunter2@/ward")  # never connected
-    database = Database(engine, shown="the ledger", timeout=3, read_only=False)
+    database = Database(engine, label="the ledger", timeout=3, read_only=False)
     said = psycopg.errors.lookup(state)("as it said\nHINT: the statement was SELECT hunter2")
-    told = database.translated(sa.exc.DBAPIError("SELECT 'hunter2'", {}, said))
+    told = database.translate(sa.exc.DBAPIError("SELECT 'hunter2'", {}, said))
     assert type(told) is kind
     assert str(told) == f"the ledger {words}"
 

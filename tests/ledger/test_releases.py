@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from csdp.errors import InputError, LedgerConflictError, LedgerCorruptError
-from csdp.ledger import Admission, Ledger, Published, Refused, Request, Reserved
-from ledger.rules import PLAN, ask, at_most, register, reserve_one
+from csdp.ledger import Admission, Charge, DatasetState, Ledger, Published, Refused, Request, Reserved
+from ledger.rules import PLAN, ask, at_most, counted, register, reserve_one
 
 OpenLedger = Callable[[], Ledger]
 
@@ -22,7 +22,7 @@ def test_reserve_and_commit_and_ask_again(open_ledger: OpenLedger) -> None:
     ledger = open_ledger()
     register(ledger)
     held = reserve_one(ledger, 1)
-    assert held.charge == {"epsilon": 0.5}
+    assert held.charge == Charge(present=0.5)
     done = ledger.commit(held, {"value": 20.25, "ages": [2, 2]})
     for again in (ledger, open_ledger()):
         head = again.summary("ward-7").head_hash
@@ -38,7 +38,7 @@ def test_the_state_resumes_where_it_stopped(open_ledger: OpenLedger) -> None:
     ask(open_ledger(), [3, 4])
     (answer,) = ask(open_ledger(), [9])
     assert isinstance(answer, Reserved)
-    assert answer.state == {"count": 3, "last": 4}
+    assert answer.state == counted(3, last=4)
 
 
 def test_a_batch_and_single_calls_see_the_same_states(ledger: Ledger) -> None:
@@ -47,7 +47,7 @@ def test_a_batch_and_single_calls_see_the_same_states(ledger: Ledger) -> None:
     def admit(state: Any, last_tick: int | None, request: Request) -> Admission:
         seen[request.detail].append((state, last_tick))
         # A tuple: it must come back as a list in a batch as well as from the database.
-        return Admission({"b": (request.tick, math.inf)}, {})
+        return Admission(DatasetState({"b": (request.tick, math.inf)}), Charge(present=math.inf))
 
     for name in seen:
         register(ledger, name)
@@ -56,7 +56,7 @@ def test_a_batch_and_single_calls_see_the_same_states(ledger: Ledger) -> None:
     )
     for tick in (1, 2):
         ledger.reserve("one", [Request(tick, "mean", "one")], admit, plan_digest=PLAN)
-    assert seen["one"] == seen["many"] == [(None, None), ({"b": [1, math.inf]}, 1)]
+    assert seen["one"] == seen["many"] == [(None, None), (DatasetState({"b": [1, math.inf]}), 1)]
 
 
 def test_a_reservation_that_was_never_committed_stays_charged_and_unpublished(
@@ -72,7 +72,7 @@ def test_a_reservation_that_was_never_committed_stays_charged_and_unpublished(
         assert "charged" in answer.reason
     summary = ledger.summary("ward-7")
     assert (summary.reserved, summary.committed, summary.lost, summary.refused) == (1, 0, 1, 0)
-    assert summary.state == {"count": 1, "last": None}
+    assert summary.state == counted(1, last=None)
 
 
 def test_an_older_tick_is_out_of_order_and_leaves_no_trace(ledger: Ledger) -> None:
@@ -89,7 +89,7 @@ def test_an_older_tick_is_out_of_order_and_leaves_no_trace(ledger: Ledger) -> No
 def test_several_queries_at_one_tick(ledger: Ledger) -> None:
     register(ledger)
     first, second = reserve_one(ledger, 5, "mean"), reserve_one(ledger, 5, "max")
-    assert second.state == {"count": 2, "last": 5}
+    assert second.state == counted(2, last=5)
     ledger.commit_many([(second, {"value": 2}), (first, {"value": 1})])
     assert [done.query for done in ledger.published("ward-7")] == ["max", "mean"]
     assert ledger.verify("ward-7") == []
@@ -150,7 +150,12 @@ def test_any_other_error_of_the_rule_undoes_the_whole_batch(ledger: Ledger) -> N
         ledger.reserve("ward-7", [Request(tick, "mean") for tick in (1, 2, 3)], admit, plan_digest=PLAN)
     assert ledger.summary("ward-7").reserved == 0
     with pytest.raises(InputError, match="plain JSON"):
-        ledger.reserve("ward-7", [Request(1, "m")], lambda *_: Admission({"x": object()}, {}), plan_digest=PLAN)
+        ledger.reserve(
+            "ward-7",
+            [Request(1, "m")],
+            lambda *_: Admission(DatasetState({"x": object()}), Charge(0.0)),
+            plan_digest=PLAN,
+        )
     assert ledger.summary("ward-7").reserved == 0
 
 

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from csdp.errors import BudgetExceeded, InputError, LedgerConflictError
-from csdp.ledger import Admission, Ledger, Refused, Request, Reserved
-from ledger.rules import PLAN, TERMS, ask, keep, register, reserve_one
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, LedgerCorruptError
+from csdp.ledger import (
+    Admission,
+    Charge,
+    DatasetState,
+    EarlierPlans,
+    Ledger,
+    PrivacyLimits,
+    Refused,
+    Request,
+    Reserved,
+    Terms,
+    TickGrid,
+)
+from csdp.ledger.records import decode, encode
+from ledger.rules import PLAN, TERMS, ask, counted, keep, register, reserve_one
 
 OpenLedger = Callable[[], Ledger]
 
 
 def test_register_records_a_dataset_and_finds_it_again(open_ledger: OpenLedger) -> None:
     first = register(open_ledger(), fit_cost={"epsilon": 1.0})
-    assert first.terms.limits == TERMS["limits"]
-    assert first.terms.plan_json == TERMS["plan_json"]
-    assert first.terms.guarantee == TERMS["guarantee"]
+    assert first.terms.limits == TERMS.limits
+    assert first.terms.plan_json == TERMS.plan_json
+    assert first.terms.guarantee == TERMS.guarantee
     assert first.terms.fit_cost == {"epsilon": 1.0}
     assert (first.terms.number, first.terms.from_tick, first.terms.rule) == (1, None, None)
     assert first.created.endswith("Z")
@@ -28,8 +42,8 @@ def test_register_records_a_dataset_and_finds_it_again(open_ledger: OpenLedger) 
 
 
 def test_register_takes_equal_numbers_and_sequences_as_equal(ledger: Ledger) -> None:
-    first = register(ledger, limits={"budget": 1, "ages": (1, 2)})
-    assert register(ledger, limits={"budget": 1.0, "ages": [1, 2]}) == first
+    first = register(ledger, limits=PrivacyLimits(budget=1), further={"ages": (1, 2)})
+    assert register(ledger, limits=PrivacyLimits(budget=1.0), further={"ages": [1, 2]}) == first
 
 
 @pytest.mark.parametrize(
@@ -37,7 +51,9 @@ def test_register_takes_equal_numbers_and_sequences_as_equal(ledger: Ledger) -> 
     [
         ({"chain_digest": "d" * 64}, "chain"),
         ({"plan_digest": "q" * 64}, "plan"),
-        ({"limits": {"budget": 9.0}}, "limits"),
+        ({"limits": PrivacyLimits(budget=9.0)}, "limits"),
+        ({"grid": TickGrid(60)}, "limits"),
+        ({"further": {"weekly_limit": 0.1}}, "limits"),
         ({"fit_cost": {"epsilon": 1.0}}, "fit cost"),
     ],
 )
@@ -52,7 +68,7 @@ def test_register_refuses_other_terms_and_says_how_to_change_them(
 
 def test_register_does_not_compare_the_wording_of_the_guarantee(ledger: Ledger) -> None:
     register(ledger)
-    assert register(ledger, guarantee={"worded": "anew"}).terms.guarantee == TERMS["guarantee"]
+    assert register(ledger, guarantee={"worded": "anew"}).terms.guarantee == TERMS.guarantee
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "line\nbreak", "nul\0", 7])
@@ -70,7 +86,7 @@ def test_ticks_are_checked(tick: Any) -> None:
 
 
 def test_terms_are_checked(ledger: Ledger) -> None:
-    for other in ({"plan_json": "{"}, {"plan_digest": ""}, {"limits": {"a": object()}}):
+    for other in ({"plan_json": "{"}, {"plan_digest": ""}, {"further": {"a": object()}}):
         with pytest.raises(InputError):
             register(ledger, **other)
     assert ledger.datasets() == []
@@ -80,15 +96,15 @@ def test_a_change_is_recorded_and_carries_the_state_over(open_ledger: OpenLedger
     ledger = open_ledger()
     register(ledger)
     held = reserve_one(ledger, 5)
-    other = {**TERMS, "plan_digest": "q" * 64, "chain_digest": "d" * 64, "limits": {"budget": 2.0}}
+    other = replace(TERMS, plan_digest="q" * 64, chain_digest="d" * 64, limits=PrivacyLimits(budget=2.0))
     seen = []
 
-    def admit(state: Any, last_tick: int | None, change: Any) -> Admission:
-        seen.append((state, last_tick, change.from_tick, change.rule, change.old.number, change.new.number))
-        return keep(state, last_tick, change)
+    def admit(state: Any, last_tick: int | None, terms: Terms) -> Admission:
+        seen.append((state, last_tick, terms))
+        return keep(state, last_tick, terms)
 
-    changed = ledger.change_plan("ward-7", **other, from_tick=8, rule="count kept", admit=admit)
-    assert seen == [({"count": 1, "last": None}, 5, 8, "count kept", 1, 2)]
+    changed = ledger.change_plan("ward-7", replace(other, from_tick=8, rule="count kept"), admit)
+    assert seen == [(counted(1, last=None), 5, TERMS)]
     assert (changed.terms.number, changed.terms.from_tick, changed.terms.rule) == (2, 8, "count kept")
     assert [terms.plan_digest for terms in ledger.history("ward-7")] == [PLAN, "q" * 64]
     # The old plan can no longer reserve, but what it reserved may still be committed.
@@ -99,9 +115,9 @@ def test_a_change_is_recorded_and_carries_the_state_over(open_ledger: OpenLedger
     assert isinstance(early, Refused)
     assert early.why == "order"
     assert isinstance(first, Reserved)
-    assert first.state == {"count": 2, "last": 7}
+    assert first.state == counted(2, last=7)
     assert isinstance(second, Reserved)
-    assert ledger.register("ward-7", **other).terms == changed.terms
+    assert ledger.register("ward-7", other).terms == changed.terms
     with pytest.raises(LedgerConflictError):
         register(ledger)
     assert ledger.verify() == []
@@ -110,24 +126,64 @@ def test_a_change_is_recorded_and_carries_the_state_over(open_ledger: OpenLedger
 
 def test_the_same_change_twice_is_one_change(ledger: Ledger) -> None:
     register(ledger)
-    other = {**TERMS, "plan_digest": "q" * 64}
+    other = replace(TERMS, plan_digest="q" * 64)
     for _ in range(2):
-        ledger.change_plan("ward-7", **other, from_tick=8, rule="count kept", admit=keep)
+        ledger.change_plan("ward-7", replace(other, from_tick=8, rule="count kept"), keep)
     assert len(ledger.history("ward-7")) == 2
 
 
 def test_a_change_cannot_reach_back_and_can_be_refused(ledger: Ledger) -> None:
     register(ledger)
     reserve_one(ledger, 5)
-    other = {**TERMS, "plan_digest": "q" * 64}
+    other = replace(TERMS, plan_digest="q" * 64)
     with pytest.raises(LedgerConflictError, match="charged up to tick 5"):
-        ledger.change_plan("ward-7", **other, from_tick=5, rule="none", admit=keep)
+        ledger.change_plan("ward-7", replace(other, from_tick=5, rule="none"), keep)
 
     def refuse(*_: Any) -> Admission:
         raise BudgetExceeded("no", limit_name="budget", spent=1.0, requested=2.0, remaining=0.0)
 
     with pytest.raises(BudgetExceeded):
-        ledger.change_plan("ward-7", **other, from_tick=6, rule="none", admit=refuse)
+        ledger.change_plan("ward-7", replace(other, from_tick=6, rule="none"), refuse)
     with pytest.raises(InputError, match="rule in words"):
-        ledger.change_plan("ward-7", **other, from_tick=6, rule=" ", admit=keep)
+        ledger.change_plan("ward-7", replace(other, from_tick=6, rule=" "), keep)
     assert ledger.dataset("ward-7").terms.number == 1
+
+
+def test_terms_that_were_recorded_in_another_form_are_read_and_verified(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is hashed is what was written, also where a limit was left out or has a name of its own."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Terms, "recorded_limits", lambda self: {"budget": 1, "time_step": 60, "weekly": [2.0]})
+        register(ledger, limits=PrivacyLimits(budget=1))
+    terms = ledger.dataset("ward-7").terms
+    assert (terms.limits, terms.grid, terms.further) == (PrivacyLimits(budget=1.0), TickGrid(60), {"weekly": [2.0]})
+    assert ledger.verify() == []
+    assert '"limits":{"budget":1,"time_step":60,"weekly":[2.0]}' in list(ledger.export("ward-7"))[1]
+    assert register(ledger, limits=terms.limits, grid=terms.grid, further=terms.further).terms == terms
+
+
+def test_the_recorded_form_of_states_and_charges() -> None:
+    """Ledgers that were written before must be read, and go on in the same form."""
+    earlier = EarlierPlans(releases=3, event=0.5, group=1.5, slice=0.25, slice_any=0.5, newest=7, overlap=True)
+    state = DatasetState({"tick": 9}, 4, 1, 2.0, ("data", "wall"), {"a": 1.0}, earlier)
+    text = encode(state.to_record(), "a state")
+    assert text == (
+        '{"accountant":{"tick":9},"cost":2.0,"earlier":{"event":0.5,"group":1.5,"newest":7,"overlap":true,"releases":3,'
+        '"slice":0.25,"slice_any":0.5},"fits":{"a":1.0},"releases":4,"stale":1,"times":["data","wall"]}'
+    )
+    assert DatasetState.from_record(decode(text)) == state
+    assert encode(DatasetState().to_record(), "a state") == '{"accountant":{},"cost":0.0,"releases":0,"stale":0}'
+    charge = Charge(0.1, peak=0.2, event=0.5, algorithm=1)
+    assert charge.to_record() == {"present": 0.1, "peak": 0.2, "event": 0.5, "algorithm": 1}
+    assert Charge.from_record({**charge.to_record(), "later": 3.0}) == charge
+
+
+@pytest.mark.parametrize("lacking", ["accountant", "releases", "stale", "cost"])
+def test_a_state_that_lacks_a_figure_is_not_taken_as_zero(lacking: str) -> None:
+    record = DatasetState().to_record()
+    del record[lacking]
+    with pytest.raises(LedgerCorruptError, match="state of a dataset cannot be read"):
+        DatasetState.from_record(record)
+    with pytest.raises(LedgerCorruptError):
+        DatasetState.from_record({**DatasetState().to_record(), "earlier": {"releases": 2}})

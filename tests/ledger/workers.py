@@ -73,7 +73,7 @@ def check(where: str, sink: str) -> tuple[int, int]:
     # No output without a record, and no record of an output without its charge.
     assert outside.items() <= recorded.items()
     assert summary.committed == len(recorded) <= summary.reserved
-    assert summary.state is None or summary.state["count"] == summary.reserved
+    assert summary.state is None or summary.state.releases == summary.reserved
     return summary.reserved, len(outside)
 
 

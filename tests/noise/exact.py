@@ -21,10 +21,10 @@ ENGINES = [*FAST, "interpreted"]
 SCALES = [1e-9, 0.01, 1 / 12, 0.5, 1.0, 7.3, 1000.0, 2.0**16 / 12, 65536.0, 1e9]  # one of exactly sixteen digits
 
 
-def engine(name: str) -> bitslice.Engine:
+def engine(name: str) -> bitslice.SamplerLoops:
     """The numpy loops, the compiled ones, or the source of the compiled ones as Python runs it."""
     if name == "interpreted":
-        return bitslice.Engine(compiled.compare, compiled.narrow, compiled.assemble)
+        return bitslice.SamplerLoops(compiled.compare, compiled.narrow, compiled.assemble)
     return bitslice.NUMPY if name == "numpy" else bitslice.compiled_engine()
 
 

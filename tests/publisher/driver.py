@@ -114,7 +114,7 @@ def dying(step: str, calls: int) -> None:
     when, what = step.split()
     holder, names = {
         "reserve": (Ledger, ("reserve",)),
-        "noise": (gate.fran, ("noisy",)),
+        "noise": (gate.fran, ("add_noise",)),
         "commit": (Ledger, ("commit_many",)),
     }[what]
     left = [calls]

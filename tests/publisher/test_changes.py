@@ -26,18 +26,18 @@ def test_a_change_of_plan_is_recorded_and_carries_the_history(file: Path) -> Non
         with pytest.raises(LedgerConflictError, match="later tick"):
             publisher.change_plan(plan(ages=2), from_tick=2)
         new = publisher.change_plan(plan(ages=2, epsilon_c=1.0), from_tick=4, budget=0.5)
-        history = publisher._ledger.history(NAME)
+        history = publisher.ledger.history(NAME)
         assert [terms.plan_digest for terms in history] == [publisher.plan.digest, new.plan.digest]
         assert history[1].from_tick == 4
         assert "same chain" in (history[1].rule or "")
-        assert history[1].limits["budget"] == 0.5
+        assert history[1].limits.budget == 0.5
         assert history[1].guarantee["one_release"] == new.plan.certified.epsilon
         assert 0 < new.summary()["present"] <= before
         with pytest.raises(LedgerConflictError, match="published under plan"):
             publisher.push(snapshot(3), time=3)
         results = [new.push(snapshot(t), time=t) for t in range(4, 8)]
         assert isinstance(results[-1], Release)
-        assert new._ledger.verify() == []
+        assert new.ledger.verify() == []
         old = new.push(snapshot(2), time=2)
         assert isinstance(old, Release)
     with pytest.raises(LedgerConflictError):
@@ -51,7 +51,7 @@ def test_a_change_of_chain_counts_the_history_under_any_model(file: Path) -> Non
     with opened(file, budget=None) as publisher:
         publisher.publish(panel(6))
         changed = publisher.change_plan(plan(other), from_tick=6)
-        assert "new chain" in (publisher._ledger.history(NAME)[1].rule or "")
+        assert "new chain" in (publisher.ledger.history(NAME)[1].rule or "")
         accountant = Accountant(plan(other))
         expected = accountant.leakage(accountant.resume(5 * 0.5, 5, 1)).epsilon
         assert changed.summary()["present"] == pytest.approx(expected)
@@ -78,9 +78,9 @@ def test_what_is_released_after_an_early_change_is_carried_by_the_next(file: Pat
         accountant = Accountant(plan(other))
         expected = accountant.leakage(accountant.resume(0.25, 2, 1)).epsilon
         assert third.summary()["present"] == pytest.approx(expected)
-        kept = third._ledger.summary(NAME).state
-        assert kept["cost"] == pytest.approx(0.25)
-        assert (kept["earlier"]["slice"], kept["earlier"]["releases"]) == (pytest.approx(0.25), 1)
+        kept = third.ledger.summary(NAME).state
+        assert kept.cost == pytest.approx(0.25)
+        assert (kept.earlier.slice, kept.earlier.releases) == (pytest.approx(0.25), 1)
 
 
 def test_records_that_both_plans_read_count_twice(file: Path) -> None:
@@ -113,9 +113,9 @@ def test_lifetime_is_carried_over_a_change(file: Path) -> None:
         assert after["lifetime"] >= before["lifetime"] * (1 - 1e-9)
         assert after["group_level"] == pytest.approx(4 * 2.0 + 3 * 0.01)
         again = changed.change_plan(plan(CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]]), ages=6), from_tick=9)
-        state = again._ledger.summary(NAME).state
-        assert state["earlier"]["overlap"]
-        assert state["earlier"]["releases"] == 7
+        state = again.ledger.summary(NAME).state
+        assert state.earlier.overlap
+        assert state.earlier.releases == 7
         assert again.summary()["lifetime"] >= after["lifetime"] * (1 - 1e-9)
         assert math.isfinite(again.summary()["lifetime"])
         assert again.plan.query.source == Mean()
@@ -128,9 +128,9 @@ def changed(file: Path, *plans: Plan, releases: int = 5) -> list[dict[str, Any]]
     for number, one in enumerate(plans):
         if number:
             publisher = publisher.change_plan(one, from_tick=first)
-            found.append(publisher._ledger.summary(NAME).state)
+            found.append(publisher.ledger.summary(NAME).state)
         publisher.publish(panel(releases + one.max_age, first=first - one.max_age if number else 0))
-        first = max(charged_ticks(publisher._ledger)) + 1
+        first = max(charged_ticks(publisher.ledger)) + 1
     publisher.close()
     return found
 
@@ -142,23 +142,23 @@ def test_under_one_chain_the_history_counts_what_it_told(file: Path) -> None:
     told = old.largest(old.history(5))
     assert told < 3.0 < 5 * 1.0
     resumed = new.resume(told, 5, 1)
-    assert new.restore(state["accountant"]).slices[0] == pytest.approx(resumed.slices[0], rel=1e-9)
+    assert new.restore(state.accountant).slices[0] == pytest.approx(resumed.slices[0], rel=1e-9)
 
 
 def test_costs_of_a_slice_add_up_where_plans_read_the_same_records(file: Path) -> None:
     """The third plan's ages reach back over what the first two read, and theirs over one another's."""
     first, second, third = changed(file, plan(epsilon_c=0.5), plan(ages=7, epsilon_c=0.25), plan(ages=20), plan())
-    assert first["earlier"]["overlap"]
-    assert second["earlier"]["overlap"]
-    assert not third["earlier"]["overlap"]
-    assert [s["earlier"]["slice"] for s in (first, second, third)] == pytest.approx([0.5, 0.75, 1.25])
+    assert first.earlier.overlap
+    assert second.earlier.overlap
+    assert not third.earlier.overlap
+    assert [s.earlier.slice for s in (first, second, third)] == pytest.approx([0.5, 0.75, 1.25])
 
 
 def test_costs_of_a_slice_do_not_add_up_where_records_are_new(file: Path) -> None:
     _, second = changed(file, plan(epsilon_c=0.5), plan(epsilon_c=0.25), plan(epsilon_c=0.125))
-    assert not second["earlier"]["overlap"]
-    assert second["earlier"]["slice"] == pytest.approx(0.5)
-    assert second["earlier"]["group"] == pytest.approx(5 * 0.5 + 5 * 0.25)
+    assert not second.earlier.overlap
+    assert second.earlier.slice == pytest.approx(0.5)
+    assert second.earlier.group == pytest.approx(5 * 0.5 + 5 * 0.25)
 
 
 def test_another_chain_counts_every_sequence_of_the_old_one(file: Path) -> None:
@@ -168,7 +168,7 @@ def test_another_chain_counts_every_sequence_of_the_old_one(file: Path) -> None:
         with opened(file, budget=None, dataset=f"d{number}", plan=plan(apart)) as publisher:
             publisher.publish(panel(6, sequences=2))
             after = publisher.change_plan(plan(following, epsilon_c=0.25), from_tick=6)
-            assert after._ledger.summary(f"d{number}").state["earlier"]["slice"] == pytest.approx(slice_cost)
+            assert after.ledger.summary(f"d{number}").state.earlier.slice == pytest.approx(slice_cost)
 
 
 def test_a_change_of_groups_is_recorded_no_lower_than_the_truth(file: Path) -> None:
@@ -189,6 +189,6 @@ def test_a_change_of_groups_is_recorded_no_lower_than_the_truth(file: Path) -> N
         publisher.publish(panel(2, sequences=9))
         changed_plan = publisher.change_plan(Plan(chain, PerGroup(Sum(), ((0, 1), *rest)), 1, 2.0), from_tick=2)
         assert changed_plan.summary()["present"] >= truth * (1 - 1e-6)
-        entry = next(iter(changed_plan._ledger.entries(NAME, kind="change")))
+        entry = next(iter(changed_plan.ledger.entries(NAME, kind="change")))
         assert entry.data()["charge"]["present"] >= truth * (1 - 1e-6)
-        assert replay(changed_plan._ledger).ok
+        assert replay(changed_plan.ledger).ok

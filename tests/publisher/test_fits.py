@@ -52,13 +52,13 @@ def test_fits_add_up_over_plans(file: Path) -> None:
     with started(file, fitted(0.3, 1.0, "a"), event_limit=1.6) as publisher:
         publisher.publish(panel(4))
         assert publisher.summary()["event_level"] == pytest.approx(1.5)
-        before = publisher._ledger.summary(NAME)
+        before = publisher.ledger.summary(NAME)
         with pytest.raises(
             BudgetExceeded, match=r"2\.5 \(2 of it from private fits\).*limit 1\.6.*not changed"
         ) as caught:
             publisher.change_plan(plan(fitted(0.2, 1.0, "b"), epsilon_c=0.5), from_tick=4)
         assert caught.value.limit_name == "event_limit"
-        assert publisher._ledger.summary(NAME) == before
+        assert publisher.ledger.summary(NAME) == before
         assert len(publisher.publish(panel(3, first=3))) == 2  # goes on as before
 
 
@@ -109,7 +109,7 @@ def test_a_publisher_that_was_open_all_along_counts_fits_of_plans_that_came_and_
         patient.publish(panel(3, first=3))
         assert patient.summary()["event_level"] == pytest.approx(1.5)
         assert patient.fit_epsilon == pytest.approx(1.0)
-        last = list(patient._ledger.entries(NAME, kind="reserve"))[-1]
+        last = list(patient.ledger.entries(NAME, kind="reserve"))[-1]
         assert last.data()["charge"]["event"] == pytest.approx(1.5)
 
 
@@ -118,16 +118,16 @@ def test_what_a_replay_recomputes_holds_every_fit(file: Path) -> None:
         publisher.publish(panel(4))
         changed = publisher.change_plan(plan(PUBLIC, epsilon_c=0.5), from_tick=4)
         changed.publish(panel(4, first=3))
-        assert [entry.data()["charge"]["event"] for entry in changed._ledger.entries(NAME, kind="reserve")] == [
+        assert [entry.data()["charge"]["event"] for entry in changed.ledger.entries(NAME, kind="reserve")] == [
             pytest.approx(1.5)
         ] * 6
-        assert replay(changed._ledger).ok
+        assert replay(changed.ledger).ok
 
 
 def test_a_replay_finds_a_charge_that_forgot_a_fit(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a ledger of csdp 0.1 has it: of a family the first member alone was charged."""
     with monkeypatch.context() as patched:
-        patched.setattr("csdp.publisher.gate.recorded_fits", lambda plans: {"a": 0.4})
+        patched.setattr("csdp.publisher.standing.recorded_fits", lambda plans: {"a": 0.4})
         with started(file, Family([fitted(0.3, 0.4, "a"), fitted(0.2, 0.6, "b")])) as publisher:
             publisher.publish(panel(4))
     with Ledger.open(file) as ledger:
@@ -189,7 +189,7 @@ def test_the_group_level_under_a_chain_that_ties_more(file: Path) -> None:
 def test_a_certificate_names_what_a_record_costs_for_ever(file: Path) -> None:
     with started(file, fitted(0.3, 1.0, "a")) as publisher:
         publisher.publish(panel(4))
-        found = {promise.name: promise for promise in certify(publisher, publisher._ledger).promises}
+        found = {promise.name: promise for promise in certify(publisher, publisher.ledger).promises}
         assert found["event"].epsilon == pytest.approx(1.5)
         assert found["event"].ceiling == pytest.approx(1.5)
 

@@ -74,7 +74,7 @@ def test_a_seed_warns_and_marks_every_release(file: Path, tmp_path: Path) -> Non
             batch = publisher.publish(panel(5))
             assert all(r.unsafe for r in batch)
             found.append([r.values for r in batch])
-            assert all(one.output["unsafe"] for one in publisher._ledger.published(NAME))
+            assert all(one.output["unsafe"] for one in publisher.ledger.published(NAME))
     assert found[0] == found[1]
     with opened(tmp_path / "third.db", budget=None) as publisher:
         safe = publisher.publish(panel(5))
@@ -99,7 +99,7 @@ def test_no_raw_reading_reaches_the_file(file: Path) -> None:
         publisher.publish(Panel.from_states(states))
         publisher.push([1, 0], time=9)
         publisher.push([1, 0], time=10)
-        ledger = publisher._ledger
+        ledger = publisher.ledger
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         for one in ledger.published(NAME):
             assert set(one.output) == {
@@ -134,7 +134,7 @@ def test_many_outputs_go_to_a_private_file(file: Path) -> None:
         first = publisher.push(np.zeros(s, dtype=np.int8), time=1)
         assert isinstance(first, Release)
         assert len(first.values) == s
-        assert publisher._ledger.verify() == []
+        assert publisher.ledger.verify() == []
     with Publisher(Plan(chain, Identity(), 0, 1.0), dataset=NAME, ledger=file) as publisher:
         assert publisher.push(np.ones(s, dtype=np.int8), time=1) == first
 
@@ -151,7 +151,7 @@ def test_summary_and_remaining(file: Path) -> None:
         assert left["budget"] == pytest.approx(BUDGET - summary["present"])
         assert left["event_limit"] == pytest.approx(1.5)
         assert left["lifetime_limit"] == pytest.approx(5.0 - accountant.lifetime())
-        state = accountant.restore(publisher._ledger.summary(NAME).state["accountant"])
+        state = accountant.restore(publisher.ledger.summary(NAME).state.accountant)
         for wait in (1, 3, 10):
             later = publisher.remaining(time=5 + wait)["budget"]
             assert later == pytest.approx(BUDGET - accountant.leakage(state, 5 + wait).epsilon)

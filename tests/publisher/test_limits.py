@@ -34,13 +34,13 @@ def test_push_until_refused_and_again_from_the_tick_that_was_named(file: Path) -
         assert refused.remaining == pytest.approx(BUDGET - refused.spent)
         assert refused.affordable_from == 5
         assert "afforded from tick 5 on" in str(refused)
-        check(publisher._ledger)
+        check(publisher.ledger)
         for name, value in refused.fits.items():
             better = plan(epsilon_c=value) if name == "epsilon_c" else plan(ages=value)
             assert Accountant(better).limit().epsilon <= BUDGET
         assert set(refused.fits) == {"epsilon_c", "age"}
         assert isinstance(publisher.push(snapshot(5), time=5), Release)
-        check(publisher._ledger)
+        check(publisher.ledger)
 
 
 @pytest.mark.parametrize(("ages", "epsilon_c"), [(1, 0.5), (2, 2.0), ((1, 2), 0.5)])
@@ -51,12 +51,12 @@ def test_affordable_from_is_the_first_tick_that_is_admitted(file: Path, ages: ob
     with opened(file, plan=chosen, budget=budget) as publisher:
         with pytest.raises(BudgetExceeded) as caught:
             publisher.publish(panel(30, sequences=2))
-        error, last = caught.value, charged_ticks(publisher._ledger)[-1]
+        error, last = caught.value, charged_ticks(publisher.ledger)[-1]
         assert error.affordable_from is not None
         assert error.affordable_from > last + 1
     accountant = Accountant(chosen)
     with Ledger.open(file) as ledger:
-        state = accountant.restore(ledger.summary(NAME).state["accountant"])
+        state = accountant.restore(ledger.summary(NAME).state.accountant)
     assert accountant.peak(accountant.release(state, error.affordable_from)) <= budget
     assert accountant.peak(accountant.release(state, error.affordable_from - 1)) > budget
 
@@ -75,7 +75,7 @@ def test_what_can_never_be_afforded_says_so(file: Path) -> None:
 def test_skipping_keeps_going_and_the_leakage_recovers(file: Path) -> None:
     with opened(file, on_refusal="skip") as publisher:
         batch = publisher.publish(panel(40))
-        published = check(publisher._ledger)
+        published = check(publisher.ledger)
         assert len(batch) == len(published) > 15
         refused = [s for s in batch.skipped if "above its limit" in s.reason]
         assert len(refused) + len(batch) == 39
@@ -86,24 +86,24 @@ def test_a_batch_is_released_up_to_the_refusal(file: Path) -> None:
     with opened(file) as publisher:
         with pytest.raises(BudgetExceeded):
             publisher.publish(panel(10))
-        assert sorted(outputs(publisher._ledger)) == charged_ticks(publisher._ledger) == [1, 2, 3]
+        assert sorted(outputs(publisher.ledger)) == charged_ticks(publisher.ledger) == [1, 2, 3]
         with pytest.raises(BudgetExceeded):
             publisher.publish(panel(10))
-        assert sorted(outputs(publisher._ledger)) == charged_ticks(publisher._ledger) == [1, 2, 3]
-        check(publisher._ledger)
+        assert sorted(outputs(publisher.ledger)) == charged_ticks(publisher.ledger) == [1, 2, 3]
+        check(publisher.ledger)
 
 
 def test_a_refusal_on_record_loses_nothing_that_is_granted_after_it(file: Path) -> None:
     with opened(file, on_refusal="skip") as publisher:
         publisher.publish(panel(7))
-        done = charged_ticks(publisher._ledger)
+        done = charged_ticks(publisher.ledger)
         assert 4 not in done
         assert max(done) > 4
     with opened(file) as publisher:
         with pytest.raises(BudgetExceeded):
             publisher.publish(panel(12))
         assert publisher.summary()["lost"] == 0
-        check(publisher._ledger)
+        check(publisher.ledger)
 
 
 @pytest.mark.parametrize("mode", ["push", "batch"])
@@ -117,11 +117,11 @@ def test_push_and_batch_are_charged_alike(file: Path, tmp_path: Path, mode: str)
         else:
             for t, row in enumerate(rows):
                 publisher.push(row, time=t)
-        found = [(e.tick, json.loads(e.payload)) for e in publisher._ledger.entries(NAME, kind="reserve")]
-        stale = {one.tick: one.output["stale"] for one in publisher._ledger.published(NAME)}
+        found = [(e.tick, json.loads(e.payload)) for e in publisher.ledger.entries(NAME, kind="reserve")]
+        stale = {one.tick: one.output["stale"] for one in publisher.ledger.published(NAME)}
     with opened(tmp_path / "other.db", plan=chosen, budget=0.4, on_refusal="skip") as other:
         other.publish(Panel.from_states(rows))
-        again = [(e.tick, json.loads(e.payload)) for e in other._ledger.entries(NAME, kind="reserve")]
+        again = [(e.tick, json.loads(e.payload)) for e in other.ledger.entries(NAME, kind="reserve")]
     assert found == again
     assert set(stale.values()) == {0, 1}
     accountant, state = Accountant(chosen), Accountant(chosen).start()
@@ -137,7 +137,7 @@ def test_a_quiet_tick_cannot_pass_the_budget_either(file: Path) -> None:
         with pytest.raises(BudgetExceeded) as caught:
             publisher.push([0, 1], time=3)
         assert caught.value.requested > 6.5
-        assert charged_ticks(publisher._ledger) == []
+        assert charged_ticks(publisher.ledger) == []
 
 
 def test_event_limit(file: Path) -> None:

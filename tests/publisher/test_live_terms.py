@@ -6,7 +6,9 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from csdp import CoupledChain
 from csdp.auditing.replay import replay
 from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerTermsError
 from csdp.fran import Output
-from csdp.ledger import Admission, Ledger
+from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Skipped
 
@@ -40,7 +42,7 @@ def publisher_at(where: str) -> Iterator[Open]:
 
 
 def charges(publisher: Publisher) -> list[float]:
-    entries = publisher._ledger.entries(NAME, kind="reserve")
+    entries = publisher.ledger.entries(NAME, kind="reserve")
     return [entry.data()["charge"]["peak"] for entry in entries]
 
 
@@ -56,8 +58,8 @@ def test_a_lowered_budget_binds_a_publisher_that_is_already_open(publisher_at: O
     assert all(isinstance(one, Skipped) and one.why == "limit" for one in results[:2])
     assert "above its limit 0.2" in results[0].reason
     assert max(charges(second)[2:], default=0.0) <= 0.2
-    assert replay(second._ledger).ok
-    assert second._ledger.verify() == []
+    assert replay(second.ledger).ok
+    assert second.ledger.verify() == []
 
 
 def test_the_same_for_a_batch_and_for_one_that_raises(publisher_at: Open) -> None:
@@ -106,17 +108,17 @@ def test_a_raised_or_lifted_limit_holds_for_all_as_well(publisher_at: Open) -> N
     raised.change_plan(LOUD, from_tick=6, budget=math.inf)
     assert second.limits == {"budget": math.inf, "event_limit": None, "lifetime_limit": None}
     assert len(second.publish(panel(9, first=5))) == 8
-    assert replay(second._ledger).ok
+    assert replay(second.ledger).ok
 
 
 def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
     """Reserve, commit of what was reserved before, observe, recorded ticks, questions, another change."""
     first, second = publisher_at(), publisher_at()
     second.publish(panel(3))
-    [held] = second._reserve([(3, 0)])
+    [held], _ = second._reserve([(3, 0)])
     first.change_plan(plan(epsilon_c=0.25), from_tick=4)
     output = second._output(held, Output((1.0,), (), (), stale=0, unsafe=False))
-    done = second._ledger.commit(held, output)  # charged before the change, and carried over by it
+    done = second.ledger.commit(held, output)  # charged before the change, and carried over by it
     assert done.tick == 3
     second.observe(snapshot(3), time=3)
     second.observe(snapshot(4), time=4)
@@ -131,10 +133,10 @@ def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
             question()
     with pytest.raises(LedgerTermsError):
         second.change_plan(plan(epsilon_c=0.1), from_tick=9)
-    assert [terms.number for terms in second._ledger.history(NAME)] == [1, 2]
+    assert [terms.number for terms in second.ledger.history(NAME)] == [1, 2]
     with publisher_at(plan=plan(epsilon_c=0.25)) as new:
         assert len(new.publish(panel(4, first=3))) == 3
-        assert replay(new._ledger).ok
+        assert replay(new.ledger).ok
 
 
 def test_back_to_the_old_plan_the_old_publisher_goes_on_from_the_recorded_state(publisher_at: Open) -> None:
@@ -144,7 +146,7 @@ def test_back_to_the_old_plan_the_old_publisher_goes_on_from_the_recorded_state(
     between.publish(panel(3, first=2))
     between.change_plan(LOUD, from_tick=5, budget=0.5)
     assert len(second.publish(panel(3, first=4))) == 2
-    assert replay(second._ledger).ok
+    assert replay(second.ledger).ok
     assert max(charges(second)) <= 0.5
 
 
@@ -171,22 +173,18 @@ def test_of_two_changes_at_once_the_second_is_told(publisher_at: Open, monkeypat
     assert second.limits == {"budget": 0.2, "event_limit": None, "lifetime_limit": None}
 
 
-@pytest.mark.parametrize("extra", [{"time_step": 60}, {"weekly_limit": 0.1}], ids=["grid", "unknown limit"])
-def test_terms_that_cannot_be_adopted_stop_the_publisher(publisher_at: Open, extra: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "extra", [{"grid": TickGrid(60)}, {"further": {"weekly_limit": 0.1}}], ids=["grid", "unknown limit"]
+)
+def test_terms_that_cannot_be_adopted_stop_the_publisher(publisher_at: Open, extra: dict[str, Any]) -> None:
     """Another grid counts other ticks; a limit that this version does not know would not be held."""
     first, second = publisher_at(), publisher_at()
     first.publish(panel(3))
-    recorded = first._ledger.dataset(NAME).terms
-    first._ledger.change_plan(
+    recorded = first.ledger.dataset(NAME).terms
+    first.ledger.change_plan(
         NAME,
-        limits={**recorded.limits, **extra},
-        chain_digest=recorded.chain_digest,
-        plan_digest=recorded.plan_digest,
-        plan_json=recorded.plan_json,
-        guarantee=recorded.guarantee,
-        from_tick=3,
-        rule="the state as it stands",
-        admit=lambda state, _, change: Admission(state or {}, {}),
+        replace(recorded, **extra, from_tick=3, rule="the state as it stands"),
+        lambda state, _, terms: Admission(state or DatasetState(), Charge(0.0)),
     )
     with pytest.raises(LedgerTermsError, match="Open a new publisher"):
         second.publish(panel(4, first=2))

@@ -75,7 +75,7 @@ class PublisherMachine(RuleBasedStateMachine):
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gate.fran, "noisy", die)
+            patch.setattr(gate.fran, "add_noise", die)
             try:
                 if batch:
                     self.publisher.publish(panel(3, max(0, self.tick - 2), 2))

@@ -21,17 +21,17 @@ from publisher.rules import NAME, charged_ticks, check, opened, panel, plan, sna
 def test_a_repeated_publish_draws_and_charges_nothing(where: str) -> None:
     with opened(where, on_refusal="skip") as publisher:
         first = publisher.publish(panel(10))
-        count = publisher._ledger.summary(NAME).head_seq
+        count = publisher.ledger.summary(NAME).head_seq
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gate.fran, "noisy", lambda *_, **__: pytest.fail("noise was drawn again"))
+            patch.setattr(gate.fran, "add_noise", lambda *_, **__: pytest.fail("noise was drawn again"))
             again = publisher.publish(panel(10))
             assert again == first
-        assert publisher._ledger.summary(NAME).head_seq == count
+        assert publisher.ledger.summary(NAME).head_seq == count
     with opened(where, on_refusal="skip") as publisher:
         assert publisher.publish(panel(10)) == first
         pushed = [publisher.push(snapshot(t), time=t) for t in range(10)]
         assert tuple(p for p in pushed if isinstance(p, Release)) == first.releases
-        assert publisher._ledger.summary(NAME).head_seq == count
+        assert publisher.ledger.summary(NAME).head_seq == count
 
 
 def test_other_data_for_a_published_tick_changes_nothing(file: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_refused_tick_can_be_pushed_again(file: Path) -> None:
             with pytest.raises(BudgetExceeded):
                 publisher.push(snapshot(4), time=4)
         assert publisher.summary()["refused"] == 1
-        assert charged_ticks(publisher._ledger) == [1, 2, 3]
+        assert charged_ticks(publisher.ledger) == [1, 2, 3]
 
 
 def test_ticks_before_the_newest_charged_one_are_skipped(file: Path) -> None:
@@ -101,8 +101,8 @@ def test_gaps_count_as_missing_readings(file: Path) -> None:
         assert isinstance(publisher.push([1], time=7), Release)
         far = publisher.push([1], time=1_000_000)
         assert isinstance(far, Skipped)
-        state = publisher._ledger.summary(NAME).state
-        assert state["stale"] == 1
+        state = publisher.ledger.summary(NAME).state
+        assert state.stale == 1
 
 
 def test_a_refused_snapshot_does_not_shift_the_readings(file: Path) -> None:
@@ -126,7 +126,7 @@ def test_bad_panels_are_refused_before_anything_is_charged(file: Path) -> None:
                 publisher.publish(Panel.from_states(states))
         with pytest.raises(InputError, match="integer"):
             publisher.push([0], time=1.5)  # type: ignore[arg-type]
-        assert charged_ticks(publisher._ledger) == []
+        assert charged_ticks(publisher.ledger) == []
 
 
 def test_a_plan_whose_noise_cannot_be_drawn_opens_no_dataset(file: Path) -> None:
@@ -148,7 +148,7 @@ def test_closing_and_reopening_resumes_the_state(where: str) -> None:
             before = publisher.summary()
             accountant = Accountant(plan())
             state = accountant.start()
-            for tick in charged_ticks(publisher._ledger):
+            for tick in charged_ticks(publisher.ledger):
                 state = accountant._add(state, tick, stale=False)
             assert before["present"] == pytest.approx(accountant._leakage(state, 0).epsilon, rel=1e-9)
     with Ledger.open(where) as ledger:

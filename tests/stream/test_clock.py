@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdp.clock import WallClock, parsed_duration, parsed_time
+from csdp.clock import WallClock, parse_duration, parse_time
 from csdp.errors import InputError
 from csdp.stream import Clock, Mark
 
@@ -141,14 +141,14 @@ class TestWall:
         with pytest.raises(InputError, match="no limit given"):
             Clock(step=10).observe(None, NOW)
         with pytest.raises(InputError, match="no limit given"):
-            Clock(step=10).judged(None, [NOW])
+            Clock(step=10).judge_times(None, [NOW])
 
     def test_counted_ticks_are_not_taken_for_timestamps(self):
         clock = Clock(step=60, lateness=10)
         for time in (0, 370, -5, 946_684_799):
             assert clock.observe(None, time, limit=clock.limit(NOW)) == clock.observe(None, 0, limit=clock.limit(NOW))
             assert clock.observe(None, time, limit=clock.limit(NOW)).verdict == "undated"
-        assert clock.judged(None, [0, NOW], limit=clock.limit(NOW))[1].tolist() == ["undated", "open"]
+        assert clock.judge_times(None, [0, NOW], limit=clock.limit(NOW))[1].tolist() == ["undated", "open"]
 
     def test_by_default_a_time_may_be_as_far_ahead_as_readings_may_be_late(self):
         assert Clock(step=10, lateness=7).limit(NOW) == NOW + 7
@@ -248,7 +248,7 @@ def test_bad_settings(bad):
 )
 def test_bad_times_are_refused_without_being_quoted(bad):
     with pytest.raises(InputError) as error:
-        parsed_time(bad)
+        parse_time(bad)
     assert "soon" not in str(error.value)
     assert "9999" not in str(error.value)
 
@@ -264,13 +264,13 @@ def test_bad_times_are_refused_without_being_quoted(bad):
     ],
 )
 def test_times(given, expected):
-    assert parsed_time(given) == expected
+    assert parse_time(given) == expected
 
 
 @pytest.mark.parametrize("bad", ["", "5", "min", "5 parsecs", "-5s", math.inf, True, None, "1e3s"])
 def test_bad_durations(bad):
     with pytest.raises(InputError, match="given; a number, or text"):
-        parsed_duration(bad)
+        parse_duration(bad)
 
 
 def test_many_ticks_at_once():

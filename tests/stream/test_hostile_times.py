@@ -11,7 +11,6 @@ import pytest
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
-from csdp.publisher.times import recorded_times
 from csdp.report.certificate import certify
 from csdp.stream import Clock, Runner, run
 from csdp.stream.from_spec import open_stream
@@ -210,11 +209,11 @@ class TestTheGate:
                 publisher = Publisher(plan(1), dataset="d", ledger=ledger, times=times, **settings)
                 publisher.push([0, 1], time=tick + 2 * k)
                 publisher.push([0, 1], time=tick + 2 * k + 1)
-                said.append((recorded_times(ledger.summary("d").state), certify(publisher, ledger)))
+                said.append((ledger.summary("d").state.times, certify(publisher, ledger)))
             publisher.change_plan(plan(2), from_tick=tick + 20)
-            assert recorded_times(ledger.summary("d").state) == ["data", "ticks", "wall"]
+            assert ledger.summary("d").state.times == ("data", "ticks", "wall")
         assert [times for times, _ in said] == [
-            ["wall"], ["wall"], ["data", "wall"], ["data", "wall"], ["data", "ticks", "wall"],
+            ("wall",), ("wall",), ("data", "wall"), ("data", "wall"), ("data", "ticks", "wall"),
         ]  # fmt: skip
         words = "the age is what the timestamps say"
         assert words not in " ".join(said[1][1].not_promised).lower()

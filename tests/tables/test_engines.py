@@ -18,8 +18,7 @@ from scipy.sparse import eye_array
 
 from csdp import CoupledChain, Identity, Ledger, Mean, Panel, Plan, Publisher
 from csdp.errors import InputError
-from csdp.noise import Randomness, indexed_noise, two_sided_geometric
-from csdp.noise.indexed import TOGETHER
+from csdp.noise import INDICES_PER_STREAM, Randomness, indexed_noise, two_sided_geometric
 from csdp.publisher import Release
 from csdp.tables import EngineSource, open_table, pair_counts
 
@@ -29,7 +28,7 @@ from tables.tables import ALIKE, NAMES, chain, rows, states, write  # isort: ski
 class TestIndexedNoise:
     def test_a_function_of_key_and_index_alone(self):
         key = b"\x07" * 32
-        whole = indexed_noise(Fraction(1000), np.arange(3 * TOGETHER + 17), key)
+        whole = indexed_noise(Fraction(1000), np.arange(3 * INDICES_PER_STREAM + 17), key)
         random = np.random.default_rng(0)
         some = random.permutation(whole.size)[:500]
         assert np.array_equal(indexed_noise(Fraction(1000), some, key), whole[some])
@@ -38,10 +37,10 @@ class TestIndexedNoise:
 
     def test_blocks_are_streams_of_the_cipher(self):
         key = bytes(range(32))
-        whole = indexed_noise(Fraction(7, 2), np.arange(2 * TOGETHER), key)
+        whole = indexed_noise(Fraction(7, 2), np.arange(2 * INDICES_PER_STREAM), key)
         for stream in (0, 1):
-            same = two_sided_geometric(Fraction(7, 2), TOGETHER, Randomness.from_key(key, stream=stream))
-            assert np.array_equal(whole[stream * TOGETHER : (stream + 1) * TOGETHER], same)
+            same = two_sided_geometric(Fraction(7, 2), INDICES_PER_STREAM, Randomness.from_key(key, stream=stream))
+            assert np.array_equal(whole[stream * INDICES_PER_STREAM : (stream + 1) * INDICES_PER_STREAM], same)
 
     def test_numpy_and_compiled_loops_agree(self):
         """A worker may have compiled the loops, another not: the noise must not tell."""
@@ -241,7 +240,7 @@ class TestBounded:
         assert peak < 50e6
 
     def test_wide_outputs_go_in_small_chunks(self):
-        from csdp.publisher.drawing import CHUNK, chunk_size
+        from csdp.publisher.sources import CHUNK, chunk_size
 
         wide = CoupledChain(eye_array(100_000, format="csr"), [[0.7, 0.3], [0.3, 0.7]])
         assert chunk_size(Plan(wide, Identity(), 1, 1.0)) == 10

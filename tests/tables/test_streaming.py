@@ -284,12 +284,12 @@ times = st.lists(st.integers(-300, 300) | st.floats(-300, 300), min_size=1, max_
 @law_settings(200)
 @given(times, times, st.integers(1, 50), st.integers(-20, 20), st.integers(0, 120), st.none() | st.integers(0, 100))
 def test_a_batch_is_judged_as_its_times_in_order(earlier, given_times, step, origin, lateness, limit):
-    """`judged` is `observe`, reading by reading in ascending order; the mark is that of the least and the greatest."""
+    """`judge_times` is `observe`, reading by reading in rising order; the mark is that of the least and greatest."""
     clock = Clock(step=step, origin=origin, lateness=lateness, times="data")
     before: Mark | None = None
     for when in earlier:
         before = clock.observe(before, when, limit=limit).mark
-    ticks, verdicts = clock.judged(before, given_times, limit=limit)
+    ticks, verdicts = clock.judge_times(before, given_times, limit=limit)
     mark = before
     for k in np.argsort(given_times, kind="stable"):
         moved = clock.observe(mark, given_times[k], limit=limit)

@@ -15,7 +15,7 @@ from csdp.accountant import Accountant, State
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
 from csdp.errors import AlteredPlanError, InputError, LedgerError
-from csdp.ledger import Entry, Ledger, Terms
+from csdp.ledger import Charge, Entry, Ledger, PrivacyLimits, Terms
 from csdp.plan import ALGORITHM, Plan
 
 #: Relative difference allowed for the arithmetic of another machine.
@@ -167,7 +167,7 @@ class _DatasetReplay:
         self._terms, self._plans = terms, plans
         self._accountant: Accountant | None = None
         self._state: State | None = None
-        self._limits: dict[str, Any] = {}
+        self._limits = PrivacyLimits()
         self._releases = self._stale = 0
         self._cost = 0.0
         #: epsilon-DP of a record under earlier plans, and the newest slice that those read
@@ -196,7 +196,7 @@ class _DatasetReplay:
     def _set_plan(self, entry: Entry) -> None:
         payload = entry.data()
         terms = self._terms[payload["number"]]
-        self._limits = dict(terms.limits)
+        self._limits = terms.limits
         self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))
         plan = self._plan(entry, terms)
         before, state = self._accountant, self._state
@@ -253,36 +253,39 @@ class _DatasetReplay:
         assert self._accountant is not None
         assert self._state is not None
         assert entry.tick is not None
-        charge = entry.data()["charge"]
-        if charge.get("algorithm", ALGORITHM) != ALGORITHM:
+        charge = Charge.from_record(entry.data()["charge"])
+        if charge.algorithm not in {None, ALGORITHM}:
             self.notes.append(
-                f"dataset {self.name!r}: entry {entry.seq}: charged by version {charge['algorithm']} of the algorithm, "
+                f"dataset {self.name!r}: entry {entry.seq}: charged by version {charge.algorithm} of the algorithm, "
                 f"replayed by {ALGORITHM}"
             )
         plan = self._accountant.plan
-        if plan.schedule is not None and float(charge["epsilon_c"]) != plan.level(entry.tick):
-            words = f"charged at noise level {charge['epsilon_c']:g}, the schedule says {plan.level(entry.tick):g}"
-            self._report(entry, words, float(charge["epsilon_c"]), plan.level(entry.tick))
-        stale, state = self._advance(entry, float(charge["present"]), published)
+        if plan.schedule is not None:
+            assert charge.epsilon_c is not None
+            recorded, scheduled = float(charge.epsilon_c), plan.level(entry.tick)
+            if recorded != scheduled:
+                words = f"charged at noise level {recorded:g}, the schedule says {scheduled:g}"
+                self._report(entry, words, recorded, scheduled)
+        stale, state = self._advance(entry, float(charge.present), published)
         self._state = state
         self._releases += 1
         self._stale = max(self._stale, stale)
         self._cost += self._accountant.history_cost()
         present = self._accountant.leakage(state).epsilon
         self._charged[entry.seq] = present
-        self.charges.append(ReplayedCharge(entry.tick, float(charge["present"]), present))
+        self.charges.append(ReplayedCharge(entry.tick, float(charge.present), present))
         peak, event = self._accountant.peak(state), self._event_epsilon(self._accountant)
-        self._compare(entry, "the leakage of the present", charge["present"], present)
-        self._compare(entry, "the largest leakage from here on", charge["peak"], peak)
-        self._compare(entry, "the plain epsilon-DP of a record", charge["event"], event)
-        self._check_limit(entry, "budget", peak)
-        self._check_limit(entry, "event_limit", event)
-        if "lifetime" in charge and self._earlier is None:
+        self._compare(entry, "the leakage of the present", charge.present, present)
+        self._compare(entry, "the largest leakage from here on", charge.peak, peak)
+        self._compare(entry, "the plain epsilon-DP of a record", charge.event, event)
+        self._check_limit(entry, "budget", self._limits.budget, peak)
+        self._check_limit(entry, "event_limit", self._limits.event_limit, event)
+        if charge.lifetime is not None and self._earlier is None:
             for_ever = self._accountant.lifetime(None, stale=self._stale)
             lifetime = min(for_ever, self._accountant.lifetime(self._releases, stale=self._stale))
-            self._compare(entry, "what all releases tell of a record", charge["lifetime"], lifetime)
-            self._check_limit(entry, "lifetime_limit", lifetime)
-        elif "lifetime" in charge:
+            self._compare(entry, "what all releases tell of a record", charge.lifetime, lifetime)
+            self._check_limit(entry, "lifetime_limit", self._limits.lifetime_limit, lifetime)
+        elif charge.lifetime is not None:
             words = "lifetime leakage after a change of plan is not recomputed"
             if f"dataset {self.name!r}: {words}" not in self.notes:
                 self.notes.append(f"dataset {self.name!r}: {words}")
@@ -335,8 +338,7 @@ class _DatasetReplay:
             words = f"{what} is recorded as {value:.6g}, below {as_text(recomputed)}, which it is"
             self._report(entry, words, value, recomputed)
 
-    def _check_limit(self, entry: Entry, limit: str, value: float) -> None:
-        allowed = self._limits.get(limit)
+    def _check_limit(self, entry: Entry, limit: str, allowed: float | None, value: float) -> None:
         if allowed is not None and value > float(allowed) * (1 + TOLERANCE):
             words = f"charged although {as_text(value)} is above the {limit} {float(allowed):g}"
             self._report(entry, words, float(allowed), value)

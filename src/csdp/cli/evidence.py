@@ -260,7 +260,7 @@ def report(
 
     panel: Panel | None = None
     if data is not None:
-        with Ledger.open(ledger, create=False) as book:
+        with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
         panel = inputs.read_states(data, model, discretiser=discretiser, step=inputs.parse_step(step))
     with progress_bar() as progress:

@@ -159,7 +159,7 @@ def _describe_dataset(book: Ledger, name: str) -> dict[str, Any]:
         "created": record.created,
         "plan": record.terms.plan_digest,
         "chain": record.terms.chain_digest,
-        "limits": record.terms.limits,
+        "limits": record.terms.recorded_limits(),
         "guarantee": record.terms.guarantee,
         "published": counts.committed,
         "lost": counts.lost,

@@ -1,4 +1,4 @@
-"""The ledger as its users see it."""
+"""The ledger as its users see it: register, reserve, commit, and questions."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import Self
 import sqlalchemy as sa
 
 from csdp.errors import InputError, LedgerConflictError
-from csdp.ledger import reading, verification, writing
-from csdp.ledger.database import Database, parsed
-from csdp.ledger.outputs import Outputs
+from csdp.ledger import reading, writing
+from csdp.ledger.database import Database, parse_place
+from csdp.ledger.engines import open_file, open_url
 from csdp.ledger.records import (
     Admit,
     AdmitChange,
-    Dataset,
     Entry,
     JSONObject,
     Kind,
-    Problem,
+    LedgerProblem,
+    LedgerSummary,
     Published,
+    RecordedDataset,
     Refused,
     Request,
     Reserved,
-    Summary,
     Terms,
-    checked_name,
-    checked_tick,
+    check_name,
+    check_tick,
     decode,
     encode,
 )
-
-__all__ = ["Ledger"]
+from csdp.ledger.writing import Outputs
 
 
 class Ledger:
@@ -46,17 +45,17 @@ class Ledger:
     payload holds only what the caller's `admit` rule and `commit` hand over.
 
     >>> import tempfile
-    >>> def admit(state, last_tick, request):
-    ...     spent = 0.5 + (state["spent"] if state else 0)
-    ...     if spent > 1:
-    ...         raise BudgetExceeded("spent", limit_name="budget", spent=1, requested=spent, remaining=0)
-    ...     return Admission(state={"spent": spent}, charge={"epsilon": 0.5})
     >>> from csdp.errors import BudgetExceeded
-    >>> from csdp.ledger import Admission, Ledger, Request
+    >>> from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, Request, Terms
+    >>> def admit(state, last_tick, request):
+    ...     spent = 0.5 + (state.cost if state else 0)
+    ...     if spent > request.terms.limits.budget:
+    ...         raise BudgetExceeded("spent", limit_name="budget", spent=1, requested=spent, remaining=0)
+    ...     return Admission(DatasetState(cost=spent), Charge(present=0.5))
     >>> folder = tempfile.TemporaryDirectory()
     >>> with Ledger.open(f"{folder.name}/ledger.db") as ledger:
-    ...     _ = ledger.register("ward-7", limits={"budget": 1}, chain_digest="c", plan_digest="p",
-    ...                         plan_json="{}", guarantee={})
+    ...     terms = Terms(plan_digest="p", plan_json="{}", chain_digest="c", limits=PrivacyLimits(budget=1.0))
+    ...     _ = ledger.register("ward-7", terms)
     ...     first, second, third = ledger.reserve("ward-7", [Request(t, "mean") for t in (1, 2, 3)], admit,
     ...                                           plan_digest="p")
     ...     _ = ledger.commit(first, {"value": 20.5})
@@ -84,21 +83,23 @@ class Ledger:
         """Open the ledger at a path, `sqlite:///path` or `postgresql://...`; use it as a context manager.
 
         A new file has mode 0600. Files that are damaged, truncated, foreign or of another version raise and
-        are left as they are. `timeout` (seconds) is how long to wait for a lock. `outputs` is the directory
-        of large outputs: beside a SQLite file by default, none for PostgreSQL.
+        are left as they are.
+
+        Args:
+            where: a path or URL.
+            create: whether a ledger that does not exist is created.
+            read_only: for questions: a file or database role without the right to write will do.
+            timeout: seconds to wait for a lock.
+            outputs: the directory of large outputs; default beside a SQLite file, none for PostgreSQL.
         """
         if not timeout > 0:
             raise InputError("timeout must be a positive number of seconds")
-        place = parsed(where)
+        place = parse_place(where)
         directory = None if outputs is None else Path(outputs).absolute()
         if isinstance(place, Path):
-            from csdp.ledger.sqlite import open_file
-
-            database = open_file(place, create=create, read_only=read_only, timeout=timeout)
             place = place.absolute()
+            database = open_file(place, create=create, read_only=read_only, timeout=timeout)
             return cls(database, Outputs(directory or place.with_name(place.name + ".outputs")), place)
-        from csdp.ledger.postgresql import open_url
-
         database = open_url(place, create=create, read_only=read_only, timeout=timeout)
         return cls(database, Outputs(directory), None)
 
@@ -113,88 +114,46 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Ledger: {self._database.shown}>"
+        return f"<Ledger: {self._database.label}>"
 
     # ---- writing
 
-    def register(
-        self,
-        dataset: str,
-        *,
-        limits: JSONObject,
-        chain_digest: str,
-        plan_digest: str,
-        plan_json: str,
-        guarantee: JSONObject,
-        fit_cost: JSONObject | None = None,
-    ) -> Dataset:
+    def register(self, dataset: str, terms: Terms) -> RecordedDataset:
         """Record a new dataset, or check that it is published under exactly these terms.
 
-        A recorded dataset with another chain, plan, limits or fit cost raises `LedgerConflictError`; nothing
+        A recorded dataset with another chain, plan, limits, grid or fit cost raises `LedgerConflictError`; nothing
         about it is ever changed here.
         """
-        checked_name(dataset, "a dataset's name")
-        terms = _checked(
-            Terms(
-                number=1,
-                plan_digest=plan_digest,
-                plan_json=plan_json,
-                chain_digest=chain_digest,
-                limits=limits,
-                guarantee=guarantee,
-                fit_cost=fit_cost,
-                from_tick=None,
-                rule=None,
-            )
-        )
+        check_name(dataset, "a dataset's name")
+        first = _normalise(replace(terms, number=1, from_tick=None, rule=None))
 
-        def work(connection: sa.Connection) -> Dataset:
+        def work(connection: sa.Connection) -> RecordedDataset:
             if not reading.all_datasets(connection, dataset):
-                writing.open_dataset(connection, dataset, terms)
-            found = reading.one_dataset(connection, dataset)
-            _check_same(found, terms)
-            return found
+                writing.open_dataset(connection, dataset, first)
+            recorded = reading.one_dataset(connection, dataset)
+            _check_same(recorded, first)
+            return recorded
 
         return self._database.write(work)
 
-    def change_plan(
-        self,
-        dataset: str,
-        *,
-        limits: JSONObject,
-        chain_digest: str,
-        plan_digest: str,
-        plan_json: str,
-        guarantee: JSONObject,
-        fit_cost: JSONObject | None = None,
-        from_tick: int,
-        rule: str,
-        admit: AdmitChange,
-    ) -> Dataset:
-        """Record that other terms hold from a tick on, explicitly and for ever.
+    def change_plan(self, dataset: str, terms: Terms, admit: AdmitChange) -> RecordedDataset:
+        """Record that other terms hold from `terms.from_tick` on, explicitly and for ever.
 
-        `rule` says in words how the accountant's state is carried over; `admit(last_state, last_tick,
-        change)` does it and returns the state as it stands after tick `from_tick - 1`. `from_tick` must lie
+        `terms.rule` says in words how the accountant's state is carried over; `admit(last_state, last_tick,
+        recorded_terms)` does it and returns the state as it stands after tick `from_tick - 1`. `from_tick` must lie
         after everything charged; older ticks can no longer be charged. Whatever `admit` raises leaves all
         as it was.
         """
-        checked_name(dataset, "a dataset's name")
-        terms = _checked(
-            Terms(
-                number=1,  # the next number is known once the dataset is locked
-                plan_digest=plan_digest,
-                plan_json=plan_json,
-                chain_digest=chain_digest,
-                limits=limits,
-                guarantee=guarantee,
-                fit_cost=fit_cost,
-                from_tick=checked_tick(from_tick),
-                rule=rule,
+        check_name(dataset, "a dataset's name")
+        if terms.from_tick is None or terms.rule is None or not terms.rule.strip():
+            raise InputError(
+                "a change needs its first tick and its rule in words: how is the accountant's state carried over?"
             )
-        )
+        # The next number is known once the dataset is locked.
+        changed = _normalise(replace(terms, number=1, from_tick=check_tick(terms.from_tick)))
 
-        def work(connection: sa.Connection) -> Dataset:
-            writing.change_terms(connection, dataset, terms, admit)
+        def work(connection: sa.Connection) -> RecordedDataset:
+            writing.change_terms(connection, dataset, changed, admit)
             return reading.one_dataset(connection, dataset)
 
         return self._database.write(work)
@@ -206,17 +165,16 @@ class Ledger:
 
         `admit(last_state, last_tick, request)` grants an `Admission` or raises `BudgetExceeded`; it must be
         pure and quick, since it runs under the lock and may run again when a race is lost. `request.terms` are
-        the terms that are recorded at that moment: hold their limits, not those of an earlier day. Another plan
-        than `plan_digest` on record raises `LedgerTermsError`. An answer is
-        `Published` when the output is already recorded (no charge), `Refused` when nothing may be
-        published, or `Reserved`: only then draw noise, and `commit`. With `stop` the first refusal by a
-        limit ends the batch: fewer answers than requests. Any other exception from `admit` undoes the whole
-        batch.
+        the terms that are recorded at that moment: compare with their limits, not with those of an earlier day.
+        Another plan than `plan_digest` on record raises `LedgerTermsError`. An answer is `Published` when the output
+        is already recorded (no charge), `Refused` when nothing may be published, or `Reserved`: only then draw noise,
+        and `commit`. With `stop` the first refusal by a limit ends the batch: fewer answers than requests. Any other
+        exception from `admit` undoes the whole batch.
         """
-        asked = list(requests)
+        wanted = list(requests)
 
         def work(connection: sa.Connection) -> list[Reserved | Published | Refused]:
-            answers = writing.reserve(connection, dataset, asked, admit, plan_digest=plan_digest, stop=stop)
+            answers = writing.reserve(connection, dataset, wanted, admit, plan_digest=plan_digest, stop=stop)
             # Inside the transaction: a damaged output file must not leave the rest of the batch charged.
             return [self._published(answer) if isinstance(answer, Entry) else answer for answer in answers]
 
@@ -232,14 +190,14 @@ class Ledger:
 
     def commit_many(self, pairs: Sequence[tuple[Reserved, JSONObject]]) -> list[Published]:
         """Commit several outputs of one dataset in one transaction: all of them or none."""
-        asked = list(pairs)
-        names = {reserved.dataset for reserved, _ in asked}
-        if not asked:
+        outputs = list(pairs)
+        names = {reserved.dataset for reserved, _ in outputs}
+        if not outputs:
             return []
         if len(names) > 1:
             raise InputError("commit_many takes reservations of one dataset at a time")
         name = names.pop()
-        written = self._database.write(lambda connection: writing.commit(connection, name, asked, self._outputs))
+        written = self._database.write(lambda connection: writing.commit(connection, name, outputs, self._outputs))
         return [self._published(entry) for entry in written]
 
     def migrate(self) -> list[str]:
@@ -249,12 +207,12 @@ class Ledger:
 
     # ---- reading
 
-    def datasets(self) -> list[Dataset]:
+    def datasets(self) -> list[RecordedDataset]:
         """Every dataset with its live terms, by name."""
         with self._database.read() as connection:
             return reading.all_datasets(connection)
 
-    def dataset(self, name: str) -> Dataset:
+    def dataset(self, name: str) -> RecordedDataset:
         """One dataset; an unknown name raises `LedgerConflictError` and lists the recorded ones."""
         with self._database.read() as connection:
             return reading.one_dataset(connection, name)
@@ -263,7 +221,7 @@ class Ledger:
         """Every set of terms the dataset was published under, oldest first."""
         with self._database.read() as connection:
             reading.one_dataset(connection, name)
-            return reading.all_terms(connection, name)
+            return [Terms.from_record(record) for record in reading.all_terms(connection, name)]
 
     def entries(self, name: str, *, after: int = 0, kind: Kind | None = None) -> Iterator[Entry]:
         """The log in order, from the entry after number `after`; holds no lock while you look."""
@@ -275,31 +233,31 @@ class Ledger:
 
     def outputs_after(self, name: str, tick: int | None, *, query: str, limit: int) -> list[Published]:
         """The outputs of the first `limit` ticks after a tick, or of the newest ones where it is None; by tick."""
-        found = reading.committed_ticks(self._database, name, query=query, after=tick, limit=limit)
-        return [self._published(entry) for entry in found]
+        commits = reading.committed_ticks(self._database, name, query=query, after=tick, limit=limit)
+        return [self._published(entry) for entry in commits]
 
     def outputs_of(self, name: str, ticks: Sequence[int], *, query: str | None) -> list[Published]:
         """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick. Takes no lock."""
         return [self._published(entry) for entry in reading.outputs_of(self._database, name, ticks, query=query)]
 
-    def summary(self, name: str) -> Summary:
+    def summary(self, name: str) -> LedgerSummary:
         """Counts, the live terms, the newest charged tick, the state to resume from, and the head of the hash chain."""
         with self._database.read() as connection:
             return reading.summarise(connection, name)
 
     def export(self, name: str) -> Iterator[str]:
         """The whole record of a dataset as JSON lines, from which every hash can be recomputed."""
-        return reading.exported(self._database, name)
+        return reading.export_lines(self._database, name)
 
-    def verify(self, name: str | None = None, *, head: str | None = None) -> list[Problem]:
+    def verify(self, name: str | None = None, *, head: str | None = None) -> list[LedgerProblem]:
         """Look for edits, removals and damage; an empty list means none was found.
 
         Whoever can write the file can also rewrite the whole chain, or put back an old copy. Note the
         `head_hash` of `summary` elsewhere and give it as `head`: then a cut, replaced or restored log is
         found too.
         """
-        verification.require_name(name, head)
-        return list(verification.problems(self._database, self._outputs, name=name, head=head, file=self._file))
+        problems = reading.find_problems(self._database, self._outputs.load, name=name, head=head, file=self._file)
+        return list(problems)
 
     def _published(self, entry: Entry) -> Published:
         assert entry.tick is not None
@@ -315,38 +273,32 @@ class Ledger:
         )
 
 
-def _checked(terms: Terms) -> Terms:
+def _normalise(terms: Terms) -> Terms:
+    """The terms as they come back from disk, where a tuple is a list; or an error where they cannot be recorded."""
     try:
         json.loads(terms.plan_json)
     except (TypeError, ValueError):
         raise InputError("plan_json must be the plan as JSON text") from None
     if not (terms.plan_digest and terms.chain_digest):
         raise InputError("plan_digest and chain_digest must not be empty")
-    if terms.rule is not None and not terms.rule.strip():
-        raise InputError("a change needs its rule in words: how is the accountant's state carried over?")
-    fit_cost = None if terms.fit_cost is None else _plain(terms.fit_cost)
-    return replace(terms, limits=_plain(terms.limits), guarantee=_plain(terms.guarantee), fit_cost=fit_cost)
+    return Terms.from_record(decode(encode(terms.to_record(), "limits, guarantee and fit cost")))
 
 
-def _plain(value: JSONObject) -> JSONObject:
-    return decode(encode(value, "limits, guarantee and fit cost"))  # a tuple comes back as a list, as from disk
-
-
-def _check_same(found: Dataset, asked: Terms) -> None:
-    live = found.terms
+def _check_same(dataset: RecordedDataset, asked: Terms) -> None:
+    live = dataset.terms
     # Not the guarantee: it follows from the plan, and its wording may differ between versions.
-    differs = [
+    differences = [
         f"{what} (recorded {old!r}, given {new!r})"
         for what, old, new in (
             ("chain", live.chain_digest[:12], asked.chain_digest[:12]),
             ("plan", live.plan_digest[:12], asked.plan_digest[:12]),
-            ("limits", live.limits, asked.limits),
+            ("limits", live.recorded_limits(), asked.recorded_limits()),
             ("fit cost", live.fit_cost, asked.fit_cost),
         )
         if old != new
     ]
-    if differs:
+    if differences:
         raise LedgerConflictError(
-            f"dataset {found.name!r} is published under other terms: {'; '.join(differs)}. Use the recorded"
+            f"dataset {dataset.name!r} is published under other terms: {'; '.join(differences)}. Use the recorded"
             " ones, a new dataset name for other data, or Ledger.change_plan, which records the change"
         )

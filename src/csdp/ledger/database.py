@@ -1,4 +1,4 @@
-"""One door to SQLite and PostgreSQL: transactions that hold whole or not at all, and errors to act on."""
+"""Transactions on SQLite and PostgreSQL, whole or not at all, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -11,25 +11,15 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from csdp.errors import (
-    InputError,
-    LedgerBusyError,
-    LedgerCorruptError,
-    LedgerError,
-    LedgerVersionError,
-)
+from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError, LedgerVersionError
 from csdp.ledger import schema
 
 Result = TypeVar("Result")
 
 # Serialization failure, deadlock; two first registrations, or two creations of the tables, at once.
 _RETRY = {"40001", "40P01", "23505", "42P07"}
-_BUSY_CLASSES = (
-    "08",
-    "53300",
-    "55P03",
-    "57",
-)  # connection, too many clients, lock timeout, shutdown or cancel
+# Connection, too many clients, lock timeout, shutdown or cancel.
+_BUSY_CLASSES = ("08", "53300", "55P03", "57")
 _SQLITE_WORDS: dict[int, tuple[type[LedgerError], str]] = {
     5: (LedgerBusyError, "is locked by another process; try again, or open it with a longer timeout"),
     6: (LedgerBusyError, "is locked by another connection; try again"),
@@ -45,17 +35,17 @@ _SQLITE_WORDS: dict[int, tuple[type[LedgerError], str]] = {
 class Database:
     """An engine together with the rules of its transactions; safe to use from threads and after a fork."""
 
-    def __init__(self, engine: sa.Engine, *, shown: str, timeout: float, read_only: bool) -> None:
+    def __init__(self, engine: sa.Engine, *, label: str, timeout: float, read_only: bool) -> None:
         self.engine = engine
-        self.shown = shown
+        self.label = label
         self.timeout = timeout
         self.read_only = read_only
         self._process = os.getpid()
         self._closed = False
 
     @property
-    def postgresql(self) -> bool:
-        """Whether a server stands behind it."""
+    def is_postgresql(self) -> bool:
+        """Whether this is a PostgreSQL server, not a SQLite file."""
         return self.engine.dialect.name == "postgresql"
 
     def close(self) -> None:
@@ -71,7 +61,7 @@ class Database:
         """
         self._check_usable()
         if self.read_only:
-            raise LedgerError(f"{self.shown} was opened with read_only=True; open it without to write")
+            raise LedgerError(f"{self.label} was opened with read_only=True; open it without to write")
         deadline = time.monotonic() + self.timeout
         fresh_connection = False
         while True:
@@ -84,14 +74,14 @@ class Database:
                         committing = True
                     return result
             except sa.exc.TimeoutError:
-                raise LedgerBusyError(f"{self.shown}: every connection is in use; try again") from None
+                raise LedgerBusyError(f"{self.label}: every connection is in use; try again") from None
             except sa.exc.DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) in _RETRY and time.monotonic() < deadline:
                     continue
                 if error.connection_invalidated and not committing and not fresh_connection:
                     fresh_connection = True  # the server was restarted while we slept: nothing was sent yet
                     continue
-                raise self.translated(error, committing=committing) from error
+                raise self.translate(error, committing=committing) from error
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -100,25 +90,25 @@ class Database:
         try:
             with self.engine.connect() as plain:
                 options: dict[str, Any] = {}
-                if self.postgresql:
+                if self.is_postgresql:
                     options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
                 connection = plain.execution_options(**options)
                 with connection.begin():
                     yield connection
         except sa.exc.TimeoutError:
-            raise LedgerBusyError(f"{self.shown}: every connection is in use; try again") from None
+            raise LedgerBusyError(f"{self.label}: every connection is in use; try again") from None
         except sa.exc.DBAPIError as error:
-            raise self.translated(error) from error
+            raise self.translate(error) from error
 
-    def translated(self, error: sa.exc.DBAPIError, *, committing: bool = False) -> LedgerError:
+    def translate(self, error: sa.exc.DBAPIError, *, committing: bool = False) -> LedgerError:
         """The error of ours that says what happened, without statement, parameters or password."""
-        return self._from_postgresql(error, committing) if self.postgresql else self._from_sqlite(error)
+        return self._from_postgresql(error, committing) if self.is_postgresql else self._from_sqlite(error)
 
     def _from_sqlite(self, error: sa.exc.DBAPIError) -> LedgerError:
         code = getattr(error.orig, "sqlite_errorcode", None) or 0
-        other = (LedgerError, f"refused the transaction ({first_line(error)})")
+        other = (LedgerError, f"refused the transaction ({_first_line(error)})")
         kind, words = _SQLITE_WORDS.get(code & 0xFF, other)
-        return kind(f"{self.shown} {words}")
+        return kind(f"{self.label} {words}")
 
     def _from_postgresql(self, error: sa.exc.DBAPIError, committing: bool) -> LedgerError:
         dbapi: Any = self.engine.dialect.dbapi
@@ -127,63 +117,60 @@ class Database:
         lost = error.connection_invalidated or unreachable
         if lost and committing:
             return LedgerBusyError(
-                f"the connection to {self.shown} was lost while committing, so the outcome is unknown. Repeat"
+                f"the connection to {self.label} was lost while committing, so the outcome is unknown. Repeat"
                 " the call: a commit of the same output is safe; a tick it reserved stays charged"
             )
-        kind, words = LedgerError, f"refused the transaction ({first_line(error)}); nothing was written"
+        kind, words = LedgerError, f"refused the transaction ({_first_line(error)}); nothing was written"
         if lost or state.startswith(_BUSY_CLASSES):
-            kind, words = (
-                LedgerBusyError,
-                f"is out of reach ({first_line(error)}); nothing was written; try again",
-            )
+            kind, words = LedgerBusyError, f"is out of reach ({_first_line(error)}); nothing was written; try again"
         elif state in _RETRY:
             kind, words = LedgerBusyError, f"is contended: no turn within {self.timeout:g} s; try again"
         elif state == "53100":
             kind, words = LedgerError, "cannot grow: the server's disk is full; nothing was written"
         elif state.startswith("XX"):
-            kind, words = LedgerCorruptError, f"reports damaged data ({first_line(error)})"
-        return kind(f"{self.shown} {words}")
+            kind, words = LedgerCorruptError, f"reports damaged data ({_first_line(error)})"
+        return kind(f"{self.label} {words}")
 
     def check_version(self) -> None:
         """Raise unless this is a ledger of the version that this code reads and writes."""
         with self.read() as connection:
             if not sa.inspect(connection).has_table(schema.meta.name):
-                raise LedgerCorruptError(f"{self.shown} holds no csdp ledger; nothing was changed")
-            found = {row.key: row.value for row in connection.execute(sa.select(schema.meta))}
-        version = found.get("version", "")
-        if found.get("product") != schema.PRODUCT or not version.isdecimal():
-            raise LedgerCorruptError(f"{self.shown} does not say that it is a csdp ledger; nothing was changed")
+                raise LedgerCorruptError(f"{self.label} holds no csdp ledger; nothing was changed")
+            meta = {row.key: row.value for row in connection.execute(sa.select(schema.meta))}
+        version = meta.get("version", "")
+        if meta.get("product") != schema.PRODUCT or not version.isdecimal():
+            raise LedgerCorruptError(f"{self.label} does not say that it is a csdp ledger; nothing was changed")
         if int(version) > schema.VERSION:
             raise LedgerVersionError(
-                f"{self.shown} has ledger format {version}, this csdp knows up to {schema.VERSION}:"
+                f"{self.label} has ledger format {version}, this csdp knows up to {schema.VERSION}:"
                 " install a newer csdp; nothing was changed"
             )
         if int(version) < schema.VERSION:
             raise LedgerVersionError(
-                f"{self.shown} has ledger format {version}, this csdp writes {schema.VERSION}:"
+                f"{self.label} has ledger format {version}, this csdp writes {schema.VERSION}:"
                 " back it up, then run `csdp ledger migrate`; nothing was changed"
             )
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise LedgerError(f"{self.shown} is closed; open it again")
+            raise LedgerError(f"{self.label} is closed; open it again")
         if os.getpid() != self._process:
             # A connection shared across fork() would corrupt both sides; the parent keeps its own.
             self.engine.dispose(close=False)
             self._process = os.getpid()
 
 
-def first_line(error: sa.exc.DBAPIError) -> str:
+def _first_line(error: sa.exc.DBAPIError) -> str:
     """What the driver says, without the hints below its first line."""
     return next(iter(str(error.orig).strip().splitlines()), "no reason given")
 
 
-def parsed(where: str | Path) -> Path | sa.URL:
+def parse_place(where: str | Path) -> Path | sa.URL:
     """A path of a SQLite file, or the URL of a PostgreSQL database.
 
-    >>> parsed("ledger.db"), parsed("sqlite:///ledger.db")
+    >>> parse_place("ledger.db"), parse_place("sqlite:///ledger.db")
     (PosixPath('ledger.db'), PosixPath('ledger.db'))
-    >>> parsed("postgresql://me:secret@db.example/ward")
+    >>> parse_place("postgresql://me:secret@db.example/ward")
     postgresql+psycopg://me:***@db.example/ward
     """
     if isinstance(where, Path) or "://" not in where:
@@ -200,4 +187,4 @@ def parsed(where: str | Path) -> Path | sa.URL:
         raise InputError(f"a ledger lives in sqlite or postgresql, not {url.drivername}")
     if url.query or url.host:
         raise InputError("a sqlite URL takes a path only: sqlite:///relative.db or sqlite:////absolute.db")
-    return parsed(url.database or "")
+    return parse_place(url.database or "")

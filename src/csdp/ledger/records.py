@@ -1,4 +1,4 @@
-"""What goes into the ledger and what comes out of it: plain frozen records, one JSON form, one hash rule."""
+"""What goes into the ledger and what comes out of it: frozen records, their JSON form, and the rule of the hashes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple
 
 from csdp.errors import BudgetExceeded, InputError, LedgerCorruptError
 
@@ -20,11 +20,199 @@ NAME_LIMIT = 200  # keeps every index row far below what PostgreSQL accepts
 TICK_LIMIT = 2**63 - 1
 
 
+class TickGrid(NamedTuple):
+    """The grid of ticks: time from one tick to the next (None: the caller counts ticks), and where tick 0 begins."""
+
+    step: int | None = None
+    origin: int = 0
+
+
+@dataclass(frozen=True)
+class PrivacyLimits:
+    """What a dataset may spend; None where there is no limit. `csdp.Publisher` says what each one limits."""
+
+    budget: float | None = None
+    event_limit: float | None = None
+    lifetime_limit: float | None = None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """The limits by name."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a dataset is published under: plan, chain, limits, grid of ticks and guarantee.
+
+    Args:
+        plan_digest: identifies the plan.
+        plan_json: the plan as JSON text, recorded byte for byte.
+        chain_digest: identifies the chain.
+        limits: what may be spent.
+        grid: the grid of ticks.
+        guarantee: what is promised, in words and numbers.
+        fit_cost: what a private fit of the plan's chain cost.
+        from_tick: for a change of plan, the first tick under these terms.
+        rule: for a change of plan, how the accountant's state is carried over, in words.
+        number: 1 for the first terms of a dataset; set by the ledger.
+        further: recorded beside the limits, but not known to this version.
+    """
+
+    plan_digest: str
+    plan_json: str
+    chain_digest: str
+    limits: PrivacyLimits = PrivacyLimits()
+    grid: TickGrid = field(default_factory=TickGrid)
+    guarantee: JSONObject = field(default_factory=dict)
+    fit_cost: JSONObject | None = None
+    from_tick: int | None = None
+    rule: str | None = None
+    number: int = 1
+    further: JSONObject = field(default_factory=dict)
+
+    def recorded_limits(self) -> JSONObject:
+        """Limits and grid in one object, as the ledger keeps them."""
+        step, origin = self.grid
+        return {
+            **self.limits.to_dict(),
+            **({"time_step": step} if step is not None else {}),
+            **({"time_origin": origin} if origin else {}),
+            **self.further,
+        }
+
+    def to_record(self) -> JSONObject:
+        """The form that is recorded, and that `terms_digest` covers."""
+        return {
+            "number": self.number,
+            "plan_digest": self.plan_digest,
+            "plan_json": self.plan_json,
+            "chain_digest": self.chain_digest,
+            "limits": self.recorded_limits(),
+            "guarantee": self.guarantee,
+            "fit_cost": self.fit_cost,
+            "from_tick": self.from_tick,
+            "rule": self.rule,
+        }
+
+    @classmethod
+    def from_record(cls, record: JSONObject) -> Terms:
+        """The terms in their recorded form."""
+        limits = dict(record["limits"])
+        return cls(
+            **{
+                **record,
+                "limits": PrivacyLimits(*(limits.pop(limit.name, None) for limit in fields(PrivacyLimits))),
+                "grid": TickGrid(limits.pop("time_step", None), limits.pop("time_origin", 0)),
+                "further": limits,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class EarlierPlans:
+    """What releases under earlier plans still cost under the present one.
+
+    Attributes: `releases` made; plain epsilon-DP of one record (`event`) and of all records of tied sequences
+    (`group`); what they tell of one slice under the present chain (`slice`) and under any model (`slice_any`); the
+    `newest` tick that they read; `overlap`, whether the present plan reads records that they read too.
+    """
+
+    releases: int
+    event: float
+    group: float
+    slice: float
+    slice_any: float
+    newest: int
+    overlap: bool
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """What a dataset goes on from after its newest charge.
+
+    Attributes: the `accountant`'s state; `releases` under the present plan, and how `stale` the oldest reading of them
+    was; the `cost` of the whole history at group level; what the `times` of the releases were ("wall", "data" or
+    "ticks"); private `fits` of plans that came and went; costs of `earlier` plans.
+    """
+
+    accountant: JSONObject = field(default_factory=dict)
+    releases: int = 0
+    stale: int = 0
+    cost: float = 0.0
+    times: tuple[str, ...] = ()
+    fits: Mapping[str, float] = field(default_factory=dict)
+    earlier: EarlierPlans | None = None
+
+    def to_record(self) -> JSONObject:
+        """The form that is recorded: what is empty is left out."""
+        optional = {
+            "times": list(self.times),
+            "fits": dict(self.fits),
+            "earlier": None if self.earlier is None else vars(self.earlier),
+        }
+        return {
+            "accountant": self.accountant,
+            "releases": self.releases,
+            "stale": self.stale,
+            "cost": self.cost,
+            **{name: value for name, value in optional.items() if value},
+        }
+
+    @classmethod
+    def from_record(cls, record: JSONObject) -> DatasetState:
+        """The state in its recorded form.
+
+        Releases from before `times` was recorded count as "ticks": the caller answered for their age.
+        """
+        try:
+            earlier = EarlierPlans(**record["earlier"]) if record.get("earlier") else None
+            released = record["releases"] or earlier is not None
+            return cls(
+                accountant=record["accountant"],
+                releases=record["releases"],
+                stale=record["stale"],
+                cost=record["cost"],
+                times=tuple(record.get("times", ("ticks",) if released else ())),
+                fits=record.get("fits", {}),
+                earlier=earlier,
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise LedgerCorruptError(
+                "the recorded state of a dataset cannot be read; `csdp ledger verify` finds what was altered"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Charge:
+    """The figures of a charge, None where one was not recorded.
+
+    Attributes: leakage of the `present` at the tick; its `peak` while nothing more is published, which is compared with
+    the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, where it is limited; noise
+    level `epsilon_c`, where the plan has a schedule; version of the `algorithm`.
+    """
+
+    present: float
+    peak: float | None = None
+    event: float | None = None
+    lifetime: float | None = None
+    epsilon_c: float | None = None
+    algorithm: int | None = None
+
+    def to_record(self) -> JSONObject:
+        """The form that is recorded: without figures that are None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def from_record(cls, record: JSONObject) -> Charge:
+        """The charge in its recorded form; figures that this version does not know are left out."""
+        return cls(**{figure.name: record[figure.name] for figure in fields(cls) if figure.name in record})
+
+
 @dataclass(frozen=True)
 class Request:
     """One wish to publish: a tick and a query key; `detail` reaches `admit` and is never stored.
 
-    `terms` are set by the ledger, inside the transaction: what is recorded at that moment, whoever changed it last.
+    `terms` are set by the ledger, inside the transaction: those recorded at that moment, whoever changed them last.
     """
 
     tick: int
@@ -33,30 +221,26 @@ class Request:
     terms: Terms | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tick", checked_tick(self.tick))
-        checked_name(self.query, "a query key")
-
-
-@dataclass(frozen=True)
-class Change:
-    """An explicit change of plan, as the `admit` rule of `Ledger.change_plan` sees it."""
-
-    from_tick: int
-    rule: str
-    old: Terms
-    new: Terms
+        object.__setattr__(self, "tick", check_tick(self.tick))
+        check_name(self.query, "a query key")
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What an `admit` rule grants: the accountant's state after the release, and the figures charged."""
+    """What an `admit` rule grants: the state after the release, and the figures charged."""
 
-    state: JSONObject
-    charge: JSONObject
+    state: DatasetState
+    charge: Charge
+
+    def to_record(self) -> JSONObject:
+        """The form that is recorded."""
+        return {"state": self.state.to_record(), "charge": self.charge.to_record()}
 
 
-Admit = Callable[[JSONObject | None, int | None, Request], Admission]
-AdmitChange = Callable[[JSONObject | None, int | None, Change], Admission]
+#: (last state, last tick, request) -> admission. The terms that bind are those of the request.
+Admit = Callable[[DatasetState | None, int | None, Request], Admission]
+#: (last state, last tick, terms recorded until now) -> admission of the change.
+AdmitChange = Callable[[DatasetState | None, int | None, Terms], Admission]
 
 
 @dataclass(frozen=True)
@@ -68,8 +252,8 @@ class Reserved:
     query: str
     seq: int
     hash: str
-    state: JSONObject
-    charge: JSONObject
+    state: DatasetState
+    charge: Charge
 
 
 @dataclass(frozen=True)
@@ -89,7 +273,7 @@ class Published:
 class Refused:
     """Nothing may be published. `why` is one of
 
-    - "limit": the admissibility rule said no; `error` is its `BudgetExceeded`, and the refusal is on record;
+    - "limit": the admissibility rule refused; `error` is its `BudgetExceeded`, and the refusal is on record;
     - "lost": reserved before (`since`), not committed: charged, and never to be published by anyone but its holder,
       who may still be at work;
     - "order": older than the newest charged tick, or before the live plan; nothing is recorded.
@@ -105,26 +289,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a dataset is published under: limits, chain, plan, guarantee. Number 1 is the first."""
-
-    number: int
-    plan_digest: str
-    plan_json: str
-    chain_digest: str
-    limits: JSONObject
-    guarantee: JSONObject
-    fit_cost: JSONObject | None
-    from_tick: int | None
-    rule: str | None
-
-    def digest(self) -> str:
-        """SHA-256 of everything above; `open` and `change` entries carry it, so the hash chain covers it."""
-        return sha256(encode(self.__dict__, "the terms of a dataset"))
-
-
-@dataclass(frozen=True)
-class Dataset:
+class RecordedDataset:
     """A dataset as recorded: the live terms, and the head of its hash chain."""
 
     name: str
@@ -153,13 +318,17 @@ class Entry:
         """The payload, decoded."""
         return decode(self.payload)
 
+    def state(self) -> DatasetState:
+        """The state after a "reserve" or "change" entry."""
+        return DatasetState.from_record(self.data()["state"])
+
     def computed_hash(self) -> str:
         """What `hash` must be; see `entry_hash`."""
         return entry_hash(self.previous, self.__dict__)
 
 
 @dataclass(frozen=True)
-class Summary:
+class LedgerSummary:
     """Counts of a dataset. `lost` counts reservations without a commit: charged, never published."""
 
     dataset: str
@@ -169,14 +338,14 @@ class Summary:
     refused: int
     changes: int
     newest_tick: int | None
-    state: JSONObject | None
+    state: DatasetState | None
     head_seq: int
     head_hash: str
     terms: Terms
 
 
 @dataclass(frozen=True)
-class Problem:
+class LedgerProblem:
     """Something `verify` found; `dataset` and `seq` are None where the problem is not in one entry."""
 
     dataset: str | None
@@ -220,26 +389,18 @@ def decode(text: str) -> JSONObject:
     return result
 
 
+def terms_digest(record: JSONObject) -> str:
+    """SHA-256 of recorded terms; `open` and `change` entries carry it, so the hash chain covers them."""
+    return sha256(encode(record, "the terms of a dataset"))
+
+
 def entry_hash(previous: str, row: Mapping[str, Any]) -> str:
     """SHA-256 over the previous entry's hash and this entry's columns, the payload as its exact text."""
     columns = ("dataset", "seq", "kind", "tick", "query", "plan", "time", "payload")
     return sha256(previous + "\n" + encode([row[name] for name in columns], "an entry"))
 
 
-def count_values(value: Any) -> int:
-    """How many single values a JSON value holds.
-
-    >>> count_values({"values": [1.0, 2.0, [3.0]], "age": 2})
-    4
-    """
-    if isinstance(value, Mapping):
-        return sum(map(count_values, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(count_values, value))
-    return 1
-
-
-def checked_tick(tick: int) -> int:
+def check_tick(tick: int) -> int:
     """A tick as a plain int that both databases can hold."""
     try:
         if isinstance(tick, bool):
@@ -252,37 +413,11 @@ def checked_tick(tick: int) -> int:
     return plain
 
 
-def checked_name(name: str, what: str) -> str:
+def check_name(name: str, what: str) -> str:
     """A dataset name or query key: 1 to 200 printable characters."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT or not name.isprintable():
         raise InputError(f"{what} must be a text of 1 to {NAME_LIMIT} printable characters")
     return name
-
-
-def refusal_payload(error: BudgetExceeded) -> JSONObject:
-    """The reason and the figures of a refusal."""
-    return {
-        "reason": str(error),
-        "limit": error.limit_name,
-        "spent": error.spent,
-        "requested": error.requested,
-        "remaining": error.remaining,
-        "fits": error.fits,
-        "affordable_from": error.affordable_from,
-    }
-
-
-def refusal_error(payload: JSONObject) -> BudgetExceeded:
-    """The error that a recorded refusal came from."""
-    return BudgetExceeded(
-        payload["reason"],
-        limit_name=payload["limit"],
-        spent=payload["spent"],
-        requested=payload["requested"],
-        remaining=payload["remaining"],
-        fits=payload["fits"],
-        affordable_from=payload["affordable_from"],
-    )
 
 
 def _tag_floats(value: Any) -> Any:

@@ -1,24 +1,29 @@
-"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset."""
+"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset.
+
+Outputs too large for a row go to write-once files, named by the reservation they belong to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerTermsError
-from csdp.ledger.outputs import Outputs
-from csdp.ledger.reading import CHUNK, as_entry, as_terms, resumed, unknown
+from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerCorruptError, LedgerError, LedgerTermsError
+from csdp.ledger.engines import sync_directory
+from csdp.ledger.reading import CHUNK, terms_record, unknown_dataset
 from csdp.ledger.records import (
     GENESIS,
-    Admission,
     Admit,
     AdmitChange,
-    Change,
+    Charge,
+    DatasetState,
     Entry,
     JSONObject,
     Kind,
@@ -29,12 +34,12 @@ from csdp.ledger.records import (
     decode,
     encode,
     entry_hash,
-    refusal_error,
-    refusal_payload,
+    sha256,
+    terms_digest,
 )
 from csdp.ledger.schema import LIVE, ONCE, REFUSED, datasets, entries, plans
 
-Recorded = dict[tuple[str, int, str], Entry]
+EntryIndex = dict[tuple[str, int, str], Entry]
 
 # Built once: putting a statement together costs more than SQLite needs to run it.
 _LOCK = (
@@ -70,20 +75,21 @@ class Log:
         self.name = name
         row = connection.execute(_LOCK, {"name": name}).one_or_none()
         if row is None:
-            raise unknown(connection, name)
-        self.terms = as_terms(row)
+            raise unknown_dataset(connection, name)
+        self.terms = Terms.from_record(terms_record(row))
         self.seq: int = row.head_seq
         self.hash: str = row.head_hash
         self.state_seq: int | None = row.state_seq
         self._pending: list[dict[str, Any]] = []
 
-    def last(self) -> tuple[JSONObject | None, int | None, int | None]:
+    def last(self) -> tuple[DatasetState | None, int | None, int | None]:
         """The state to go on from, the tick after which it holds, the first tick that may be charged."""
         if self.state_seq is None:
             return None, None, None
-        row = self.connection.execute(_ENTRY, {"name": self.name, "seq": self.state_seq}).one()
-        entry = as_entry(row)
-        return *resumed(entry), entry.tick
+        entry = Entry(*self.connection.execute(_ENTRY, {"name": self.name, "seq": self.state_seq}).one())
+        assert entry.tick is not None
+        # A change takes effect before its first tick, so its state stands after the tick before.
+        return entry.state(), entry.tick if entry.kind == "reserve" else entry.tick - 1, entry.tick
 
     def append(
         self, kind: Kind, payload: str, *, tick: int | None = None, query: str | None = None, plan: str | None = None
@@ -108,7 +114,7 @@ class Log:
             self.state_seq = entry.seq
         return entry
 
-    def recorded(self, which: Literal["once", "refused"], ticks: Iterable[int]) -> Recorded:
+    def look_up(self, which: Literal["once", "refused"], ticks: Iterable[int]) -> EntryIndex:
         """The newest entry of each kind, tick and query among those ticks."""
         wanted = sorted(set(ticks))
         rows: list[Any] = []
@@ -120,7 +126,7 @@ class Log:
                 bound |= {"low": chunk[0], "high": chunk[-1]}
             rows += self.connection.execute((_RECORDED_NEAR if near else _RECORDED)[which], bound)
         rows.sort(key=attrgetter("seq"))
-        return {(row.kind, row.tick, row.query): as_entry(row) for row in rows}
+        return {(row.kind, row.tick, row.query): Entry(*row) for row in rows}
 
     def save(self) -> None:
         """Write the gathered rows and move the head."""
@@ -156,7 +162,7 @@ def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
     connection.execute(sa.insert(datasets), row)
     _insert_terms(connection, name, terms)
     log = Log(connection, name)
-    log.append("open", encode({"number": 1, "terms": terms.digest()}, "the terms"))
+    log.append("open", encode({"number": 1, "terms": terms_digest(terms.to_record())}, "the terms"))
     log.save()
 
 
@@ -166,22 +172,19 @@ def change_terms(connection: sa.Connection, name: str, terms: Terms, admit: Admi
     if terms == replace(log.terms, number=terms.number):
         return  # the same change, asked again after its outcome was unknown
     assert terms.from_tick is not None
-    assert terms.rule is not None
     state, last_tick, _ = log.last()
     if last_tick is not None and terms.from_tick <= last_tick:
         raise LedgerConflictError(
             f"dataset {name!r} is charged up to tick {last_tick}; a change can only hold from a later tick"
             f" on, not from {terms.from_tick}"
         )
-    old = log.terms
-    log.terms = replace(terms, number=old.number + 1)
-    granted = admit(state, last_tick, Change(terms.from_tick, terms.rule, old, log.terms))
+    granted = admit(state, last_tick, log.terms)
+    log.terms = replace(terms, number=log.terms.number + 1)
     _insert_terms(connection, name, log.terms)
     payload = {
         "number": log.terms.number,
-        "terms": log.terms.digest(),
-        "state": granted.state,
-        "charge": granted.charge,
+        "terms": terms_digest(log.terms.to_record()),
+        **granted.to_record(),
     }
     log.append("change", encode(payload, "the state and charge of a change"), tick=terms.from_tick)
     log.save()
@@ -206,11 +209,11 @@ def reserve(
     state, last_tick, first = log.last()
     # Nothing is charged after the newest charged tick, so only older requests need a look.
     old = [request.tick for request in requests if last_tick is not None and request.tick <= last_tick]
-    known = log.recorded("once", old) | log.recorded("refused", old)
+    known = log.look_up("once", old) | log.look_up("refused", old)
     answers: list[Reserved | Entry | Refused] = []
     for request in requests:
         tick, query = request.tick, request.query
-        answer = known.get(("commit", tick, query)) or _refused_by_record(name, request, known, first)
+        answer = known.get(("commit", tick, query)) or _recorded_refusal(name, request, known, first)
         if answer is not None:
             answers.append(answer)
             continue
@@ -221,12 +224,14 @@ def reserve(
             if stop:
                 break
             continue
-        payload = encode({"charge": granted.charge, "state": granted.state}, "the state and charge of a release")
+        payload = encode(granted.to_record(), "the state and charge of a release")
         entry = log.append("reserve", payload, tick=tick, query=query)
         known["reserve", tick, query] = entry
-        kept = Admission(**decode(payload))  # what a resumed process would see, so that both go on alike
-        state, last_tick, first = kept.state, tick, tick
-        answers.append(Reserved(name, tick, query, entry.seq, entry.hash, kept.state, kept.charge))
+        # From the text, as a process that resumes reads it, so that both go on alike.
+        content = decode(payload)
+        state, last_tick, first = DatasetState.from_record(content["state"]), tick, tick
+        charge = Charge.from_record(content["charge"])
+        answers.append(Reserved(name, tick, query, entry.seq, entry.hash, state, charge))
     log.save()
     return answers
 
@@ -236,7 +241,7 @@ def commit(
 ) -> list[Entry]:
     """Record outputs of reservations; the same output again changes nothing, another one is refused."""
     log = Log(connection, name)
-    known = log.recorded("once", [reserved.tick for reserved, _ in pairs])
+    known = log.look_up("once", [reserved.tick for reserved, _ in pairs])
     written = []
     for reserved, output in pairs:
         tick, query = reserved.tick, reserved.query
@@ -245,7 +250,7 @@ def commit(
             raise LedgerConflictError(
                 f"dataset {name!r} has no such reservation of {query!r} at tick {tick}; reserve first"
             )
-        prepared, content = outputs.prepared(holds.hash, output)
+        prepared, content = outputs.prepare(holds.hash, output)
         payload = encode({"reserve": holds.seq, **prepared}, "an output")
         entry = known.get(("commit", tick, query))
         if entry is None:
@@ -270,7 +275,7 @@ def _insert_terms(connection: sa.Connection, name: str, terms: Terms) -> None:
         "digest": terms.plan_digest,
         "plan": terms.plan_json,
         "chain": terms.chain_digest,
-        "limits": encode(terms.limits, "limits"),
+        "limits": encode(terms.recorded_limits(), "limits"),
         "guarantee": encode(terms.guarantee, "a guarantee"),
         "fit_cost": None if terms.fit_cost is None else encode(terms.fit_cost, "a fit cost"),
         "from_tick": terms.from_tick,
@@ -279,7 +284,7 @@ def _insert_terms(connection: sa.Connection, name: str, terms: Terms) -> None:
     connection.execute(sa.insert(plans), row)
 
 
-def _refused_by_record(name: str, request: Request, known: Recorded, first: int | None) -> Refused | None:
+def _recorded_refusal(name: str, request: Request, known: EntryIndex, first: int | None) -> Refused | None:
     tick, query = request.tick, request.query
     held = known.get(("reserve", tick, query))
     if held is not None:
@@ -292,7 +297,7 @@ def _refused_by_record(name: str, request: Request, known: Recorded, first: int 
         return None
     earlier = known.get(("refuse", tick, query))
     if earlier is not None:  # a repeated run tells the same story as the first
-        error = refusal_error(earlier.data())
+        error = _refusal_error(earlier.data())
         return Refused(name, tick, query, "limit", str(error), error)
     reason = f"out of order: tick {tick} is older than {first}, the newest charged or the first of the live plan"
     return Refused(name, tick, query, "order", reason)
@@ -300,8 +305,116 @@ def _refused_by_record(name: str, request: Request, known: Recorded, first: int 
 
 def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
     tick, query = request.tick, request.query
-    payload = encode(refusal_payload(error), "the figures of a refusal")
-    earlier = log.recorded("refused", [tick]).get(("refuse", tick, query))
+    payload = encode(_refusal_payload(error), "the figures of a refusal")
+    earlier = log.look_up("refused", [tick]).get(("refuse", tick, query))
     if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
         log.append("refuse", payload, tick=tick, query=query)
     return Refused(log.name, tick, query, "limit", str(error), error)
+
+
+def _refusal_payload(error: BudgetExceeded) -> JSONObject:
+    return {
+        "reason": str(error),
+        "limit": error.limit_name,
+        "spent": error.spent,
+        "requested": error.requested,
+        "remaining": error.remaining,
+        "fits": error.fits,
+        "affordable_from": error.affordable_from,
+    }
+
+
+def _refusal_error(payload: JSONObject) -> BudgetExceeded:
+    """The error that a recorded refusal came from."""
+    return BudgetExceeded(
+        payload["reason"],
+        limit_name=payload["limit"],
+        spent=payload["spent"],
+        requested=payload["requested"],
+        remaining=payload["remaining"],
+        fits=payload["fits"],
+        affordable_from=payload["affordable_from"],
+    )
+
+
+INLINE_VALUES = 10_000
+
+
+class Outputs:
+    """The directory beside the ledger; None where a server's ledger was opened without one."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+
+    def prepare(self, reservation_hash: str, output: JSONObject) -> tuple[JSONObject, bytes | None]:
+        """What the commit entry will say of an output, and the content of its file where it needs one."""
+        count = count_values(output)
+        if count <= INLINE_VALUES:
+            return {"output": output}, None
+        text = encode(output, "an output")
+        name = f"{reservation_hash}.json"
+        return {"file": {"name": name, "sha256": sha256(text), "values": count}}, text.encode()
+
+    def load(self, payload: JSONObject) -> JSONObject:
+        """The output that a commit entry speaks of, checked against its digest."""
+        if "output" in payload:
+            output: JSONObject = payload["output"]
+            return output
+        recorded = payload["file"]
+        path = self._path(recorded["name"])
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise LedgerCorruptError(
+                f"the output file {path.name} cannot be read ({error.strerror}); restore it from a backup"
+            ) from None
+        if sha256(text.decode(errors="replace")) != recorded["sha256"]:
+            raise LedgerCorruptError(f"the output file {path.name} is not what was published; restore it")
+        return decode(text.decode())
+
+    def write(self, payload: JSONObject, content: bytes) -> None:
+        """Make the file durable, before any entry speaks of it. It is never replaced."""
+        name, count = payload["file"]["name"], payload["file"]["values"]
+        path = self._path(name)
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            handle = os.open(path, flags, 0o600)
+        except FileExistsError:
+            # The same commit, repeated after its outcome was unknown. Anything else may not replace it.
+            if path.is_symlink() or path.read_bytes() != content:
+                raise LedgerConflictError(f"the output file {name} already holds something else") from None
+            return
+        except OSError as error:
+            raise LedgerError(f"the output file {name} cannot be created: {error.strerror}") from error
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_directory(path.parent)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            message = f"an output of {count:,} values cannot be written: {error.strerror}; nothing was committed"
+            raise LedgerError(message) from error
+
+    def _path(self, name: str) -> Path:
+        if self._directory is None:
+            raise LedgerError(
+                f"outputs of more than {INLINE_VALUES:,} values live in files:"
+                " open the ledger with outputs=DIRECTORY, the same one each time"
+            )
+        return self._directory / Path(name).name  # a tampered name must not lead elsewhere
+
+
+def count_values(value: Any) -> int:
+    """How many single values a JSON value holds.
+
+    >>> count_values({"values": [1.0, 2.0, [3.0]], "age": 2})
+    4
+    """
+    if isinstance(value, Mapping):
+        return sum(map(count_values, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(count_values, value))
+    return 1

@@ -10,13 +10,14 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil, exp, expm1, isfinite, ldexp, prod
 from operator import index
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from csdp.arrays import Ints
 from csdp.errors import InputError
 from csdp.noise.bitslice import draw
-from csdp.noise.indexed import indexed_noise
 from csdp.noise.randomness import Randomness
 
 __all__ = ["Randomness", "indexed_noise", "lattice_step", "two_sided_geometric", "variance"]
@@ -25,11 +26,12 @@ Scale = float | Fraction
 """A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""
 
 _SMALLEST, _LARGEST = 1e-9, 1e9
+#: Indices that share one stream of the cipher. A stream is always drawn whole, so what an index gets depends on nothing
+#: but the key and itself: not on which others a worker holds, nor on their order.
+INDICES_PER_STREAM = 4096
 
 
-def two_sided_geometric(
-    scale: Scale | ArrayLike, shape: int | tuple[int, ...], randomness: Randomness
-) -> NDArray[np.int64]:
+def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], randomness: Randomness) -> Ints:
     """Draw independent two-sided geometric (discrete Laplace) integers.
 
     `Pr(n) = (1-q)/(1+q) q^|n|` with `q = exp(-1/scale)`; for a query on a lattice of step g with sensitivity
@@ -46,25 +48,49 @@ def two_sided_geometric(
     """
     if not isinstance(randomness, Randomness):
         raise InputError("randomness must be a Randomness, such as Randomness.secure()")
-    dimensions = _checked_shape(shape)
+    dimensions = _check_shape(shape)
     try:
         if isinstance(scale, Fraction):
-            return draw(_checked_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
+            return draw(_check_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
         scales = np.asarray(scale)
         if scales.ndim == 0:
-            return draw(_checked_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
+            return draw(_check_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
         scales = np.broadcast_to(scales, dimensions)
     except InputError:
         raise
     except ValueError:
         raise InputError(f"the scales are no array that broadcasts to the noise's shape {dimensions}") from None
     distinct, place = np.unique(scales, return_inverse=True)
-    exact = [_checked_scale(s) for s in distinct.tolist()]
+    exact = [_check_scale(s) for s in distinct.tolist()]
     noise = np.empty(scales.size, np.int64)
     for k, one in enumerate(exact):
         cells = np.flatnonzero(place.reshape(-1) == k)
         noise[cells] = draw(one, cells.size, randomness.words())
     return noise.reshape(dimensions)
+
+
+def indexed_noise(scale: Fraction, indices: NDArray[Any], key: bytes) -> Ints:
+    """Two-sided geometric integers, one for each index; index i gets place i % 4096 of stream i // 4096 of the key.
+
+    Guarantee: over a uniform key the values of distinct indices are independent and exactly of the law of
+    `two_sided_geometric`; a repeated index gets the same value. A key belongs to one release and is never stored.
+
+    >>> key = bytes(range(32))  # for show: a real key comes from os.urandom
+    >>> whole = indexed_noise(Fraction(1000), np.arange(10_000), key)
+    >>> bool((indexed_noise(Fraction(1000), np.array([9_999, 5]), key) == whole[[9_999, 5]]).all())
+    True
+    """
+    places = np.asarray(indices)
+    if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer) or (places.size and places.min() < 0):
+        raise InputError("noise: indices are whole numbers, 0 or more, in one row")
+    blocks = places // INDICES_PER_STREAM
+    out = np.empty(places.size, dtype=np.int64)
+    order = np.argsort(blocks, kind="stable")
+    distinct, starts = np.unique(blocks[order], return_index=True)
+    for block, cells in zip(distinct.tolist(), np.split(order, starts)[1:], strict=True):
+        words = Randomness.from_key(key, stream=block).words()
+        out[cells] = draw(scale, INDICES_PER_STREAM, words)[places[cells] % INDICES_PER_STREAM]
+    return out
 
 
 def variance(scale: Scale) -> float:
@@ -76,7 +102,7 @@ def variance(scale: Scale) -> float:
     >>> variance(1000.0)
     1999999.8333333414
     """
-    x = float(1 / _checked_scale(scale))
+    x = float(1 / _check_scale(scale))
     return 2.0 * exp(-x) / expm1(-x) ** 2
 
 
@@ -104,8 +130,8 @@ def lattice_step(unit: float, scale: float) -> float:
     return step
 
 
-def _checked_scale(scale: object) -> Fraction:
-    """Return a scale exactly, or say what is allowed."""
+def _check_scale(scale: object) -> Fraction:
+    """A scale as an exact fraction; InputError where it is not allowed."""
     if type(scale) is Fraction and scale.denominator <= 10**9 * scale.numerator <= 10**18 * scale.denominator:
         return scale  # the way of every release: whole numbers compare faster than fractions with floats
     number = scale.item() if isinstance(scale, np.generic | np.ndarray) else scale
@@ -118,8 +144,8 @@ def _checked_scale(scale: object) -> Fraction:
     raise InputError(f"scale is {scale!r} grid units; allowed are numbers from 1e-9 to 1e9")
 
 
-def _checked_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape as a tuple, or say what is allowed."""
+def _check_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    """A shape as a tuple; InputError where it is not allowed."""
     try:
         sizes = shape if isinstance(shape, tuple | list) else (shape,)
         dimensions = tuple(-1 if isinstance(size, bool) else index(size) for size in sizes)

@@ -19,10 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from csdp.arrays import Ints
 from csdp.errors import TooLargeError
 from csdp.noise import compiled
 from csdp.noise.compiled import WHOLE
-from csdp.noise.thresholds import Table, WordSource, table
+from csdp.noise.thresholds import ThresholdTable, WordSource, threshold_table
 
 BLOCK = 512  # words of 64 samples worked on together: the planes of a block stay in cache
 COMPILED_FROM = 1 << 14  # samples; below, numpy is done before numba would be loaded
@@ -31,18 +32,17 @@ _ALL = np.uint64(2**64 - 1)
 _ONE = np.uint64(1)
 
 _Words = NDArray[np.uint64]
-_Index = NDArray[np.int64]
 
 
-class Engine(NamedTuple):
+class SamplerLoops(NamedTuple):
     """The three loops of the sampler, in numpy or compiled; the same words give the same integers."""
 
-    compare: Callable[[_Words, _Words, _Words, _Words, _Index], int]
-    narrow: Callable[[_Words, int, int, _Words, _Words, _Words, _Index, int], tuple[int, int, int]]
-    assemble: Callable[[_Words, int, _Index], None]
+    compare: Callable[[_Words, _Words, _Words, _Words, Ints], int]
+    narrow: Callable[[_Words, int, int, _Words, _Words, _Words, Ints, int], tuple[int, int, int]]
+    assemble: Callable[[_Words, int, Ints], None]
 
 
-def compare(words: _Words, first: _Words, undecided: _Words, ones: _Words, index: _Index) -> int:
+def compare(words: _Words, first: _Words, undecided: _Words, ones: _Words, index: Ints) -> int:
     """Compare WHOLE planes for every word; list in `index` those with undecided lanes, return how many."""
     planes = words[: WHOLE * ones.size].reshape(WHOLE, *ones.shape)
     undecided[:] = _ALL
@@ -64,7 +64,7 @@ def narrow(
     first: _Words,
     undecided: _Words,
     ones: _Words,
-    index: _Index,
+    index: Ints,
     count: int,
 ) -> tuple[int, int, int]:
     """Compare further planes, for undecided words only, while a whole plane fits into `words`."""
@@ -83,7 +83,7 @@ def narrow(
     return at, plane, count
 
 
-def assemble(ones: _Words, digits: int, out: _Index) -> None:
+def assemble(ones: _Words, digits: int, out: Ints) -> None:
     """Turn digit planes into integers: with the sign in every higher digit they are two's complement."""
     sign = ones[digits]
     size = next(b for b in (2, 4, 8) if digits < 8 * b)  # bytes for the digits and at least one sign
@@ -100,25 +100,25 @@ def _digits(first: _Words, plane: int) -> _Words:
     return -((first >> np.uint64(63 - plane)) & _ONE)
 
 
-NUMPY = Engine(compare, narrow, assemble)
+NUMPY = SamplerLoops(compare, narrow, assemble)
 
 
 @lru_cache(maxsize=1)
-def compiled_engine() -> Engine:
+def compiled_engine() -> SamplerLoops:
     """Compile the loops, or load them from numba's cache; numba itself is imported here and only here."""
     from numba import njit
 
     jit = njit(cache=True, nogil=True)
-    return Engine(jit(compiled.compare), jit(compiled.narrow), jit(compiled.assemble))
+    return SamplerLoops(jit(compiled.compare), jit(compiled.narrow), jit(compiled.assemble))
 
 
-def draw(scale: Fraction, count: int, words: WordSource, *, engine: Engine | None = None) -> _Index:
+def draw(scale: Fraction, count: int, words: WordSource, *, engine: SamplerLoops | None = None) -> Ints:
     """Draw `count` two-sided geometric integers; the engine is chosen by size where none is given."""
     if engine is None:
         # Once loaded, the compiled loops are the faster ones for a single sample too.
         loaded = compiled_engine.cache_info().currsize > 0
         engine = compiled_engine() if loaded or count >= COMPILED_FROM else NUMPY
-    law = table(scale)
+    law = threshold_table(scale)
     out = np.empty(count, np.int64)
     full = min(BLOCK, -(-count // 64))
     space = _Space(law, full)
@@ -137,7 +137,7 @@ def draw(scale: Fraction, count: int, words: WordSource, *, engine: Engine | Non
 class _Space:
     """The working arrays of a block, kept from block to block."""
 
-    def __init__(self, law: Table, width: int) -> None:
+    def __init__(self, law: ThresholdTable, width: int) -> None:
         shape = (law.first.size, width)
         self.undecided = np.empty(shape, np.uint64)
         self.ones = np.empty(shape, np.uint64)
@@ -147,7 +147,7 @@ class _Space:
         self.words = np.empty((WHOLE + 1) * self.ones.size + 64, np.uint64)
 
 
-def _draw_block(law: Table, space: _Space, out: _Index, words: WordSource, engine: Engine) -> None:
+def _draw_block(law: ThresholdTable, space: _Space, out: Ints, words: WordSource, engine: SamplerLoops) -> None:
     words.fill(space.words)
     count = engine.compare(space.words, law.first, space.undecided, space.ones, space.index)
     at = whole = WHOLE * space.ones.size
@@ -168,7 +168,7 @@ def _draw_block(law: Table, space: _Space, out: _Index, words: WordSource, engin
             _add_tail(law, out, int(position) * 64 + lane, words)
 
 
-def _break_ties(law: Table, space: _Space, count: int, words: WordSource) -> None:
+def _break_ties(law: ThresholdTable, space: _Space, count: int, words: WordSource) -> None:
     """Decide the lanes that were equal to the first 64 digits of their threshold with its further digits."""
     width = space.ones.shape[1]
     undecided, ones = space.undecided.reshape(-1), space.ones.reshape(-1)
@@ -178,15 +178,15 @@ def _break_ties(law: Table, space: _Space, count: int, words: WordSource) -> Non
                 ones[i] |= _ONE << np.uint64(lane)
 
 
-def _add_tail(law: Table, out: _Index, position: int, words: WordSource) -> None:
+def _add_tail(law: ThresholdTable, out: Ints, position: int, words: WordSource) -> None:
     """Add what lies above the digits of one sample: one 2^I for the tail drawn, and for each that follows."""
     beyond = 1
     while law.tail.bernoulli(words):
         beyond += 1
-    out[position] = _beyond(int(out[position]), beyond << law.digits)
+    out[position] = _move_away(int(out[position]), beyond << law.digits)
 
 
-def _beyond(value: int, more: int) -> int:
+def _move_away(value: int, more: int) -> int:
     """Move a value away from zero (-1 being the zero of the negative side); refuse to leave int64."""
     sign = -1 if value < 0 else 0
     magnitude = (value ^ sign) + more

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from csdp.arrays import Ints
+
 WHOLE = 7
 """Planes compared for every word before only the undecided ones go on; after 7 about 40 % are left."""
 
@@ -20,7 +22,7 @@ def compare(
     first: NDArray[np.uint64],
     undecided: NDArray[np.uint64],
     ones: NDArray[np.uint64],
-    index: NDArray[np.int64],
+    index: Ints,
 ) -> int:
     """Compare WHOLE planes for every word; list in `index` those with undecided lanes, return how many."""
     rows, width = ones.shape
@@ -54,7 +56,7 @@ def narrow(
     first: NDArray[np.uint64],
     undecided: NDArray[np.uint64],
     ones: NDArray[np.uint64],
-    index: NDArray[np.int64],
+    index: Ints,
     count: int,
 ) -> tuple[int, int, int]:
     """Compare further planes, for undecided words only, while a whole plane fits into `words`."""
@@ -84,7 +86,7 @@ def narrow(
 
 
 def assemble(  # noqa: PLR0912 - parts of a loop nest would have to be compiled one by one
-    ones: NDArray[np.uint64], digits: int, out: NDArray[np.int64]
+    ones: NDArray[np.uint64], digits: int, out: Ints
 ) -> None:
     """Turn digit planes into integers: with the sign in every higher digit they are two's complement.
 

@@ -127,9 +127,9 @@ class Randomness:
 
     def key(self) -> bytes:
         """Return a new key for one release, such as `indexed_noise` takes; as good, or as unsafe, as this source."""
-        found = np.empty(4, np.uint64)
-        self.words().fill(found)
-        return found.tobytes()
+        words = np.empty(4, np.uint64)
+        self.words().fill(words)
+        return words.tobytes()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a source of randomness is not copied: the copy would repeat its noise")

@@ -78,7 +78,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Table:
+class ThresholdTable:
     """What one scale needs: thresholds of `digits` digits, then of the sign, then of the tail.
 
     A geometric G with `Pr(G >= k) = q^k`, `q = exp(-1/scale)`, has independent binary digits, digit i being 1
@@ -98,7 +98,7 @@ class Table:
 
 
 @lru_cache(maxsize=256)
-def table(scale: Fraction) -> Table:
+def threshold_table(scale: Fraction) -> ThresholdTable:
     """Return the thresholds for `q = exp(-1/scale)`; scale is public, so keeping them tells nothing."""
     digits = 0
     while 2**digits < _TAIL_EXPONENT * scale:
@@ -110,4 +110,4 @@ def table(scale: Fraction) -> Table:
     )
     first = np.array([t.word(0) for t in thresholds], np.uint64)
     first.flags.writeable = False
-    return Table(digits, thresholds, first)
+    return ThresholdTable(digits, thresholds, first)

@@ -1,7 +1,8 @@
 """THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
 
 from csdp.publisher.gate import Publisher
-from csdp.publisher.records import Batch, Release, Skipped
+from csdp.publisher.releases import Batch, Release, Skipped
 from csdp.publisher.sources import AgedSource, DrawingSource, PanelSource
+from csdp.publisher.standing import Standing
 
-__all__ = ["AgedSource", "Batch", "DrawingSource", "PanelSource", "Publisher", "Release", "Skipped"]
+__all__ = ["AgedSource", "Batch", "DrawingSource", "PanelSource", "Publisher", "Release", "Skipped", "Standing"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,29 +18,21 @@ import numpy.typing as npt
 
 from csdp import fran
 from csdp.accountant import Accountant
-from csdp.chain import join_fits, private_fits, recorded_fits
+from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
-from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, LedgerTermsError, UnsoundError
-from csdp.ledger import Admission, Change, Ledger, Published, Refused, Request, Reserved
-from csdp.ledger.records import checked_tick
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
+from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
+from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
-from csdp.publisher.change import Carried, carried, check_records
-from csdp.publisher.checks import read_availability
-from csdp.publisher.drawing import chunk_size, drawn, scheduled_level
-from csdp.publisher.exposure import NOTHING, RecordCosts
-from csdp.publisher.records import Batch, Release, Skipped
-from csdp.publisher.refusal import StoppedError, explained
-from csdp.publisher.rule import Rule
-from csdp.publisher.sources import AgedSource, PanelSource
-from csdp.publisher.standing import Standing
-from csdp.publisher.terms import checked_limits, guarantee, record_terms
-from csdp.publisher.times import Ticking
-from csdp.publisher.waiting import OnWait, check_wait, describe_refusal, wait_for
+from csdp.publisher.admission import ChangeRule, ReleaseRule, explain_refusal
+from csdp.publisher.releases import Batch, OnWait, Release, Skipped, check_wait, describe_refusal, wait_for
+from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability
+from csdp.publisher.standing import RecordCosts, Standing, describe_guarantee
+from csdp.publisher.terms import TickTimes, check_limits, scheduled_level
 
-Floats = npt.NDArray[np.float64]
 OnRefusal = Literal["raise", "skip"]
 
 
@@ -96,51 +89,54 @@ class Publisher:
         wait: float = 0.0,
         unsafe_seed: int | None = None,
     ) -> None:
-        if not plan.certified.sound:
-            raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+        _check_plan(plan)
         if on_refusal not in {"raise", "skip"}:
             raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
-        plan.check_noise()
         self.plan = plan
         self.dataset = dataset
-        self.ticking = Ticking(times, time_step, time_origin, WallClock() if wall is None else wall)
-        limits = checked_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
+        grid = TickGrid(time_step, time_origin)
+        self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
+        limits = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
         self.accountant = Accountant(plan)
         self._on_refusal = on_refusal
         self._wait = check_wait(wait)
         self.charged = 0  #: ticks that this publisher itself has charged
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
-        self._owns = not isinstance(ledger, Ledger)
-        self._ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+        self._owns_ledger = not isinstance(ledger, Ledger)
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+        kind = self.tick_times.kind
         try:
-            self._ledger.register(
-                dataset,
-                limits=record_terms(limits, self.grid),
-                chain_digest=plan.chain.digest,
-                plan_digest=plan.digest,
-                plan_json=json.dumps(plan.record()),
-                guarantee=guarantee(plan, self.accountant, private_fits(plan.chain), self.ticking.words),
-                fit_cost=plan.model.fit_cost,
-            )
-            fits = recorded_fits(terms.plan_json for terms in self._ledger.history(dataset))
+            self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
+            self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)
         except BaseException:
             self.close()
             raise
-        self._records = RecordCosts(self.accountant, fits=fits)
-        self._standing = Standing(self._ledger, dataset, self.accountant, self._records, self.grid)
-        self._rule = Rule(dataset, self.accountant, self._records, self._standing, self.ticking)
+        self._rule = ReleaseRule(self.standing, kind)
         self._fran = fran.init(plan)
         self._observed: int | None = None
+
+    def _terms(self, accountant: Accountant, fits: dict[str, float], limits: PrivacyLimits) -> Terms:
+        """The terms of a plan on the grid of this publisher; `fits`: all private fits that it rests on."""
+        plan = accountant.plan
+        return Terms(
+            plan_digest=plan.digest,
+            plan_json=json.dumps(plan.record()),
+            chain_digest=plan.chain.digest,
+            limits=limits,
+            grid=self.tick_times.grid,
+            guarantee=describe_guarantee(plan, accountant, fits, [self.tick_times.kind]),
+            fit_cost=plan.model.fit_cost,
+        )
 
     @property
     def limits(self) -> dict[str, float | None]:
         """The limits that bind now, from the ledger."""
-        return self._standing.limits(self._ledger.dataset(self.dataset).terms)
+        return self.standing.limits
 
     @property
-    def grid(self) -> tuple[int | None, int]:
+    def grid(self) -> TickGrid:
         """Time from one tick to the next, and where tick 0 begins."""
-        return self.ticking.step, self.ticking.origin
+        return self.tick_times.grid
 
     @property
     def unsafe(self) -> bool:
@@ -151,8 +147,8 @@ class Publisher:
 
     def close(self) -> None:
         """Close the ledger if this publisher opened it."""
-        if self._owns:
-            self._ledger.close()
+        if self._owns_ledger:
+            self.ledger.close()
 
     def __enter__(self) -> Self:
         return self
@@ -174,32 +170,36 @@ class Publisher:
         Unless times="wall" says that ticks are times of a clock, whoever pushes tick T promises that every reading of
         tick T - age is at least `age` ticks old by now: one that is newer leaks more than is certified.
         """
-        tick = checked_tick(time)
+        tick = check_tick(time)
         if self._observed is not None and tick < self._observed:
-            return self._recorded(tick)
+            release = self._published_at(tick)
+            if release is not None:
+                return release
+            raise LedgerConflictError(
+                f"tick {tick} is not after tick {self._observed}, and it was not published; ticks must come in order"
+            )
         self.observe(snapshot, time=tick)
-        absent = self._absence(tick, self._fran.reason, self.ticking.newest_over())
-        if absent is not None:
-            return self._already(tick) or absent
-        granted = self._reserve([(tick, self._fran.stale)])[0]
-        if isinstance(granted, Skipped):
-            came, left = self._come([granted], None)
-            return came[0] if came else left[0]
-        if isinstance(granted, Published):
-            return Release.of(granted)
+        skip = self._unscheduled_reason(tick, self._fran.reason, self.tick_times.newest_ended())
+        if skip is not None:
+            return self._published_at(tick) or skip
+        answers, refusal = self._reserve([(tick, self._fran.stale)])
+        if refusal is not None:
+            raise refusal
+        answer = answers[0]
+        if isinstance(answer, Skipped):
+            releases, skipped = self._wait_for([answer], None)
+            return releases[0] if releases else skipped[0]
+        if isinstance(answer, Published):
+            return Release.of(answer)
         output = fran.release(self._fran, self._randomness, epsilon_c=scheduled_level(self.plan, tick))
         assert output is not None
-        return Release.of(self._ledger.commit(granted, self._output(granted, output)))
+        return Release.of(self.ledger.commit(answer, self._output(answer, output)))
 
     def observe(self, snapshot: npt.ArrayLike, *, time: int) -> None:
         """Take in a snapshot without publishing: how a restarted process fills its ages. Older ticks change nothing."""
-        tick = checked_tick(time)
-        if self._observed is None or tick > self._observed:
-            # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
-            self._fran, self._observed = self._with(snapshot, tick), tick
-
-    def _with(self, snapshot: npt.ArrayLike, tick: int) -> fran.FranState:
-        """The readings with one snapshot more; the ticks in between count as missing."""
+        tick = check_tick(time)
+        if self._observed is not None and tick <= self._observed:
+            return
         state = self._fran
         if self._observed is not None:
             absent = np.full(self.plan.model.sequences, -1, dtype=np.int8)
@@ -207,7 +207,9 @@ class Publisher:
             for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
                 state = fran.observe(state, absent)
         named = read_labels(snapshot)
-        return fran.observe(state, snapshot if named is None else place_states(named, self.plan.model.names))
+        state = fran.observe(state, snapshot if named is None else place_states(named, self.plan.model.names))
+        # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
+        self._fran, self._observed = state, tick
 
     def publish(
         self,
@@ -219,17 +221,20 @@ class Publisher:
     ) -> Batch:
         """Publish every tick of a panel (or another aged source) that the limits allow.
 
-        `progress(done, total)` is called as ticks are finished. With `each` every release is handed over as it comes,
-        in order, and none is kept, so that memory does not grow with the number of ticks. `on_wait(held, seconds)` is
-        told of ticks that another process holds, while we wait for them (`wait`).
+        Args:
+            source: the readings.
+            progress: called with (done, total) as ticks are finished.
+            each: called with every release as it comes, in order; then none is kept in the batch, so that memory does
+                not grow with the number of ticks.
+            on_wait: called with (held, seconds) while we wait for ticks that another process holds (`wait`).
         """
-        self.ticking.check_source(source)
+        self.tick_times.check_source(source)
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
         # All of it before anything is charged: a list that is not in order must not cost a tick.
-        listed, over = list(read_availability(aged, self.plan)), self.ticking.newest_over()
-        absent = {tick: self._absence(tick, missing, over) for tick, _, missing in listed}
-        ready = [(tick, stale) for tick, stale, _ in listed if absent[tick] is None]
-        skipped = [skip for skip in absent.values() if skip is not None]
+        listed, ended = list(read_availability(aged, self.plan)), self.tick_times.newest_ended()
+        skips = {tick: self._unscheduled_reason(tick, missing, ended) for tick, _, missing in listed}
+        ready = [(tick, stale) for tick, stale, _ in listed if skips[tick] is None]
+        skipped = [skip for skip in skips.values() if skip is not None]
         releases: list[Release] = []
         together = chunk_size(self.plan)
         for start in range(0, len(ready), together):
@@ -254,38 +259,34 @@ class Publisher:
         on_wait: OnWait | None,
     ) -> None:
         stale = dict(chunk)
-        refusal: BudgetExceeded | None = None
-        try:
-            answers = self._reserve(chunk)
-        except StoppedError as stopped:
-            answers, refusal = stopped.before, stopped.error
+        answers, refusal = self._reserve(chunk)
         releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
         try:
-            found = drawn(self.plan, source, {r.tick: stale[r.tick] for r in granted}, self._randomness)
+            outputs = draw_outputs(self.plan, source, {r.tick: stale[r.tick] for r in granted}, self._randomness)
         except Exception as error:
             ticks = f"{len(granted):,} ticks from {granted[0].tick} to {granted[-1].tick}"
             error.add_note(f"{ticks} were charged and are lost; nothing of them was published")
             raise
-        outputs = [(r, self._output(r, output)) for r, output in zip(granted, found, strict=True)]
-        releases.extend(Release.of(done) for done in self._ledger.commit_many(outputs))
+        pairs = [(r, self._output(r, output)) for r, output in zip(granted, outputs, strict=True)]
+        releases.extend(Release.of(published) for published in self.ledger.commit_many(pairs))
         # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
-        came, left = self._come([answer for answer in answers if isinstance(answer, Skipped)], on_wait)
-        releases.extend(came)
-        skipped.extend(left)
+        others, absent = self._wait_for([answer for answer in answers if isinstance(answer, Skipped)], on_wait)
+        releases.extend(others)
+        skipped.extend(absent)
         if refusal is not None:
             raise refusal
 
-    def _come(self, skipped: Sequence[Skipped], on_wait: OnWait | None) -> tuple[list[Release], list[Skipped]]:
+    def _wait_for(self, skipped: Sequence[Skipped], on_wait: OnWait | None) -> tuple[list[Release], list[Skipped]]:
         """Of ticks without output: those that another process records while we wait, and the rest."""
         query = self.plan.query.name
-        return wait_for(self._ledger, self.dataset, skipped, query=query, wait=self._wait, on_wait=on_wait)
+        return wait_for(self.ledger, self.dataset, skipped, query=query, wait=self._wait, on_wait=on_wait)
 
-    def _absence(self, tick: int, missing: str, over: int | None) -> Skipped | None:
-        """Why a tick is not asked for: its readings are missing, it is not over, or the schedule leaves it out."""
+    def _unscheduled_reason(self, tick: int, missing: str, ended: int | None) -> Skipped | None:
+        """Why a tick is not reserved: its readings are missing, it is not over, or the schedule leaves it out."""
         if missing:
             return Skipped(tick, missing)
-        if over is not None and tick > over:
+        if ended is not None and tick > ended:
             return Skipped(tick, "its time is not over by the wall clock")
         if scheduled_level(self.plan, tick) == 0.0:
             return Skipped(tick, "the plan's schedule publishes nothing at this tick", "schedule")
@@ -295,31 +296,30 @@ class Publisher:
         plan = self.plan
         content = dict(vars(output))  # asdict would copy every value of a wide output one by one
         content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
-        content["epsilon_s"] = reserved.charge["present"]
+        content["epsilon_s"] = reserved.charge.present
         return content
 
-    def _already(self, tick: int) -> Release | None:
+    def _published_at(self, tick: int) -> Release | None:
         """What was published at a tick, if anything was."""
-        found = self._ledger.outputs_of(self.dataset, [tick], query=None)
-        return Release.of(found[0]) if found else None
-
-    def _recorded(self, tick: int) -> Release:
-        found = self._already(tick)
-        if found is not None:
-            return found
-        raise LedgerConflictError(
-            f"tick {tick} is not after tick {self._observed}, and it was not published; ticks must come in order"
-        )
+        recorded = self.ledger.outputs_of(self.dataset, [tick], query=None)
+        return Release.of(recorded[0]) if recorded else None
 
     # ---- charging --------------------------------------------------------------------------------------------------
 
-    def _reserve(self, wanted: Sequence[tuple[int, int]]) -> list[Reserved | Published | Skipped]:
+    def _reserve(
+        self, wanted: Sequence[tuple[int, int]]
+    ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
+        """Charge (tick, staleness) pairs: what came of each, and the refusal that ended them where refusals raise.
+
+        What was granted before a refusal is charged, and still to be released.
+        """
         stop = self._on_refusal == "raise"
         requests = [Request(tick, self.plan.query.name, detail=stale) for tick, stale in wanted]
-        found = self._ledger.reserve(self.dataset, requests, self._rule.admit, plan_digest=self.plan.digest, stop=stop)
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
-        for answer in found:
+        for answer in self.ledger.reserve(
+            self.dataset, requests, self._rule.admit, plan_digest=self.plan.digest, stop=stop
+        ):
             if not isinstance(answer, Refused):
                 answers.append(answer)
             elif answer.error is not None and stop:
@@ -328,27 +328,25 @@ class Publisher:
             else:
                 answers.append(describe_refusal(answer, self._wait))
         self.charged += sum(isinstance(answer, Reserved) for answer in answers)
-        if refused is not None and refused.error is not None:
-            error = self._explained(refused.error, refused.tick)
-            if not answers:
-                raise error
-            raise StoppedError(answers, error)
-        return answers
+        return answers, None if refused is None else self._explain(refused)
 
-    def _explained(self, error: BudgetExceeded, tick: int) -> BudgetExceeded:
-        """Add what would fit; outside of the ledger's lock, because it takes a search."""
-        found = self._ledger.summary(self.dataset)
-        limit = found.terms.limits.get("budget")
-        if error.limit_name != "budget" or limit is None or found.terms.plan_digest != self.plan.digest:
+    def _explain(self, refused: Refused) -> BudgetExceeded:
+        """The refusal with what would fit; outside of the ledger's lock, because it takes a search."""
+        error = refused.error
+        assert error is not None
+        recorded = self.ledger.summary(self.dataset)
+        limit = recorded.terms.limits.budget
+        if error.limit_name != "budget" or limit is None or recorded.terms.plan_digest != self.plan.digest:
             return error
-        state = self._standing.state_of(found) or self.accountant.start()
-        return explained(error, accountant=self.accountant, state=state, tick=tick, limit=limit)
+        state = recorded.state
+        restored = self.accountant.start() if state is None else self.accountant.restore(state.accountant)
+        return explain_refusal(error, accountant=self.accountant, state=restored, tick=refused.tick, limit=limit)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
     def remaining(self, *, time: int | None = None) -> dict[str, float]:
         """What is left of every limit, at the newest published tick or at a later one."""
-        return self._standing.remaining(time=time)
+        return self.standing.remaining(time=time)
 
     def information_ages(self) -> tuple[int | None, list[int | None]]:
         """The newest tick taken in, and how old the reading of each sequence is that its release rests on."""
@@ -356,11 +354,11 @@ class Publisher:
 
     def summary(self, *, time: int | None = None) -> dict[str, Any]:
         """What was published, refused and lost, and the guarantees, at the newest charged tick or a later one."""
-        return {**self._standing.summary(time=time), "guarantee": self.guarantee()}
+        return self.standing.summary(time=time)
 
     def guarantee(self) -> dict[str, Any]:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
-        return guarantee(self.plan, self.accountant, self._records.fits, self.ticking.words)
+        return self.standing.guarantee()
 
     def forget(self) -> None:
         """Forget the readings taken in, as a new process would: for a stream whose clock was wrong and is put back."""
@@ -369,7 +367,7 @@ class Publisher:
     @property
     def fit_epsilon(self) -> float:
         """Plain epsilon-DP that private fits, of this plan's chain and of earlier ones, have spent on one record."""
-        return self._records.fit_epsilon(self._ledger.summary(self.dataset).state or {})
+        return self.standing.fit_epsilon
 
     def change_plan(
         self,
@@ -388,57 +386,37 @@ class Publisher:
         changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
         plans read count under both.
         """
-        if not plan.certified.sound:
-            raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
-        plan.check_noise()
-        before = self._ledger.dataset(self.dataset).terms
-        given = checked_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
-        new = {name: value for name, value in given.items() if value is not None}
-        limits = {**{name: before.limits.get(name) for name in given}, **new}
+        _check_plan(plan)
+        before = self.ledger.dataset(self.dataset).terms
+        changed = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
+        limits = replace(before.limits, **{name: new for name, new in changed.to_dict().items() if new is not None})
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
             if plan.chain == self.plan.chain
             else "new chain: sum of the group-level costs of the old history"
         )
         accountant = Accountant(plan)
-        records = RecordCosts(accountant, fits=join_fits(self._records.fits, private_fits(plan.chain)))
-
-        def carry(last: dict[str, Any] | None, last_tick: int | None, change: Change) -> Admission:
-            self._standing.limits(change.old)  # the recorded state means something under its own plan only
-            if change.old.number != before.number:
-                raise LedgerTermsError(
-                    f"the terms of dataset {self.dataset!r} were changed by another process meanwhile; look at them, "
-                    "and change them again if that is still wanted"
-                )
-            old = Carried(self.plan, self.accountant, 0.0 if last is None else self._records.released(last), last)
-            fits = join_fits(records.fits, (last or {}).get("fits", {}))
-            admitted = carried(old, plan, accountant, from_tick, fits=fits)
-            check_records(self.dataset, (self._records, last or NOTHING), (records, admitted.state), limits)
-            return admitted
-
-        self._ledger.change_plan(
-            self.dataset,
-            limits=record_terms(limits, self.grid),
-            chain_digest=plan.chain.digest,
-            plan_digest=plan.digest,
-            plan_json=json.dumps(plan.record()),
-            guarantee=guarantee(plan, accountant, records.fits, self.ticking.words),
-            fit_cost=plan.model.fit_cost,
-            from_tick=from_tick,
-            rule=rule,
-            admit=carry,
-        )
+        costs = RecordCosts(accountant, fits=join_fits(self.standing.costs.fits, private_fits(plan.chain)))
+        change = ChangeRule(self.standing, before.number, costs, accountant, limits, from_tick)
+        terms = replace(self._terms(accountant, costs.fits, limits), from_tick=from_tick, rule=rule)
+        self.ledger.change_plan(self.dataset, terms, change.admit)
         return Publisher(
             plan,
             dataset=self.dataset,
-            ledger=self._ledger,
-            budget=limits["budget"],
-            event_limit=limits["event_limit"],
-            lifetime_limit=limits["lifetime_limit"],
-            time_step=self.grid[0],
-            time_origin=self.grid[1],
-            times=self.ticking.times,
-            wall=self.ticking.wall,
+            ledger=self.ledger,
+            budget=limits.budget,
+            event_limit=limits.event_limit,
+            lifetime_limit=limits.lifetime_limit,
+            time_step=self.grid.step,
+            time_origin=self.grid.origin,
+            times=self.tick_times.times,
+            wall=self.tick_times.wall,
             on_refusal=self._on_refusal,
             wait=self._wait,
         )
+
+
+def _check_plan(plan: Plan) -> None:
+    if not plan.certified.sound:
+        raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+    plan.check_noise()

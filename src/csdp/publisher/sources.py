@@ -1,19 +1,32 @@
-"""Where aged answers come from."""
+"""Where aged answers come from, what is checked of them, and the outputs that are drawn from them.
+
+A source is whoever wrote it. What it lists can be refused before anything is charged; its answers exist only
+afterwards, so a wrong one loses its ticks with an error, and is never published.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
+from csdp.arrays import Floats
+from csdp.computation import FoldComputation
+from csdp.errors import InputError
+from csdp.ledger.records import check_tick
+from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import Plan
+from csdp.publisher.terms import scheduled_level
 
-Floats = npt.NDArray[np.float64]
+#: Ticks that are reserved, released and committed together in a batch, and values that their outputs hold at most.
+CHUNK = 100
+CHUNK_VALUES = 1_000_000
 
 
 @runtime_checkable
@@ -70,7 +83,9 @@ class PanelSource:
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
         stale, reasons = (
-            fran.availability(plan, self._panel.states < 0) if self._gaps else fran.judged(plan, len(self._panel), {})
+            fran.availability(plan, self._panel.states < 0)
+            if self._gaps
+            else fran.releasable_ticks(plan, len(self._panel), {})
         )
         for i, tick in enumerate(self._panel.ticks.tolist()):
             yield tick, int(stale[i]), reasons[i]
@@ -79,3 +94,129 @@ class PanelSource:
         """The query on the aged snapshots of some ticks."""
         rows = np.asarray(ticks, dtype=np.intp) - int(self._panel.ticks[0])
         return fran.answers(plan, self._filled, rows, checked=True)
+
+
+def chunk_size(plan: Plan) -> int:
+    """How many ticks go together: fewer where a release is wide, so that memory stays bounded."""
+    return max(1, min(CHUNK, CHUNK_VALUES // len(plan.query.outputs)))
+
+
+def draw_outputs(
+    plan: Plan, source: AgedSource, granted: Mapping[int, int], randomness: Randomness
+) -> list[fran.Output]:
+    """Outputs of granted ticks, given as tick -> staleness, in that order. Only called after the ledger was charged."""
+    if not granted:
+        return []
+    if isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
+        # A key lives from here to the end of this call: a driver that dies takes it along, and the tick is lost.
+        keys = {tick: randomness.key() for tick in granted}
+        noised = check_noised(plan, list(granted), source.noised(plan, keys))
+        return [
+            fran.postprocess(plan, row, stale, epsilon_c=scheduled_level(plan, tick), unsafe=randomness.unsafe)
+            for (tick, stale), row in zip(granted.items(), noised, strict=True)
+        ]
+    exact = check_answers(plan, list(granted), source.answers(plan, list(granted)))
+    return [
+        fran.add_noise(plan, answer, stale, randomness, epsilon_c=scheduled_level(plan, tick))
+        for (tick, stale), answer in zip(granted.items(), exact, strict=True)
+    ]
+
+
+def read_availability(source: AgedSource, plan: Plan) -> Iterator[tuple[int, int, str]]:
+    """(tick, staleness, reason why not) as a source lists them: each tick once, in order, no staler than planned."""
+    newest: int | None = None
+    for entry in source.availability(plan):
+        tick, stale, reason = _read_entry(entry)
+        if newest is not None and tick <= newest:
+            raise InputError(
+                f"source: tick {tick} is listed after tick {newest}; list ticks in rising order, each once"
+            )
+        newest = tick
+        if not reason and stale > plan.stale_limit:
+            raise InputError(
+                f"source: tick {tick} is offered with readings {stale} steps older than planned; the plan allows "
+                f"{plan.stale_limit}. Give a reason why not, or a plan with a larger stale_limit"
+            )
+        yield tick, stale, reason
+
+
+def _read_entry(entry: Any) -> tuple[int, int, str]:
+    try:
+        tick, stale, reason = entry
+    except (TypeError, ValueError):
+        raise InputError("source: availability must list (tick, staleness, reason why not)") from None
+    try:
+        if isinstance(stale, bool | np.bool_):
+            raise TypeError
+        steps = operator.index(stale)
+    except TypeError:
+        raise InputError(
+            f"source: staleness {type(stale).__name__} given; a whole number of steps, 0 where nothing is missing"
+        ) from None
+    if steps < 0:
+        raise InputError(f"source: staleness {steps} given; 0 or more steps: nothing newer than planned may be read")
+    if not isinstance(reason, str):
+        raise InputError(f"source: reason {type(reason).__name__} given; words why a tick has no output, or empty")
+    return check_tick(tick), steps, reason
+
+
+def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
+    """Exact answers (ticks, d) of a source: as many as asked, possible ones, on the plan's lattice."""
+    exact = _as_table(plan, len(ticks), answers)
+    if not _is_on_lattice(exact, plan.unit):
+        raise InputError(f"source: answers that are no multiples of {plan.unit:g}, the plan's lattice")
+    low, high = _bounds(plan)
+    if (exact < low).any() or (exact > high).any():
+        raise InputError("source: answers beyond what the query can give on the values of the chain")
+    return exact
+
+
+def check_noised(plan: Plan, ticks: Sequence[int], noised: Any) -> Floats:
+    """Answers (ticks, d) to which a trusted source has added the noise: their form is all that can be checked."""
+    table = _as_table(plan, len(ticks), noised)
+    for tick, row in zip(ticks, table, strict=True):
+        step = plan.at(plan.level(tick)).step
+        if not _is_on_lattice(row, step):
+            raise InputError(f"source: noisy answers that are no multiples of {step:g}, the lattice of the noise")
+    return table
+
+
+def _as_table(plan: Plan, ticks: int, answers: Any) -> Floats:
+    try:
+        table = np.asarray(answers, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("source: answers that are no numbers") from None
+    if table.shape != (ticks, len(plan.query.outputs)):
+        raise InputError(
+            f"source: answers of shape {table.shape} given for {ticks} ticks, {len(plan.query.outputs)} outputs"
+        )
+    if not np.isfinite(table).all():
+        raise InputError("source: answers that are not finite")
+    return table
+
+
+def _is_on_lattice(answers: Floats, unit: float) -> bool:
+    steps = answers / unit  # exact: a unit is a power of two
+    return bool((steps == np.floor(steps)).all())
+
+
+@lru_cache(maxsize=16)
+def _bounds(plan: Plan) -> tuple[Floats, Floats]:
+    """The least and the largest answer of every output, on the lattice."""
+    query = plan.query
+    if isinstance(query, FoldComputation):
+        return _fold_ends(query, query.own.min(axis=1)), _fold_ends(query, query.own.max(axis=1))
+    if query.answers is not None:
+        return query.answers.min(axis=0), query.answers.max(axis=0)
+    # No two answers are farther apart than when every record changes.
+    one = fran.lattice_answer(plan, np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
+    reach = query.undivided_sensitivity(plan.model.sequences)
+    return one - reach, one + reach
+
+
+def _fold_ends(query: FoldComputation, ends: Floats) -> Floats:
+    """The fold of one end (s, w) of the parts of every sequence, in the outputs of its block."""
+    join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[query.fold]
+    out = np.full((query.blocks, query.width), start)
+    join.at(out, query.block, ends)
+    return out.ravel()

@@ -2,59 +2,225 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from csdp.accountant import Accountant, State
-from csdp.ledger import Ledger, Summary, Terms
-from csdp.publisher.exposure import NOTHING, RecordCosts
-from csdp.publisher.terms import Grid, read_limits
+from csdp.accountant import Accountant
+from csdp.bounds.result import round_up
+from csdp.chain import fits_epsilon, join_fits, recorded_fits
+from csdp.errors import LedgerTermsError
+from csdp.ledger import DatasetState, Ledger, PrivacyLimits, Terms, TickGrid
+from csdp.plan import ALGORITHM, Plan
+from csdp.publisher.terms import AGE_WORDS, check_limits
+
+
+class RecordCosts:
+    """Plain epsilon-DP and lifetime leakage of the record that was read most, from the recorded state.
+
+    Args:
+        accountant: of the present plan.
+        fits: every private fit behind the recorded plans, with its epsilon.
+    """
+
+    def __init__(self, accountant: Accountant, *, fits: Mapping[str, float]) -> None:
+        self._accountant = accountant
+        self.fits = dict(fits)
+        self._lifetimes: dict[tuple[int, float, bool], float] = {}
+
+    def fit_epsilon(self, state: DatasetState) -> float:
+        """What all private fits have spent on one record.
+
+        Those of plans that came and went while this publisher was open are in the recorded state.
+        """
+        return fits_epsilon(join_fits(self.fits, state.fits))
+
+    def event(self, state: DatasetState) -> float:
+        """Plain epsilon-DP of the record that was read most, under this plan and earlier ones, the fits included."""
+        released, fits = self.released_event(state), self.fit_epsilon(state)
+        return round_up(released + fits) if fits else released
+
+    def released_event(self, state: DatasetState) -> float:
+        """The same, from releases alone."""
+        own = self._accountant.event_level(state.stale) if state.releases else 0.0
+        if state.earlier is None:
+            return own
+        return round_up(own + state.earlier.event) if state.earlier.overlap else max(own, state.earlier.event)
+
+    def group(self, state: DatasetState) -> float:
+        """Plain DP of all records of all releases, of sequences that the model ties together; each is in the fits."""
+        own = self._accountant.group_level(state.releases) if state.releases else 0.0
+        releases = state.releases + (state.earlier.releases if state.earlier else 0)
+        released = (state.earlier.group if state.earlier else 0.0) + own
+        fits = self.fit_epsilon(state)
+        return round_up(released + releases * self._accountant.largest_component * fits) if fits else released
+
+    def lifetime(self, state: DatasetState, limit: float | None) -> float:
+        """What all releases, under this plan and earlier ones, tell of one record.
+
+        The bound for any number of releases is used where it is within the limit; the count of releases sharpens it
+        otherwise.
+        """
+        earlier = state.earlier
+        releases = state.releases + (earlier.releases if earlier else 0)
+        if not releases:
+            return 0.0
+        cost, overlap = (earlier.slice, earlier.overlap) if earlier else (0.0, False)
+        key = (state.stale, cost, overlap)
+        if key not in self._lifetimes:
+            self._lifetimes[key] = self._accountant.lifetime(None, stale=state.stale, earlier=cost, overlap=overlap)
+        if limit is not None and self._lifetimes[key] <= limit:
+            return self._lifetimes[key]
+        counted = self._accountant.lifetime(releases, stale=state.stale, earlier=cost, overlap=overlap)
+        return min(self._lifetimes[key], counted)
 
 
 class Standing:
-    """Questions about one dataset under one plan, answered from the ledger.
+    """What is spent and left of a dataset, from its ledger alone; a ledger opened with `read_only=True` will do.
 
-    Where the recorded plan or grid is another one, the recorded state means nothing here: LedgerTermsError.
+    Where the recorded plan or grid is another one by now, the recorded state means nothing here: LedgerTermsError.
+
+    Args:
+        ledger: an open ledger.
+        dataset: name in the ledger.
+        plan: the plan of the dataset; default the recorded one, which cannot be read back where the query is a Python
+            function.
+        accountant: the plan's accountant, where there is one already.
+        grid: the grid of ticks; default the recorded one.
+        times: what the times of further releases are ("wall", "data", "ticks"); default those of the recorded releases.
+
+    >>> import tempfile
+    >>> from csdp import CoupledChain, Mean, Publisher
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Publisher(plan, dataset="ward-7", ledger=f"{folder}/ledger.db", budget=0.3) as publisher:
+    ...         _ = [publisher.push([0], time=tick) for tick in range(2)]
+    ...     with Ledger.open(f"{folder}/ledger.db", read_only=True) as ledger:
+    ...         standing = Standing(ledger, "ward-7")
+    ...         standing.summary()["published"], round(standing.remaining()["budget"], 4)
+    (1, 0.1034)
     """
 
-    def __init__(self, ledger: Ledger, dataset: str, accountant: Accountant, records: RecordCosts, grid: Grid) -> None:
-        self._ledger, self._dataset = ledger, dataset
-        self._accountant, self._records, self._grid = accountant, records, grid
+    def __init__(
+        self,
+        ledger: Ledger,
+        dataset: str,
+        *,
+        plan: Plan | None = None,
+        accountant: Accountant | None = None,
+        grid: TickGrid | None = None,
+        times: str | None = None,
+    ) -> None:
+        history = ledger.history(dataset)
+        self.ledger = ledger
+        self.dataset = dataset
+        self.plan = Plan.from_json(history[-1].plan_json) if plan is None else plan
+        self.accountant = Accountant(self.plan) if accountant is None else accountant
+        self.grid = history[-1].grid if grid is None else grid
+        self.costs = RecordCosts(self.accountant, fits=recorded_fits([terms.plan_json for terms in history]))
+        self._times = times
 
-    def limits(self, terms: Terms) -> dict[str, float | None]:
-        """The limits of recorded terms, where they are of this plan and grid."""
-        return read_limits(terms, dataset=self._dataset, plan=self._accountant.plan, grid=self._grid)
+    def check_terms(self, terms: Terms) -> PrivacyLimits:
+        """The limits that bind now: those on record, whoever changed them, and whenever this was opened.
 
-    def state_of(self, found: Summary) -> State | None:
-        """The accountant's state that the ledger keeps."""
-        return None if found.state is None else self._accountant.restore(found.state["accountant"])
+        Another plan or grid makes other releases of the same ticks, so it cannot be adopted: LedgerTermsError. The same
+        for recorded limits that this version does not know.
+        """
+        differences = []
+        if terms.plan_digest != self.plan.digest:
+            differences.append(f"plan {terms.plan_digest[:12]}, not {self.plan.digest[:12]}")
+        if terms.grid != self.grid or terms.further:
+            further = f" and {terms.further}" if terms.further else ""
+            differences.append(f"(time_step, time_origin) {tuple(terms.grid)}{further}, not {tuple(self.grid)}")
+        if differences:
+            raise LedgerTermsError(
+                f"dataset {self.dataset!r} is published under {' and '.join(differences)}, since its terms were "
+                "changed; nothing was charged. Open a new publisher under the recorded terms"
+            )
+        return check_limits(**terms.limits.to_dict())
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """The limits that bind now."""
+        return self.check_terms(self.ledger.dataset(self.dataset).terms).to_dict()
+
+    @property
+    def fit_epsilon(self) -> float:
+        """Plain epsilon-DP that private fits, of this plan's chain and of earlier ones, have spent on one record."""
+        return self.costs.fit_epsilon(self.ledger.summary(self.dataset).state or DatasetState())
 
     def remaining(self, *, time: int | None = None) -> dict[str, float]:
         """What is left of every limit, at the newest published tick or at a later one."""
-        found = self._ledger.summary(self._dataset)
-        limits, last = self.limits(found.terms), found.state
-        state, lifetime = self.state_of(found), limits["lifetime_limit"]
-        used: dict[str, Callable[[], float]] = {
-            "budget": lambda: 0.0 if state is None else self._accountant.leakage(state, time).epsilon,
-            "event_limit": lambda: self._records.event(last or NOTHING),
-            "lifetime_limit": lambda: 0.0 if last is None else self._records.lifetime(last, lifetime),
-        }
-        return {name: max(0.0, limit - used[name]()) for name, limit in limits.items() if limit is not None}
+        recorded = self.ledger.summary(self.dataset)
+        limits, state = self.check_terms(recorded.terms), recorded.state or DatasetState()
+        left = {}
+        if limits.budget is not None:
+            left["budget"] = limits.budget - self._present(recorded.state, time)
+        if limits.event_limit is not None:
+            left["event_limit"] = limits.event_limit - self.costs.event(state)
+        if limits.lifetime_limit is not None:
+            left["lifetime_limit"] = limits.lifetime_limit - self.costs.lifetime(state, limits.lifetime_limit)
+        return {name: max(0.0, value) for name, value in left.items()}
 
     def summary(self, *, time: int | None = None) -> dict[str, Any]:
-        """What was published, refused and lost, and the leakage, at the newest charged tick or a later one."""
-        counts = self._ledger.summary(self._dataset)
-        limits, state = self.limits(counts.terms), self.state_of(counts)
-        kept = counts.state or NOTHING
+        """What was published, refused and lost, and the guarantees, at the newest charged tick or a later one."""
+        recorded = self.ledger.summary(self.dataset)
+        limits, state = self.check_terms(recorded.terms), recorded.state or DatasetState()
         return {
-            "dataset": self._dataset,
-            "published": counts.committed,
-            "refused": counts.refused,
-            "lost": counts.lost,
-            "newest_tick": counts.newest_tick,
-            "limits": limits,
-            "present": 0.0 if state is None else self._accountant.leakage(state, time).epsilon,
-            "event_level": self._records.event(kept),
-            "group_level": self._records.group(kept),
-            "lifetime": self._records.lifetime(kept, limits["lifetime_limit"]),
+            "dataset": self.dataset,
+            "published": recorded.committed,
+            "refused": recorded.refused,
+            "lost": recorded.lost,
+            "newest_tick": recorded.newest_tick,
+            "limits": limits.to_dict(),
+            "present": self._present(recorded.state, time),
+            "event_level": self.costs.event(state),
+            "group_level": self.costs.group(state),
+            "lifetime": self.costs.lifetime(state, limits.lifetime_limit),
+            "guarantee": self._guarantee(state),
         }
+
+    def guarantee(self) -> dict[str, Any]:
+        """The guarantees of the plan in words and numbers."""
+        recorded = None if self._times else self.ledger.summary(self.dataset).state
+        return self._guarantee(recorded or DatasetState())
+
+    def _guarantee(self, state: DatasetState) -> dict[str, Any]:
+        times = (self._times,) if self._times else state.times
+        return describe_guarantee(self.plan, self.accountant, self.costs.fits, times)
+
+    def _present(self, state: DatasetState | None, time: int | None) -> float:
+        """Leakage of the present at a tick."""
+        if state is None:
+            return 0.0
+        return self.accountant.leakage(self.accountant.restore(state.accountant), time).epsilon
+
+
+def describe_guarantee(
+    plan: Plan, accountant: Accountant, fits: Mapping[str, float], times: Iterable[str]
+) -> dict[str, Any]:
+    """The guarantees of a plan in words and numbers.
+
+    Args:
+        plan: what is published.
+        accountant: its accountant.
+        fits: the private fits that the dataset paid for.
+        times: what the times of its ticks are ("wall", "data", "ticks").
+    """
+    return {
+        "one_release": plan.certified.epsilon,
+        "bound": plan.certified.bound,
+        "adversary": plan.adversary,
+        "event_level": round_up(accountant.event_level(plan.stale_limit) + fits_epsilon(fits)),
+        "fits": dict(fits),
+        "algorithm": ALGORITHM,
+        "words": [
+            "Leakage of the present: how much everything published so far tells about anyone's present state, "
+            f"to an {plan.adversary} adversary, if the sequences follow the model.",
+            "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
+            "once it is old enough to be published. Every private fit that the dataset's chains came from is in it.",
+            "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
+            "however they are tied.",
+            "Which readings are missing must not depend on their values.",
+            *(AGE_WORDS[kind] for kind in times),
+        ],
+    }

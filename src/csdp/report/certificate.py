@@ -11,8 +11,8 @@ from typing import Any
 from csdp.bounds.result import Leakage, as_text, round_up
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
-from csdp.publisher import Publisher, Skipped
-from csdp.publisher.times import AGE_WORDS, recorded_times
+from csdp.publisher import Publisher, Skipped, Standing
+from csdp.publisher.terms import AGE_WORDS
 from csdp.report.guarantee import ADVERSARY_KNOWLEDGE
 
 SCHEMA = "csdp/certificate/1"
@@ -53,13 +53,14 @@ class Certificate:
         return next(promise for promise in self.promises if promise.name == name)
 
 
-def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
+def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """Make the certificate of a publisher's dataset as its ledger stands now."""
     spent = publisher.summary()
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
     changed = entry.changes > 0
-    now = None if entry.state is None else accountant.leakage(accountant.restore(entry.state["accountant"]))
+    now = None if entry.state is None else accountant.leakage(accountant.restore(entry.state.accountant))
+    times = () if entry.state is None else entry.state.times
     promises = (
         Promise(
             "present",
@@ -106,9 +107,9 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
             "state": None if now is None else now.bound,
         },
         promises=promises,
-        not_promised=not_promised(plan.epsilon_c, recorded_times(entry.state)),
+        not_promised=not_promised(plan.epsilon_c, times),
         sentence=sentence(publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick),
-        assumptions=_assumptions(publisher, now, recorded_times(entry.state)),
+        assumptions=_assumptions(publisher, now, times),
         limits=dict(publisher.limits),
         counts={
             "published": entry.committed,
@@ -121,7 +122,7 @@ def certify(publisher: Publisher, ledger: Ledger, *, skipped: Sequence[Skipped] 
     )
 
 
-def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
+def _ceiling(publisher: Publisher | Standing, *, changed: bool) -> float | None:
     """The largest leakage of the present at any moment; None if none is proven."""
     budget = publisher.limits["budget"]
     if budget is not None:
@@ -135,7 +136,7 @@ def _ceiling(publisher: Publisher, *, changed: bool) -> float | None:
     return accountant.ceiling()
 
 
-def _assumptions(publisher: Publisher, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
+def _assumptions(publisher: Publisher | Standing, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
     """What the numbers assume about the past, the state of the accountant, and what is public."""
     past = [words for words in publisher.plan.certified.assumptions if "law" in words]
     state = () if now is None else now.assumptions

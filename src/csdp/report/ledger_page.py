@@ -16,7 +16,7 @@ from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.planning import frontier
-from csdp.publisher import Publisher, Release
+from csdp.publisher import Release, Standing
 from csdp.report import figures, records
 from csdp.report.certificate import Certificate, certify
 from csdp.report.files import write_json
@@ -76,32 +76,22 @@ def report_ledger(
         panel: Readings; with them a private page index.html is written too.
         progress: Called with what is done, how much, and the total.
     """
-    with Ledger.open(where, create=False) as ledger:
-        recorded = ledger.dataset(dataset).terms
-        plan = _parse_plan(recorded.plan_json)
-        limits = {name: recorded.limits.get(name) for name in ("budget", "event_limit", "lifetime_limit")}
-        with Publisher(
-            plan,
-            dataset=dataset,
-            ledger=ledger,
-            budget=limits["budget"],
-            event_limit=limits["event_limit"],
-            lifetime_limit=limits["lifetime_limit"],
-            time_step=recorded.limits.get("time_step"),
-            time_origin=recorded.limits.get("time_origin", 0),
-        ) as publisher:
-            certificate = certify(publisher, ledger)
-            leakages = records.leakage_records(publisher, ledger)[-DRAWN:]
-            published = [Release.of(p) for p in ledger.published(dataset) if p.query == plan.query.name]
+    with Ledger.open(where, read_only=True) as ledger:
+        terms = ledger.dataset(dataset).terms
+        plan, budget = _parse_plan(terms.plan_json), terms.limits.budget
+        standing = Standing(ledger, dataset, plan=plan)
+        certificate = certify(standing, ledger)
+        leakages = records.leakage_records(standing, ledger)[-DRAWN:]
+        published = [Release.of(p) for p in ledger.published(dataset) if p.query == plan.query.name]
     releases = sorted(published, key=lambda release: release.tick)[-DRAWN:]
     if not releases:
         raise InputError(f"dataset {dataset!r}: nothing has been published yet, so there is nothing to report")
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "certificate.json", certificate.to_dict())
-    drawings = _draw_figures(plan, releases, leakages, limits["budget"], panel, progress)
+    drawings = _draw_figures(plan, releases, leakages, budget, panel, progress)
     names = save_figures({name: figure for name, figure in drawings.items() if name != "private"}, out)
-    names += _write_pages(plan, certificate, drawings, out, budget=limits["budget"], version=version)
+    names += _write_pages(plan, certificate, drawings, out, budget=budget, version=version)
     return LedgerReport(certificate, tuple(out / name for name in ("certificate.json", *names)))
 
 

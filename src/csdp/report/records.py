@@ -18,7 +18,7 @@ from csdp.estimate.error import noise_variance
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.publisher import Publisher, Release
+from csdp.publisher import Publisher, Release, Standing
 from csdp.queries import Query
 
 Floats = npt.NDArray[np.float64]
@@ -89,7 +89,9 @@ def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
     return [TruthRecord(tick, value) for tick, value in answers if not math.isnan(value)]
 
 
-def leakage_records(publisher: Publisher, ledger: Ledger, *, until: int | None = None) -> list[LeakageRecord]:
+def leakage_records(
+    publisher: Publisher | Standing, ledger: Ledger, *, until: int | None = None
+) -> list[LeakageRecord]:
     """Compute the leakage of the present at every tick since the first charge, also ticks without a release.
 
     The charges of the current plan are replayed from the ledger. Published values are not needed: the leakage depends
@@ -102,7 +104,7 @@ def leakage_records(publisher: Publisher, ledger: Ledger, *, until: int | None =
         assert entry.tick is not None
         following = live[number + 1].tick if number + 1 < len(live) else (entry.tick if until is None else until) + 1
         assert following is not None
-        state = accountant.restore(entry.data()["state"]["accountant"])
+        state = accountant.restore(entry.state().accountant)
         for tick in range(entry.tick, following):
             records.append(LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick))
     return records

@@ -128,7 +128,7 @@ class ServedDataset:
 
     def describe(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan, limits = self.plan, self._ledger.dataset(self.name).terms.limits
+        plan, limits = self.plan, self._ledger.dataset(self.name).terms.limits.to_dict()
         return {
             "name": self.name,
             "sequences": len(self.names),
@@ -142,7 +142,7 @@ class ServedDataset:
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
             "times": self.spec.clock.times,
-            "limits": {name: limits.get(name) for name in self.spec.limits},
+            "limits": {name: limits[name] for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
         }
 

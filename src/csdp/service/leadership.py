@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from csdp.ledger.database import parsed
+from csdp.ledger.database import parse_place
 from csdp.service.responses import HttpProblem, busy_problem
 
 Answer = Callable[[dict[str, Any], bytes], Awaitable[dict[str, Any]]]
@@ -89,7 +89,7 @@ class AdvisoryLock:
 
 def make_lock(ledger: str, dataset: str) -> LeaderLock:
     """The lock of a dataset in a ledger."""
-    place = parsed(ledger)
+    place = parse_place(ledger)
     return NoLock() if isinstance(place, Path) else AdvisoryLock(place, dataset)
 
 

@@ -93,7 +93,7 @@ class PublisherThread:
     def maintain(self) -> None:
         """Do what is due without a request: let time pass, and retry what a busy ledger held up."""
         if self._spec.by_wall_clock:
-            self._publish(lambda: self.runner.advance(self.runner.publisher.ticking.wall.now()))
+            self._publish(lambda: self.runner.advance(self.runner.publisher.tick_times.wall.now()))
         elif self._behind:
             self._publish(self.runner.settle)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import Time, parsed_time
+from csdp.clock import Time, parse_time
 from csdp.errors import InputError
 
 #: Bytes of one message; longer ones are counted as bad and never parsed.
@@ -79,7 +79,7 @@ def decode_message(payload: bytes, *, sequence: str | None = None) -> Message:
     if not isinstance(content, dict):
         return Bad("not a JSON object")
     try:
-        time = parsed_time(content.get("time"))
+        time = parse_time(content.get("time"))
     except InputError:
         return Bad("no time, or one that cannot be read")
     if "values" not in content:

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import Clock, Mark, Time, Times, checked_time
+from csdp.clock import Clock, Mark, Time, Times, check_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
@@ -123,7 +123,7 @@ class Runner:
         on_outcome: Callable[[Release | Skipped], None] | None = None,
     ) -> None:
         plan = publisher.plan
-        publisher.ticking.check_clock(clock)
+        publisher.tick_times.check_clock(clock)
         self.publisher = publisher
         self.clock = clock
         self.names: tuple[str, ...] = tuple(name.strip() for name in (plan.model.names if names is None else names))
@@ -151,7 +151,7 @@ class Runner:
         self._reach = plan.max_age + plan.stale_limit
         self._time = Timekeeper(
             clock,
-            publisher.ticking.wall,
+            publisher.tick_times.wall,
             dataset=publisher.dataset,
             sequences=len(self.names),
             reach=self._reach,
@@ -172,13 +172,13 @@ class Runner:
 
     def ingest(self, sequence: str, *, time: Time, value: object) -> Fate:
         """Take in one reading, and publish the ticks that it closes."""
-        fate = self.accept(Reading(sequence, checked_time(time), value))
+        fate = self.accept(Reading(sequence, check_time(time), value))
         self.settle()
         return fate
 
     def ingest_snapshot(self, values: Mapping[str, object] | Sequence[object], *, time: Time) -> Fate:
         """Take in readings of many sequences at one time, and publish the ticks that it closes."""
-        fate = self.accept(Snapshot(checked_time(time), values))
+        fate = self.accept(Snapshot(check_time(time), values))
         self.settle()
         return fate
 
@@ -219,7 +219,7 @@ class Runner:
         Decided by names, counts and times only.
         """
         try:
-            checked_time(message.time)
+            check_time(message.time)
         except InputError:
             return "bad"
         if isinstance(message, Reading):

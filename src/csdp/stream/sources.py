@@ -199,7 +199,7 @@ def run(
         while not loop.is_done():
             loop.ingest_next()
             if by_wall_clock:
-                loop.retry_while_busy(lambda: runner.advance(runner.publisher.ticking.wall.now()))
+                loop.retry_while_busy(lambda: runner.advance(runner.publisher.tick_times.wall.now()))
             loop.report()
     finally:
         stop.set()

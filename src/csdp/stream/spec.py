@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from csdp.clock import Clock, Time, parsed_duration, parsed_time
+from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
 from csdp.stream.mqtt import Broker, check_topic
 from csdp.stream.toml import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
@@ -186,19 +186,19 @@ def _limits(section: TomlTable, plan: Path | ExplicitPlan | PlanTarget) -> dict[
 
 def _clock(section: TomlTable) -> tuple[Clock, bool]:
     def length(value: object) -> Time:
-        seconds = parsed_duration(value)
+        seconds = parse_duration(value)
         if seconds < 0:
             raise InputError(f"{value!r} given; 0 or more")
         return seconds
 
     def step(value: object) -> int:
-        seconds = parsed_duration(value)
+        seconds = parse_duration(value)
         if not isinstance(seconds, int) or seconds < 1:
             raise InputError(f"{value!r} given; a whole number of at least 1, or text such as '30s' or '1h'")
         return seconds
 
     def origin(value: object) -> int:
-        time = parsed_time(value if isinstance(value, str) else integer(-(2**53))(value))
+        time = parse_time(value if isinstance(value, str) else integer(-(2**53))(value))
         if not isinstance(time, int):
             raise InputError(f"{value!r} given; a whole number, or a timestamp of a whole second")
         return time

@@ -75,7 +75,7 @@ class EngineSource:
     get their noise at the gate. For an identity query the gate hands over a key for each granted tick, and noise is
     drawn where the rows are.
 
-    The gate checks what an engine returns against the plan, as for every source (`csdp.publisher.checks`): ticks in
+    The gate checks what an engine returns against the plan, as for every source (`csdp.publisher.sources`): ticks in
     order, staleness within the limit, possible answers. A possible but wrong answer cannot be detected: an engine is
     trusted code.
     """

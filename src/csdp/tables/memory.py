@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Ints
-from csdp.noise.indexed import indexed_noise
+from csdp.noise import indexed_noise
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import PanelSource, Release

@@ -144,7 +144,7 @@ class RelationalEngine:
         """For each tick: staleness, and why it cannot be released; depends only on which readings are missing."""
         survey = self._survey_for(plan)
         old = {} if survey.whole.all() else self._staleness(plan, survey)
-        stale, reasons = fran.judged(plan, survey.ticks.size, old)
+        stale, reasons = fran.releasable_ticks(plan, survey.ticks.size, old)
         yield from zip(survey.ticks.tolist(), stale.tolist(), reasons, strict=True)
 
     def _staleness(self, plan: Plan, survey: Survey) -> dict[int, Ints]:

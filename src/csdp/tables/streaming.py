@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
-from csdp.clock import TIME_LIMIT, Clock, Mark, Time, checked_time
+from csdp.clock import TIME_LIMIT, Clock, Mark, Time, check_time
 from csdp.errors import InputError
 from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
@@ -87,7 +87,7 @@ def publish_stream(
     output depends on times and on which readings are missing, never on a value.
     """
     plan = publisher.plan
-    publisher.ticking.check_clock(clock)
+    publisher.tick_times.check_clock(clock)
     if clock.times != "wall":
         raise InputError(
             f"clock: times {clock.times!r} given; a live stream needs 'wall'. Publish recorded readings with "
@@ -148,7 +148,7 @@ class ReadingPlacer:
                 batch.column(name).to_numpy(zero_copy_only=False) for name in ("idx", "time", "value", "gap")
             )
             timed = np.abs(time) <= TIME_LIMIT  # False for NaN
-            ticks, fates = self.clock.judged(self.mark, np.where(timed, time, 0.0), limit=self.limit)
+            ticks, fates = self.clock.judge_times(self.mark, np.where(timed, time, 0.0), limit=self.limit)
             fates = fates.astype("<U9")
             fates[~timed] = "bad"
             fates[idx < 0] = "unknown"
@@ -208,7 +208,7 @@ class _BatchPublisher:
     def process(self, batch: DataFrame, number: int) -> None:
         """Place the readings of a micro-batch, store those that ages need, publish the ticks that it closes."""
         with self._backend.plain_errors("stream"):
-            limit = self._clock.limit(self._publisher.ticking.wall.now())
+            limit = self._clock.limit(self._publisher.tick_times.wall.now())
             before = self._mark_after(batch, number - 1)
             placed = self._place_readings(batch, before, limit).persist()
             try:
@@ -251,7 +251,7 @@ class _BatchPublisher:
                 f"checkpoint: nothing is stored after batch {number} for this dataset, plan, grid and list of "
                 "sequences; use those that the checkpoint was made with, or give another checkpoint"
             )
-        return Mark(checked_time(notes[_MARK].time), int(notes[_MARK].tick)) if _MARK in notes else None
+        return Mark(check_time(notes[_MARK].time), int(notes[_MARK].tick)) if _MARK in notes else None
 
     def _put_back(self, placed: DataFrame, before: Mark | None, limit: Time) -> Mark | None:
         """The mark to continue from: put back if it is beyond the wall clock and most sequences are behind it.
@@ -374,5 +374,5 @@ def _count_fates(placed: DataFrame) -> tuple[dict[str, int], tuple[Time, Time] |
         # A reading whose value is no number moves the clock like any other.
         if fate in {"accepted", "missing", "late", "bad value"}:
             moving += [least, greatest]
-    times = (checked_time(min(moving)), checked_time(max(moving))) if moving else None
+    times = (check_time(min(moving)), check_time(max(moving))) if moving else None
     return {fate: fates[fate] for fate in FATES if fates[fate]}, times

@@ -1,4 +1,4 @@
-"""Ticks that another process has reserved: told apart from lost ones, and waited for.
+"""What comes out of the gate: releases, ticks without one, and the wait for ticks that another process holds.
 
 A reservation does not say whether its process still lives. One that is younger than `LEASE` seconds, or than the wait
 that was asked for, counts as held: its output may still come. An older one counts as lost. Neither is ever reserved
@@ -9,19 +9,71 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 from csdp.errors import InputError
-from csdp.ledger import Ledger, Refused
-from csdp.publisher.records import Release, Skipped
+from csdp.ledger import Ledger, Published, Refused
 
 #: Seconds for which a reservation without output counts as held by a process that is at work.
 LEASE = 30.0
 #: Seconds between two looks at the ledger: the first, and the longest.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
+#: Called before each pause with the number of held ticks and the seconds that are left to wait.
 OnWait = Callable[[int, float], None]
+#: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
+#: it, a later tick that was charged before it, or another plan that the dataset is published under by now.
+Why = Literal["readings", "schedule", "limit", "held", "lost", "order", "terms"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One published tick."""
+
+    tick: int
+    values: tuple[float, ...]
+    estimate: tuple[float, ...]
+    standard_error: tuple[float, ...]
+    ages: int | tuple[int, ...]
+    stale: int
+    epsilon_s: float
+    unsafe: bool = False
+
+    @classmethod
+    def of(cls, published: Published) -> Release:
+        """From what the ledger recorded."""
+        content = dict(published.output)
+        for name in ("values", "estimate", "standard_error"):
+            content[name] = tuple(content[name])
+        if isinstance(content["ages"], list):
+            content["ages"] = tuple(content["ages"])
+        return cls(tick=published.tick, **content)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A tick without output, and why: in words, and as one word for programs."""
+
+    tick: int
+    reason: str
+    why: Why = "readings"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The releases of a panel, and its ticks without one."""
+
+    releases: tuple[Release, ...]
+    skipped: tuple[Skipped, ...]
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter(self.releases)
+
+    def __len__(self) -> int:
+        return len(self.releases)
 
 
 def check_wait(seconds: float) -> float:
@@ -56,20 +108,19 @@ def wait_for(
 ) -> tuple[list[Release], list[Skipped]]:
     """Of ticks without output: held ones that are recorded within `wait` seconds, and the rest.
 
-    Reads only, so nobody waits for us. `on_wait(held, seconds)` is told before each pause how many ticks are still held
-    and for how long we wait at most.
+    Only reads, so no other process is held up.
     """
     held = {skip.tick for skip in skipped if skip.why == "held"}
-    found: dict[int, Release] = {}
+    releases: dict[int, Release] = {}
     end, pause = time.monotonic() + wait, _FIRST_PAUSE
-    while wait and len(found) < len(held):
-        recorded = ledger.outputs_of(dataset, sorted(held - set(found)), query=query)
-        found |= {published.tick: Release.of(published) for published in recorded}
+    while wait and len(releases) < len(held):
+        recorded = ledger.outputs_of(dataset, sorted(held - set(releases)), query=query)
+        releases |= {published.tick: Release.of(published) for published in recorded}
         left = end - time.monotonic()
-        if len(found) == len(held) or left <= 0:
+        if len(releases) == len(held) or left <= 0:
             break
         if on_wait is not None:
-            on_wait(len(held) - len(found), left)
+            on_wait(len(held) - len(releases), left)
         time.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
-    return list(found.values()), [skip for skip in skipped if skip.tick not in found]
+    return list(releases.values()), [skip for skip in skipped if skip.tick not in releases]

@@ -1,4 +1,4 @@
-"""A ledger in one SQLite file: how it is made, recognised and opened."""
+"""How a ledger is created, recognised and opened: one SQLite file, or the tables of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ import secrets
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
-from csdp.errors import LedgerCorruptError, LedgerError
+from csdp.errors import InputError, LedgerCorruptError, LedgerError
 from csdp.ledger import schema
 from csdp.ledger.database import Database
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100
+_CREATION_LOCK = 0x63736470  # two first users at once: the second waits and finds the tables
 
 
 def open_file(path: Path, *, create: bool, read_only: bool, timeout: float) -> Database:
     """Open the file, creating it (mode 0600, all or nothing) where that is allowed."""
     path = path.absolute()  # later connections must not follow a change of directory
-    shown = f"the ledger {path.name!r}"
+    label = f"the ledger {path.name!r}"
     if not path.parent.is_dir():
-        raise LedgerError(f"{shown}: its directory does not exist; create it first")
+        raise LedgerError(f"{label}: its directory does not exist; create it first")
     if create and not read_only and not path.exists():
-        _create(path, shown)
-    _recognise(path, shown)
+        _create_file(path, label)
+    _recognise(path, label)
     if not read_only and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise LedgerError(f"{shown} or its directory is read-only; make it writable, or open it with read_only=True")
+        raise LedgerError(f"{label} or its directory is read-only; make it writable, or open it with read_only=True")
     database = Database(
-        _engine(path, timeout=timeout, read_only=read_only), shown=shown, timeout=timeout, read_only=read_only
+        _sqlite_engine(path, timeout=timeout, read_only=read_only), label=label, timeout=timeout, read_only=read_only
     )
     try:
         database.check_version()
@@ -41,30 +43,30 @@ def open_file(path: Path, *, create: bool, read_only: bool, timeout: float) -> D
     return database
 
 
-def _recognise(path: Path, shown: str) -> None:
+def _recognise(path: Path, label: str) -> None:
     """Look at the header by ourselves: SQLite would write beside a foreign file merely by opening it."""
     if not path.exists():
-        raise LedgerError(f"{shown} does not exist")
+        raise LedgerError(f"{label} does not exist")
     if not path.is_file():
-        raise LedgerError(f"{shown} is not a file")
+        raise LedgerError(f"{label} is not a file")
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER)
     except OSError as error:
-        raise LedgerError(f"{shown} cannot be read: {error.strerror}") from None
+        raise LedgerError(f"{label} cannot be read: {error.strerror}") from None
     if not header:
         raise LedgerCorruptError(
-            f"{shown} is empty, which a ledger never is: restore it from a backup, or remove it if it is none"
+            f"{label} is empty, which a ledger never is: restore it from a backup, or remove it if it is none"
         )
     if len(header) < _HEADER or not header.startswith(_MAGIC):
-        raise LedgerCorruptError(f"{shown} is truncated or not a SQLite file; nothing was changed")
+        raise LedgerCorruptError(f"{label} is truncated or not a SQLite file; nothing was changed")
     if int.from_bytes(header[68:72]) != schema.APPLICATION_ID:
-        raise LedgerCorruptError(f"{shown} is a SQLite file of another program; nothing was changed")
+        raise LedgerCorruptError(f"{label} is a SQLite file of another program; nothing was changed")
     for _ in range(3):  # a process that is just writing may show a short file for a moment
         if not _cut_short(path):
             return
         time.sleep(0.05)
-    raise LedgerCorruptError(f"{shown} is truncated; restore it from a backup. Nothing was changed")
+    raise LedgerCorruptError(f"{label} is truncated; restore it from a backup. Nothing was changed")
 
 
 def _cut_short(path: Path) -> bool:
@@ -77,10 +79,10 @@ def _cut_short(path: Path) -> bool:
     return path.stat().st_size < expected and not _size(path, "-wal")
 
 
-def _engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
-    mode = "mode=ro" if read_only else "mode=rw"  # never create: only `_create` may
+def _sqlite_engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
+    mode = "mode=ro" if read_only else "mode=rw"  # never create: only `_create_file` may
     if read_only and not os.access(path.parent, os.W_OK) and not _size(path, "-wal"):
-        mode = "mode=ro&immutable=1"  # SQLite cannot make its lock file here, and nobody can write
+        mode = "mode=ro&immutable=1"  # SQLite cannot make its lock file here, and no log shows that somebody writes
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -94,14 +96,10 @@ def _engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut, also in WAL mode
         return connection
 
-    return _with_begin(
-        sa.create_engine(
-            "sqlite://", creator=connect, poolclass=sa.QueuePool, pool_timeout=timeout, hide_parameters=True
-        )
+    engine = sa.create_engine(
+        "sqlite://", creator=connect, poolclass=sa.QueuePool, pool_timeout=timeout, hide_parameters=True
     )
 
-
-def _with_begin(engine: sa.Engine) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         # IMMEDIATE takes the write lock before anything is read, so no decision rests on a stale state.
@@ -111,12 +109,12 @@ def _with_begin(engine: sa.Engine) -> sa.Engine:
     return engine
 
 
-def _create(path: Path, shown: str) -> None:
+def _create_file(path: Path, label: str) -> None:
     """Make a whole ledger under another name and link it into place: there is never half a ledger."""
     for suffix in ("-wal", "-journal"):
         if path.with_name(path.name + suffix).exists():
             raise LedgerError(
-                f"{shown} is missing but its {path.name + suffix!r} is there: a ledger was removed, perhaps"
+                f"{label} is missing but its {path.name + suffix!r} is there: a ledger was removed, perhaps"
                 " by mistake. Restore it, or remove the leftover to start a new one"
             )
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
@@ -129,7 +127,7 @@ def _create(path: Path, shown: str) -> None:
         pass
     except (OSError, sqlite3.Error, sa.exc.DBAPIError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the database could not be written"
-        raise LedgerError(f"{shown} cannot be created: {reason}") from error
+        raise LedgerError(f"{label} cannot be created: {reason}") from error
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
             with contextlib.suppress(OSError):
@@ -137,7 +135,7 @@ def _create(path: Path, shown: str) -> None:
 
 
 def _fill(draft: Path) -> None:
-    engine = _engine(draft, timeout=5.0, read_only=False)
+    engine = _sqlite_engine(draft, timeout=5.0, read_only=False)
     try:
         with engine.connect() as plain, plain.execution_options(csdp_write=True).begin() as transaction:
             connection = transaction.connection
@@ -165,3 +163,51 @@ def sync_directory(directory: Path) -> None:
 def _size(path: Path, suffix: str) -> int:
     beside = path.with_name(path.name + suffix)
     return beside.stat().st_size if beside.exists() else 0
+
+
+def open_url(url: sa.URL, *, create: bool, read_only: bool, timeout: float) -> Database:
+    """Connect, creating the tables (all or nothing) where that is allowed."""
+    # Not url.render_as_string(): a password may also hide among the options.
+    label = f"the ledger in postgresql database {url.database!r} at {url.host or 'the local socket'}"
+    database = Database(_postgresql_engine(url, timeout), label=label, timeout=timeout, read_only=read_only)
+    try:
+        with database.read() as connection:
+            exists = sa.inspect(connection).has_table(schema.meta.name)
+        if not exists and (read_only or not create):
+            raise LedgerError(f"{label} does not exist")
+        if not exists:
+            database.write(_create_tables)
+        database.check_version()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _postgresql_engine(url: sa.URL, timeout: float) -> sa.Engine:
+    try:
+        engine = sa.create_engine(
+            url,
+            isolation_level="SERIALIZABLE",
+            pool_timeout=timeout,
+            connect_args={"connect_timeout": max(2, round(timeout))},
+            hide_parameters=True,
+        )
+    except ModuleNotFoundError:
+        raise LedgerError("PostgreSQL needs the psycopg package: install csdp[postgres]") from None
+    except (sa.exc.ArgumentError, ValueError, TypeError):
+        raise InputError("the ledger's URL cannot be used; give postgresql://user@host/database") from None
+
+    @sa.event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        connection.execute(f"SET lock_timeout = {round(timeout * 1000)}")
+        connection.execute("SET synchronous_commit = on")  # a server default of off would lose commits
+        connection.commit()
+
+    return engine
+
+
+def _create_tables(connection: sa.Connection) -> None:
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
+    if not sa.inspect(connection).has_table(schema.meta.name):
+        schema.create(connection)

@@ -14,8 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from csdp.errors import InputError
-from csdp.noise import Randomness, lattice_step, two_sided_geometric, variance
-from csdp.noise.indexed import TOGETHER, indexed_noise
+from csdp.noise import INDICES_PER_STREAM, Randomness, indexed_noise, lattice_step, two_sided_geometric, variance
 
 from noise.exact import power_of_e, seeded  # isort: skip
 
@@ -40,12 +39,13 @@ def test_bad_indices_are_refused(bad: object) -> None:
 def test_noise_of_indices_does_not_depend_on_who_asks() -> None:
     """Any share of the indices, in any order, from either side of a border between streams."""
     key = bytes(range(32))
-    whole = indexed_noise(Fraction(1000), np.arange(3 * TOGETHER), key)
-    chosen = np.random.default_rng(1).permutation(3 * TOGETHER)[:500]
+    whole = indexed_noise(Fraction(1000), np.arange(3 * INDICES_PER_STREAM), key)
+    chosen = np.random.default_rng(1).permutation(3 * INDICES_PER_STREAM)[:500]
     assert (indexed_noise(Fraction(1000), chosen, key) == whole[chosen]).all()
-    edges = np.array([TOGETHER, TOGETHER - 1, 2 * TOGETHER, 0])
+    edges = np.array([INDICES_PER_STREAM, INDICES_PER_STREAM - 1, 2 * INDICES_PER_STREAM, 0])
     assert (indexed_noise(Fraction(1000), edges, key) == whole[edges]).all()
-    assert len({whole[start : start + TOGETHER].tobytes() for start in range(0, 3 * TOGETHER, TOGETHER)}) == 3
+    starts = range(0, 3 * INDICES_PER_STREAM, INDICES_PER_STREAM)
+    assert len({whole[start : start + INDICES_PER_STREAM].tobytes() for start in starts}) == 3
     assert indexed_noise(Fraction(1000), np.arange(0), key).size == 0
 
 

@@ -17,9 +17,10 @@ from publisher.rules import opened, panel, snapshot  # isort: skip
 
 def holding(publisher: Publisher, *ticks: int) -> list[Reserved]:
     """Reserved and not committed, as by a process that is at work."""
-    found = publisher._reserve([(tick, 0) for tick in ticks])
-    assert all(isinstance(one, Reserved) for one in found)
-    return found  # type: ignore[return-value] # just checked
+    answers, refusal = publisher._reserve([(tick, 0) for tick in ticks])
+    assert refusal is None
+    assert all(isinstance(one, Reserved) for one in answers)
+    return answers  # type: ignore[return-value] # just checked
 
 
 def committed(publisher: Publisher, held: list[Reserved], *, after: int, told: list[tuple[int, float]]) -> None:
@@ -28,7 +29,7 @@ def committed(publisher: Publisher, held: list[Reserved], *, after: int, told: l
         threading.Event().wait(0.005)
     for one in held:
         output = publisher._output(one, Output((float(one.tick),), (), (), stale=0, unsafe=False))
-        publisher._ledger.commit(one, output)
+        publisher.ledger.commit(one, output)
 
 
 def test_held_ticks_come_while_we_wait_for_them(file: Path) -> None:

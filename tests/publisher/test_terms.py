@@ -9,9 +9,10 @@ import pytest
 
 from csdp.clock import Clock, WallClock
 from csdp.errors import InputError
+from csdp.ledger import DatasetState, TickGrid
 from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
-from csdp.publisher.times import Ticking, recorded_times
+from csdp.publisher.terms import TickTimes
 
 from publisher.rules import opened, panel, snapshot  # isort: skip
 
@@ -48,9 +49,9 @@ def test_the_newest_tick_that_is_over() -> None:
     wall = Wall(HOUR)
     for now, over in ((HOUR, -1), (HOUR + 59.99, -1), (HOUR + 60, 0), (HOUR + 120.5, 1), (HOUR - 1, -2)):
         wall.at = now
-        assert Ticking("wall", 60, HOUR, wall).newest_over() == over
-    assert Ticking("data", 60, HOUR, wall).newest_over() is None
-    assert Ticking(None, None, 0, wall).newest_over() is None
+        assert TickTimes("wall", TickGrid(60, HOUR), wall).newest_ended() == over
+    assert TickTimes("data", TickGrid(60, HOUR), wall).newest_ended() is None
+    assert TickTimes(None, TickGrid(), wall).newest_ended() is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_ticks_of_no_known_kind_are_refused(file: Path, given: dict[str, str], w
 
 
 def test_the_clock_of_a_stream_counts_as_the_publisher_does() -> None:
-    ticking = Ticking("data", 60, 5, Wall(HOUR))
+    ticking = TickTimes("data", TickGrid(60, 5), Wall(HOUR))
     ticking.check_clock(Clock(step=60, origin=5, times="data"))
     for clock, words in (
         (Clock(step=30, origin=5, times="data"), "step 30 and origin 5 given"),
@@ -90,12 +91,17 @@ def test_timestamps_beyond_the_wall_clock_need_a_word_of_what_they_are(file: Pat
 
 
 def test_what_the_times_were_is_kept_and_old_records_count_as_ticks(file: Path) -> None:
-    assert recorded_times(None) == recorded_times({"releases": 0}) == []
-    assert recorded_times({"releases": 2}) == recorded_times({"releases": 0, "earlier": {"event": 1.0}}) == ["ticks"]
-    wall = Wall(HOUR)
-    assert Ticking("data", 60, 0, wall).after({"releases": 2}) == ["data", "ticks"]
-    assert Ticking("wall", 60, 0, wall).after({"releases": 2, "times": ["data"]}) == ["data", "wall"]
+    empty = {"accountant": {}, "stale": 0, "cost": 0.0}
+    earlier = {"releases": 1, "event": 1.0, "group": 1.0, "slice": 1.0, "slice_any": 1.0, "newest": 3, "overlap": False}
+    assert DatasetState.from_record({**empty, "releases": 0}).times == ()
+    assert DatasetState.from_record({**empty, "releases": 2}).times == ("ticks",)
+    assert DatasetState.from_record({**empty, "releases": 0, "earlier": earlier}).times == ("ticks",)
+    assert DatasetState.from_record({**empty, "releases": 2, "times": ["data"]}).times == ("data",)
     with opened(file, budget=None) as publisher:
         publisher.publish(panel(3))
-        assert recorded_times(publisher._ledger.summary("ward-7").state) == ["ticks"]
+        assert publisher.ledger.summary("ward-7").state.times == ("ticks",)
+    with opened(file, budget=None, times="data") as publisher:
+        publisher.publish(panel(3, first=3))
+        assert publisher.ledger.summary("ward-7").state.times == ("data", "ticks")
+    with opened(file, dataset="other", budget=None) as publisher:
         assert any("whoever pushes tick T" in words for words in publisher.guarantee()["words"])
