@@ -221,8 +221,8 @@ class ChangeRule:
     def _refusal(self, name: str, limit: float, value: float, detail: str = "") -> BudgetExceeded:
         return BudgetExceeded(
             f"{self.old.dataset}: under the new plan {LIMITED[name]} would be {as_text(value)}{detail}, above its "
-            f"limit {limit:g}, before any release; the plan was not changed. Use a chain whose fit is paid for already, "
-            "or a new dataset for records that no fit has read",
+            f"limit {limit:g}, before any release; the plan was not changed. Use a chain whose fit is paid for "
+            "already, or a new dataset for records that no fit has read",
             limit_name=name,
             spent=value,
             requested=value,

@@ -68,6 +68,19 @@ class Engine(AnswerEngine, Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
+class ClosingEngine:
+    """A base of engines: a context manager that closes at the end."""
+
+    def close(self) -> None:
+        """Release what the engine itself opened: nothing here."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class EngineSource:
     """An engine as a source of aged answers (`csdp.publisher.AgedSource`).
 

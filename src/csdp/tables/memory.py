@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,10 @@ from csdp.noise import indexed_noise
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import PanelSource, Release
-from csdp.tables.engine import check_edges, write_long
+from csdp.tables.engine import ClosingEngine, check_edges, write_long
 
 
-class MemoryEngine:
+class MemoryEngine(ClosingEngine):
     """A panel as an engine.
 
     >>> from csdp import CoupledChain, Mean
@@ -83,15 +83,6 @@ class MemoryEngine:
     def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
         """Write releases as a long Parquet table."""
         write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
-
-    def close(self) -> None:
-        """Do nothing: no resource is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def count_pairs(states: npt.NDArray[Any], pairs: Ints, m: int) -> Ints:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from csdp.noise import indexed_noise
 from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.tables import sql
-from csdp.tables.engine import check_edges, write_long
+from csdp.tables.engine import ClosingEngine, check_edges, write_long
 from csdp.tables.memory import count_pairs
 from csdp.tables.sql import Domain
 from csdp.tables.survey import (
@@ -47,7 +47,7 @@ class RowBackend(Backend, Protocol):
         """An Arrow table (tick, idx, noised) of rows (tick, idx, contribution): contribution * unit + noise * step."""
 
 
-class RelationalEngine:
+class RelationalEngine(ClosingEngine):
     """One table under one chain's domain, read through SQL.
 
     Args:
@@ -82,15 +82,6 @@ class RelationalEngine:
     def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
         """Write releases as a long Parquet table, one row per tick and output; by the process that committed them."""
         write_long(releases, Path(path), names=names, clock=dict(zip(self.ticks.tolist(), self.times, strict=True)))
-
-    def close(self) -> None:
-        """Close what the engine itself opened: nothing here."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- the table ----------------------------------------------------------------------------------------------
 
