@@ -127,7 +127,11 @@ def test_settings_are_checked(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"time,value\n1,2\n" * 100, os.urandom(8192)])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"SQLite format 3\0", b"time,value\n1,2\n" * 100, os.urandom(8192)],
+    ids=["empty", "header", "table", "random"],
+)
 @pytest.mark.parametrize("read_only", [False, True])
 def test_what_is_not_a_database_is_refused_and_left_alone(path: Path, content: bytes, read_only: bool) -> None:
     path.write_bytes(content)

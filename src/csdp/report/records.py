@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import Progress
+from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
 from csdp.chain import CoupledChain, Model
 from csdp.computation import FoldComputation
@@ -20,8 +20,6 @@ from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Standing
 from csdp.queries import Query
-
-Floats = npt.NDArray[np.float64]
 
 #: Public readings that a time of day needs before it is estimated separately.
 LEAST_READINGS = 12

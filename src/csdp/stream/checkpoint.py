@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats
 from csdp.clock import Mark, Time
 from csdp.errors import InputError
 from csdp.scratch import write_privately
 
 VERSION = "csdp/stream-state/1"
-Floats = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
 
 

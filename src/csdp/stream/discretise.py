@@ -8,12 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats
 from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.panel import Discretiser
 from csdp.panel.readings import match_names
-
-Floats = npt.NDArray[np.float64]
 
 
 class ToStates(Protocol):
