@@ -198,14 +198,14 @@ class TestNoise:
         assert source.draws(plan)
         _, ticks, answers = expected(plan, found)
         keys = {tick: bytes([tick]) * 32 for tick in ticks[:6]}
-        noised = source.noised(plan, keys)
+        noised = source.noisy_answers(plan, keys)
         from csdp.noise import indexed_noise
 
         for row, (tick, key) in enumerate(keys.items()):
             noise = indexed_noise(plan.scale, np.arange(7), key) * plan.step
             assert np.array_equal(noised[row], answers[ticks.index(tick)] + noise)
         # Run again in another order, and with another key for the first tick.
-        again = source.noised(plan, dict(reversed((keys | {ticks[0]: b"k" * 32}).items())))[::-1]
+        again = source.noisy_answers(plan, dict(reversed((keys | {ticks[0]: b"k" * 32}).items())))[::-1]
         assert np.array_equal(again[1:], noised[1:])
         assert not np.array_equal(again[0], noised[0])
 
@@ -214,8 +214,8 @@ class TestNoise:
         plan = Plan(chain(), Identity(), 2, 1.0, stale_limit=3, bound="group")
         source = EngineSource(opened(write(tmp_path / "long.parquet", rows(found, ALIKE))), plan)
         seen = []
-        plain = source.noised
-        source.noised = lambda plan, keys: (seen.append(dict(keys)), plain(plan, keys))[1]
+        plain = source.noisy_answers
+        source.noisy_answers = lambda plan, keys: (seen.append(dict(keys)), plain(plan, keys))[1]
         with Ledger.open(tmp_path / "ledger.db") as book, Publisher(plan, dataset="d", ledger=book) as publisher:
             first = publisher.publish(source)
             again = publisher.publish(source)

@@ -62,7 +62,7 @@ class Rows:
         aged = [[self.read(tick - age, i, plan.stale_limit)[0] for i, age in enumerate(plan.ages)] for tick in ticks]
         return fran.lattice_answer(plan, np.array(aged))
 
-    def noised(self, plan, keys):
+    def noisy_answers(self, plan, keys):
         exact = np.array(self.answers(plan, list(keys)))
         for row, (tick, key) in enumerate(keys.items()):
             level = plan.at(plan.level(tick))
@@ -188,10 +188,10 @@ def test_wrong_answers_are_never_published(tmp_path, what, query):
 def test_wrong_noisy_answers_are_never_published(tmp_path, change):
     plan = Plan(chain(), Identity(), 2, 1.0, bound="group")
 
-    def noised(self, plan, keys):
-        return change(Rows.noised(self, plan, keys))
+    def noisy_answers(self, plan, keys):
+        return change(Rows.noisy_answers(self, plan, keys))
 
-    engine = changed(noised=noised, trusted_noise=True)(states(gaps=False))
+    engine = changed(noisy_answers=noisy_answers, trusted_noise=True)(states(gaps=False))
     with Ledger.open(tmp_path / "ledger.db") as book, Publisher(plan, dataset="d", ledger=book) as publisher:
         with pytest.raises(InputError, match="source: "):
             publisher.publish(EngineSource(engine, plan))
@@ -202,7 +202,7 @@ def test_noise_of_a_stranger_is_used_only_where_it_is_declared(tmp_path):
     """Without the declaration the gate draws, so noise that is none does no harm."""
     found = states(gaps=False)
     plan = Plan(chain(), Identity(), 2, 1.0, bound="group")
-    engine = changed(noised=lambda self, plan, keys: Rows.answers(self, plan, list(keys)))(found)
+    engine = changed(noisy_answers=lambda self, plan, keys: Rows.answers(self, plan, list(keys)))(found)
     with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
         batch = publisher.publish(EngineSource(engine, plan))
     exact = Rows(found).answers(plan, [release.tick for release in batch])

@@ -428,7 +428,7 @@ def test_every_engine_answers_as_memory_does(chain: CoupledChain, tmp_path: Path
                 if source.draws(plan):
                     # Noise of scale 1e-9 at most: the rows hold the parts, not the values.
                     fine = plan.at(1e9)
-                    rows = table.noised(fine, {tick: bytes(32) for tick in (5, 6)})
+                    rows = table.noisy_answers(fine, {tick: bytes(32) for tick in (5, 6)})
                     assert np.allclose(rows, want[2:4], rtol=0, atol=1e-6)
 
 

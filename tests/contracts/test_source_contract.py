@@ -219,7 +219,7 @@ class Quiet(Lists):
     def draws(self, plan):
         return True
 
-    def noised(self, plan, keys):
+    def noisy_answers(self, plan, keys):
         return self.answers(plan, list(keys))
 
 
@@ -240,8 +240,8 @@ def test_a_declared_source_is_trusted_and_only_its_form_is_checked(gate) -> None
         trusted_noise = True
 
     class Torn(Declared):
-        def noised(self, plan, keys):
-            return super().noised(plan, keys) + math.pi
+        def noisy_answers(self, plan, keys):
+            return super().noisy_answers(plan, keys) + math.pi
 
     assert isinstance(Declared(), DrawingSource)
     given = plan(Identity())
@@ -268,7 +268,7 @@ def test_the_noise_of_a_strangers_engine_is_not_used_either(gate) -> None:
         def check(self, plan):
             pass
 
-        def noised(self, plan, keys):
+        def noisy_answers(self, plan, keys):
             return self.answers(plan, list(keys))
 
     given = plan(Identity())

@@ -169,11 +169,11 @@ from tables import ALIKE, NAMES, chain
 plan = Plan(chain(), Identity(), 2, 1.0, bound="group")
 with open_table(sys.argv[1], names=NAMES, values=ALIKE) as table:
     source = EngineSource(table, plan)
-    plain = source.noised
+    plain = source.noisy_answers
     def killed(plan, keys):
         plain(plan, keys)
         os.kill(os.getpid(), signal.SIGKILL)
-    source.noised = killed
+    source.noisy_answers = killed
     with Publisher(plan, dataset="d", ledger=sys.argv[2]) as publisher:
         publisher.publish(source)
 """

@@ -143,7 +143,7 @@ def temporal_budgets(chain: Model, *, bound: float, length: int, allocation: str
     if length == 1:
         return np.array([bound])
     if allocation == "quantified" and length > 2:
-        ends = _quantified(chain, bound)
+        ends = _quantify(chain, bound)
         if ends is not None:
             first, middle, last = ends
             budgets = np.full(length, middle)
@@ -160,7 +160,7 @@ def temporal_budgets(chain: Model, *, bound: float, length: int, allocation: str
     return np.full(length, low)
 
 
-def _quantified(chain: Model, bound: float) -> tuple[float, float, float] | None:
+def _quantify(chain: Model, bound: float) -> tuple[float, float, float] | None:
     """(first, between, last) with first + last - between = bound; None where the losses do not converge."""
     pairs = loss_tables(chain)
 

@@ -108,7 +108,7 @@ def _component_moments(model: CoupledChain, parts: Floats, ages: list[int]) -> t
     pairs = pair_laws(model)
     q_transposed = model.q_matrix().T.tocsr()
 
-    def lagged(earlier: Floats, later: Floats, lag: int) -> Floats:
+    def lagged_moment(earlier: Floats, later: Floats, lag: int) -> Floats:
         """E of weights on states and weights on states `lag` steps later: the chain leads from one to the other."""
         moved, fixed = (later, earlier) if model.direction == "forward" else (earlier, later)
         for _ in range(lag):
@@ -121,11 +121,11 @@ def _component_moments(model: CoupledChain, parts: Floats, ages: list[int]) -> t
     distinct = sorted(set(ages))
     masked = {age: np.where((old == age)[:, None], weights, 0.0) for age in distinct}
     for age in distinct:
-        cross += lagged(masked[age], weights, age)
+        cross += lagged_moment(masked[age], weights, age)
         for other in distinct:
             if other > age:
                 continue
-            both = lagged(masked[age], masked[other], age - other)
+            both = lagged_moment(masked[age], masked[other], age - other)
             aged += both if other == age else both + both.T
     return mean, weights.T @ pairs @ weights, aged, cross
 

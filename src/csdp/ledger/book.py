@@ -176,7 +176,7 @@ class Ledger:
         def work(connection: sa.Connection) -> list[Reserved | Published | Refused]:
             answers = writing.reserve(connection, dataset, wanted, admit, plan_digest=plan_digest, stop=stop)
             # Inside the transaction: a damaged output file must not leave the rest of the batch charged.
-            return [self._published(answer) if isinstance(answer, Entry) else answer for answer in answers]
+            return [self._to_published(answer) if isinstance(answer, Entry) else answer for answer in answers]
 
         return self._database.write(work)
 
@@ -198,7 +198,7 @@ class Ledger:
             raise InputError("commit_many takes reservations of one dataset at a time")
         name = names.pop()
         written = self._database.write(lambda connection: writing.commit(connection, name, outputs, self._outputs))
-        return [self._published(entry) for entry in written]
+        return [self._to_published(entry) for entry in written]
 
     def migrate(self) -> list[str]:
         """Bring the ledger to the newest format and say what was done; with one format, nothing."""
@@ -229,16 +229,16 @@ class Ledger:
 
     def published(self, name: str, *, after: int = 0) -> Iterator[Published]:
         """Every published output, in the order of publication, from the entry after number `after`."""
-        return map(self._published, self.entries(name, after=after, kind="commit"))
+        return map(self._to_published, self.entries(name, after=after, kind="commit"))
 
     def outputs_after(self, name: str, tick: int | None, *, query: str, limit: int) -> list[Published]:
         """The outputs of the first `limit` ticks after a tick, or of the newest ones where it is None; by tick."""
         commits = reading.committed_ticks(self._database, name, query=query, after=tick, limit=limit)
-        return [self._published(entry) for entry in commits]
+        return [self._to_published(entry) for entry in commits]
 
     def outputs_of(self, name: str, ticks: Sequence[int], *, query: str | None) -> list[Published]:
         """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick. Takes no lock."""
-        return [self._published(entry) for entry in reading.outputs_of(self._database, name, ticks, query=query)]
+        return [self._to_published(entry) for entry in reading.outputs_of(self._database, name, ticks, query=query)]
 
     def summary(self, name: str) -> LedgerSummary:
         """Counts, the live terms, the newest charged tick, the state to resume from, and the head of the hash chain."""
@@ -259,7 +259,7 @@ class Ledger:
         problems = reading.find_problems(self._database, self._outputs.load, name=name, head=head, file=self._file)
         return list(problems)
 
-    def _published(self, entry: Entry) -> Published:
+    def _to_published(self, entry: Entry) -> Published:
         assert entry.tick is not None
         assert entry.query is not None
         return Published(

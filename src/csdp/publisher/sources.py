@@ -58,12 +58,12 @@ class DrawingSource(AgedSource, Protocol):
 
     @property
     def trusted_noise(self) -> bool:
-        """The declaration that `noised` draws as specified here."""
+        """The declaration that `noisy_answers` draws as specified here."""
 
     def draws(self, plan: Plan) -> bool:
         """Whether this source draws the noise of the plan's answers."""
 
-    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+    def noisy_answers(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Answers of the ticks with their noise, on the plan's lattice (ticks, d), from one key per tick."""
 
 
@@ -110,7 +110,7 @@ def draw_outputs(
     if isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
         # A key lives from here to the end of this call: a driver that dies takes it along, and the tick is lost.
         keys = {tick: randomness.key() for tick in granted}
-        noised = check_noised(plan, list(granted), source.noised(plan, keys))
+        noised = check_noised(plan, list(granted), source.noisy_answers(plan, keys))
         return [
             fran.postprocess(plan, row, stale, epsilon_c=scheduled_level(plan, tick), unsafe=randomness.unsafe)
             for (tick, stale), row in zip(granted.items(), noised, strict=True)

@@ -192,13 +192,13 @@ class Delivery:
     def recover(self, stop: threading.Event) -> bool:
         """Deliver, once, what was published before and may not have arrived; False where `stop` was set."""
         if not self._recovered:
-            for published in self._undelivered():
+            for published in self._find_undelivered():
                 if not self.deliver(Release.of(published), stop):
                     return False
             self._recovered = True
         return True
 
-    def _undelivered(self) -> Iterator[Published]:
+    def _find_undelivered(self) -> Iterator[Published]:
         newest = self._sink.newest()
         head = self._ledger.summary(self._dataset).head_seq
         window = _WINDOW

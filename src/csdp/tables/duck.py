@@ -138,7 +138,9 @@ class _DuckDB:
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM arrow_table")
             self._connection.unregister("arrow_table")
 
-    def noised(self, rows: str, unit: float, levels: Mapping[int, tuple[Any, float]], keys: Mapping[int, bytes]) -> Any:
+    def noisy_answers(
+        self, rows: str, unit: float, levels: Mapping[int, tuple[Any, float]], keys: Mapping[int, bytes]
+    ) -> Any:
         """Return rows with their noise, batch by batch."""
         import pyarrow as pa
 
@@ -158,7 +160,7 @@ class _DuckDB:
             columns = ("time", "sequence", "value")
         else:
             columns = (table.time, str(table.sequence), table.value)
-        time, sequence, value = map(_quoted, columns)
+        time, sequence, value = map(_quote, columns)
         kinds = self._column_kinds(
             table.label, f"SELECT {time} AS time, {sequence} AS sequence, {value} AS value FROM {source}"
         )
@@ -194,18 +196,18 @@ class _DuckDB:
 
     def _long(self, source: str, table: TableFiles, names: Sequence[str]) -> str:
         """SQL for the relation (time, sequence, value) of a CSV file or a wide table."""
-        time = _quoted(table.time)
+        time = _quote(table.time)
         when = f"trim({time})" if table.csv else time
         if table.value is not None:
             return (
-                f"SELECT {when} AS time, trim({_quoted(str(table.sequence))}) AS sequence, "
-                f"{_quoted(table.value)} AS value FROM {source}"
+                f"SELECT {when} AS time, trim({_quote(str(table.sequence))}) AS sequence, "
+                f"{_quote(table.value)} AS value FROM {source}"
             )
         kinds = {} if table.csv else self._column_kinds(table.label, f"SELECT * FROM {source}")
         text = table.csv or any(_cell_kind(table.label, kinds[name.strip()]) == "text" for name in names)
         kind = "VARCHAR" if text else "DOUBLE"
-        columns = ", ".join(f"CAST({_quoted(name.strip())} AS {kind}) AS {_quoted(name.strip())}" for name in names)
-        listed = ", ".join(_quoted(name.strip()) for name in names)
+        columns = ", ".join(f"CAST({_quote(name.strip())} AS {kind}) AS {_quote(name.strip())}" for name in names)
+        listed = ", ".join(_quote(name.strip()) for name in names)
         whole = f'SELECT {when} AS "time of row", {columns} FROM {source}'
         unpivoted = f"({whole}) UNPIVOT INCLUDE NULLS (value FOR sequence IN ({listed}))"
         return f'SELECT "time of row" AS time, sequence, value FROM {unpivoted}'
@@ -231,5 +233,5 @@ def _text(value: object) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

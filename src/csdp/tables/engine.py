@@ -27,7 +27,7 @@ class AnswerEngine(Protocol):
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks (ticks, d), exact, on the plan's lattice."""
 
-    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+    def noisy_answers(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Answers of an identity query with noise drawn where the rows are, from the key of each tick (ticks, s).
 
         Called only where the engine declares `trusted_noise = True`: it cannot be verified.
@@ -128,9 +128,9 @@ class EngineSource:
         """Whether noise is drawn where the rows are."""
         return plan.query.per_sequence
 
-    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+    def noisy_answers(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Noisy answers on the lattice, from one key per tick."""
-        return self._engine.noised(plan, keys)
+        return self._engine.noisy_answers(plan, keys)
 
 
 def check_edges(edges: npt.ArrayLike, sequences: int) -> Ints:

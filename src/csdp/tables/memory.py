@@ -66,7 +66,7 @@ class MemoryEngine(ClosingEngine):
         """The query on the aged snapshots of some ticks."""
         return self._source_for(plan).answers(plan, ticks)
 
-    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+    def noisy_answers(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Answers of an identity query with noise from one key per tick."""
         exact = self.answers(plan, list(keys))
         sequences = np.arange(exact.shape[1])

@@ -43,7 +43,7 @@ class RowBackend(Backend, Protocol):
 
     distributed: bool
 
-    def noised(self, rows: str, unit: float, levels: Mapping[int, Any], keys: Mapping[int, bytes]) -> Any:
+    def noisy_answers(self, rows: str, unit: float, levels: Mapping[int, Any], keys: Mapping[int, bytes]) -> Any:
         """An Arrow table (tick, idx, noised) of rows (tick, idx, contribution): contribution * unit + noise * step."""
 
 
@@ -143,7 +143,7 @@ class RelationalEngine(ClosingEngine):
         if self._stale is None or self._stale[0] != key:
             register_clock(self._backend, survey, "clock", np.ones(survey.at.size, dtype=bool))
             self._register_dimensions(plan)
-            known = self._known(plan, "clock")
+            known = self._known_readings(plan, "clock")
             self._stale = (key, staleness_by_age(self._backend, known, survey, dict(Counter(plan.ages))))
         return self._stale[1]
 
@@ -195,14 +195,14 @@ class RelationalEngine(ClosingEngine):
         table, _ = dimensions(self._domain_of(plan), plan, whole_names=self._backend.layout.whole_names)
         self._backend.register("dimensions", table)
 
-    def _known(self, plan: Plan | None, clock: str) -> str:
+    def _known_readings(self, plan: Plan | None, clock: str) -> str:
         rows = sql.readings(self._backend.layout, self._domain_of(plan), sql.contribution_columns(plan))
         return sql.known_readings(rows, clock)
 
     def _slices(self, plan: Plan, survey: Survey, clock: str) -> str:
         """Relation of known readings at their slices; the last reading replaces missing ones up to the stale limit."""
         self._register_dimensions(plan)
-        known = self._known(plan, clock)
+        known = self._known_readings(plan, clock)
         if survey.whole.all() or plan.stale_limit == 0:
             return f"SELECT k.*, tick AS slice FROM ({known}) k"
         last = int(survey.ticks[-1])
@@ -244,14 +244,14 @@ class RelationalEngine(ClosingEngine):
         out[place] = values
         return out.reshape(len(ticks), count)
 
-    def noised(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
+    def noisy_answers(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Answers of an identity query with noise drawn where the rows are, from the key of each tick."""
         ticks = list(keys)
         levels = {}
         for tick in ticks:
             level = plan.at(plan.level(tick))
             levels[tick] = (level.scale, level.step)
-        cells = self._backend.noised(self._rows(plan, ticks), plan.unit, levels, keys)
+        cells = self._backend.noisy_answers(self._rows(plan, ticks), plan.unit, levels, keys)
         return self._dense(cells, "noised", ticks)
 
     # ---- pairs -------------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class RelationalEngine(ClosingEngine):
         for low in range(first, max(last, first + 1), height - 1):
             high = min(low + height - 1, last)
             register_clock(self._backend, survey, "clock", (survey.at >= low) & (survey.at <= high))
-            cells = self._backend.run(f"SELECT tick, idx, st FROM ({self._known(None, 'clock')}) k")
+            cells = self._backend.run(f"SELECT tick, idx, st FROM ({self._known_readings(None, 'clock')}) k")
             block = np.full((high - low + 1, count), -1, dtype=np.int16)
             place = cells.column("tick").to_numpy() - low, cells.column("idx").to_numpy()
             block[place] = cells.column("st").to_numpy()
@@ -297,7 +297,7 @@ class RelationalEngine(ClosingEngine):
         numbers = np.arange(pairs.shape[0], dtype=np.int64)
         for name, column in (("targets", 0), ("sources", 1)):
             self._backend.register(name, pa.table({"edge": numbers, "idx": pairs[:, column].astype(np.int32)}))
-        known = self._known(None, "clock")
+        known = self._known_readings(None, "clock")
         each = (
             f"SELECT e.edge, k.tick + 1 AS at, k.st AS a, CAST(NULL AS INT) AS b FROM ({known}) k JOIN sources e "
             f"ON k.idx = e.idx UNION ALL SELECT e.edge, k.tick AS at, CAST(NULL AS INT) AS a, k.st AS b "

@@ -185,7 +185,9 @@ class SparkBackend:
         with self.plain_errors(name):
             self._session.createDataFrame(table).createOrReplaceTempView(name)
 
-    def noised(self, rows: str, unit: float, levels: Mapping[int, tuple[Any, float]], keys: Mapping[int, bytes]) -> Any:
+    def noisy_answers(
+        self, rows: str, unit: float, levels: Mapping[int, tuple[Any, float]], keys: Mapping[int, bytes]
+    ) -> Any:
         """Return rows with their noise, drawn by the tasks that hold them."""
         with self.plain_errors(self.layout.label):
             frame = self._session.sql(f"SELECT tick, idx, contribution FROM ({rows}) x")
@@ -238,11 +240,11 @@ def _read_csv(session: SparkSession, path: str, table: TableFiles) -> DataFrame:
     from pyspark.sql.functions import col, lit, raise_error, when
 
     wrong = next(name for name in _WRONG_ROW if name not in table.header)
-    schema = ", ".join(f"{_quoted(name)} STRING" for name in (*table.header, wrong))
+    schema = ", ".join(f"{_quote(name)} STRING" for name in (*table.header, wrong))
     settings = {"header": "true", "escape": '"', "mode": "PERMISSIVE", "columnNameOfCorruptRecord": wrong}
     frame = literal_reader(session).options(**settings).schema(schema).csv(path)
-    time = col(_quoted(table.time))
-    checked = when(col(_quoted(wrong)).isNull(), time).otherwise(
+    time = col(_quote(table.time))
+    checked = when(col(_quote(wrong)).isNull(), time).otherwise(
         raise_error(lit("a row has more or fewer cells than the header"))
     )
     return frame.withColumn(table.time, checked.cast("string")).drop(wrong)
@@ -252,22 +254,22 @@ def _long(frame: DataFrame, table: TableFiles, names: Sequence[str]) -> DataFram
     """Columns time, sequence, value of a long or wide frame."""
     from pyspark.sql.functions import col, trim
 
-    time = col(_quoted(table.time))
+    time = col(_quote(table.time))
     when = trim(time) if table.csv else time
     if table.value is None:
         kinds = dict(frame.dtypes)
         kind = "string" if any(kinds[name.strip()] == "string" for name in names) else "double"
-        columns = [col(_quoted(name.strip())).cast(kind).alias(name.strip()) for name in names]
+        columns = [col(_quote(name.strip())).cast(kind).alias(name.strip()) for name in names]
         wide = frame.select(when.alias("time of row"), *columns)
-        long = wide.unpivot("time of row", [_quoted(name.strip()) for name in names], "sequence", "value")
+        long = wide.unpivot("time of row", [_quote(name.strip()) for name in names], "sequence", "value")
         return long.withColumnRenamed("time of row", "time")
-    sequence = col(_quoted(str(table.sequence)))
+    sequence = col(_quote(str(table.sequence)))
     if dict(frame.dtypes)[str(table.sequence)] not in _WHOLE:
         sequence = trim(sequence.cast("string")) if table.csv else sequence.cast("string")
-    return frame.select(when.alias("time"), sequence.alias("sequence"), col(_quoted(table.value)).alias("value"))
+    return frame.select(when.alias("time"), sequence.alias("sequence"), col(_quote(table.value)).alias("value"))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

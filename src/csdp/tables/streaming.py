@@ -231,7 +231,7 @@ class _BatchPublisher:
         """Folder of a batch: two in turns, so that the input of the running batch stays until it ends."""
         return f"{self._folder}/{number % 2}"
 
-    def _stored(self, batch: DataFrame, number: int) -> DataFrame | None:
+    def _load_state(self, batch: DataFrame, number: int) -> DataFrame | None:
         if number < 0:
             return None
         return literal_reader(batch.sparkSession).schema(_STORED).parquet(self._store_path(number))
@@ -241,7 +241,7 @@ class _BatchPublisher:
         from pyspark.errors import AnalysisException
 
         try:
-            stored = self._stored(batch, number)
+            stored = self._load_state(batch, number)
             rows = [] if stored is None else stored.where("idx < 0").collect()
         except AnalysisException:
             rows = []
@@ -309,7 +309,7 @@ class _BatchPublisher:
         # gives the same when a batch is run again.
         columns = ("tick", "idx", "time", "-st AS minus")
         rows = placed.where("fate = 'accepted'").selectExpr(*columns, "0 AS stored")
-        earlier = self._stored(placed, number - 1)
+        earlier = self._load_state(placed, number - 1)
         if earlier is not None:
             rows = rows.union(earlier.where("idx >= 0").selectExpr(*columns, "1 AS stored"))
         newest = (
