@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from csdp.bounds.result import Leakage, as_text, round_up
-from csdp.ledger import Ledger
+from csdp.ledger import DatasetState, Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped, Standing
 from csdp.publisher.terms import AGE_WORDS
@@ -65,7 +65,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
         Promise(
             "present",
             spent["present"],
-            _ceiling(publisher, changed=changed),
+            _ceiling(publisher, entry.state, changed=changed),
             "the present state of each sequence, from everything published so far",
             f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model",
         ),
@@ -122,11 +122,15 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     )
 
 
-def _ceiling(publisher: Publisher | Standing, *, changed: bool) -> float | None:
-    """The largest leakage of the present at any moment; None if none is proven."""
+def _ceiling(publisher: Publisher | Standing, state: DatasetState | None, *, changed: bool) -> float | None:
+    """The largest leakage of the present at any moment from now on; None if none is proven.
+
+    A budget that was lowered does not take back what was published before: that may still rise above it.
+    """
     budget = publisher.limits["budget"]
     if budget is not None:
-        return budget
+        accountant = publisher.accountant
+        return budget if state is None else max(budget, accountant.peak(accountant.restore(state.accountant)))
     if changed:
         return None  # releases under an earlier plan may have read newer data than this plan does
     accountant = publisher.accountant
