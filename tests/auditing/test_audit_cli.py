@@ -46,7 +46,7 @@ def test_ours_passes_and_the_printed_value_does_not():
     output = run(*DECLARED).stdout
     assert output.startswith("no violation found at confidence 99.9 %: leaks at least 0.7")
     assert "Claim: exact leakage of one release as declared" in output
-    assert "Told apart: x1 = 1 against 0; informed adversary" in output
+    assert "Secret pair: x1 = 1 against 0; informed adversary" in output
     violated = run(*DECLARED, "--claim", "0.69", "--figure", "audit.svg", code=4)
     assert violated.stdout.startswith("violated: leaks at least 0.7")
     assert "claimed 0.69" in Path("audit.svg").read_text()

@@ -286,3 +286,45 @@ def test_lineage_is_false_for_backward_chains():
     assert csdp.leakage(forward, csdp.Mean(), ages=1, epsilon_c=4.0, bound="lineage").epsilon == pytest.approx(
         4.394, abs=5e-4
     )
+
+
+def copies_in_a_circle(random, s, m, copies):
+    """A random system, several times, each sequence following its own copy and the next one."""
+    coupling, transitions = random_system(random, s, m)
+    coupling[random.random((s, s)) < 0.3] = 0.0
+    coupling += np.eye(s) * (coupling.sum(axis=1) == 0)
+    coupling /= coupling.sum(axis=1, keepdims=True)
+    couplings, tables = {}, {}
+    for copy, j, k in itertools.product(range(copies), range(s), range(s)):
+        for ahead, share in ((0, 0.75), (1, 0.25)):
+            edge = (copy * s + j, (copy + ahead) % copies * s + k)
+            if coupling[j, k] > 0:
+                couplings[edge], tables[edge] = share * coupling[j, k], transitions[j, k]
+    return csdp.CoupledChain(couplings, tables, direction="backward")
+
+
+@pytest.mark.parametrize("states", [2, 3, 9])
+@pytest.mark.parametrize("seed", range(8))
+def test_one_sequence_of_each_kind_stands_for_all(states, seed):
+    random = np.random.default_rng([seed, states])
+    s, copies = int(random.integers(1, 4)), int(random.integers(4, 8))
+    rule = InfluenceRule(copies_in_a_circle(random, s, states, copies))
+    assert rule.kinds is not None
+    assert len(rule.kinds[0]) <= s
+    per_kind = random.random((s, states, states)) * (1 - np.eye(states))
+    alike = np.tile(per_kind, (copies, 1, 1))[rule.kinds[0]][rule.kinds[1]]
+    one_by_one = alike
+    for _ in range(3):
+        one_by_one = rule._step(one_by_one)
+    reduced = rule.advance(alike, 3)
+    assert (reduced >= one_by_one * (1 - 1e-12)).all()
+    np.testing.assert_allclose(reduced, one_by_one, rtol=1e-9)
+    different = alike + random.random(alike.shape) * (1 - np.eye(states))
+    assert np.array_equal(rule.advance(different, 1), rule._step(different))
+
+
+def test_kinds_are_not_sought_where_sequences_differ():
+    random = np.random.default_rng(1)
+    coupling, transitions = random_system(random, 6, 2)
+    chain = csdp.CoupledChain(coupling, transitions, direction="backward")
+    assert InfluenceRule(chain).kinds is None

@@ -148,29 +148,35 @@ class InfluenceComponent(_VectorComponent):
 
         Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
         """
-        cost = self._costs[self.ages[0]]
-        state, before = cost, math.inf
-        for _ in range(_LONGEST):
-            following = cost + self._rule.advance(state)
-            moved = float((following - state).max())
-            rate = moved / before if before > 0 else 0.0
-            guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
-            guess = guess + 1e-12 * float(guess.max()) * self._off_diagonal
-            if rate < 0.999 and (cost + self._rule.advance(guess) <= guess).all():
-                return self._descend(guess, cost)
-            if moved == 0:
-                return state
-            state, before = following, moved
-        return None
+        rule, cost, kind = self._rule.reduced(self._costs[self.ages[0]])
+        state = _find_rest(rule, cost, self._off_diagonal)
+        return state if state is None or kind is None else state[kind]
 
-    def _descend(self, state: Floats, cost: Floats) -> Floats:
-        """From a state that a release does not raise down to rest."""
-        for _ in range(_LONGEST):
-            following = np.minimum(cost + self._rule.advance(state), state)
-            if float((state - following).max()) <= _CLOSE * float(state.max()):
-                return following
-            state = following
-        return state
+
+def _find_rest(rule: InfluenceRule, cost: Floats, off_diagonal: Floats) -> Floats | None:
+    state, before = cost, math.inf
+    for _ in range(_LONGEST):
+        following = cost + rule.advance(state)
+        moved = float((following - state).max())
+        rate = moved / before if before > 0 else 0.0
+        guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
+        guess = guess + 1e-12 * float(guess.max()) * off_diagonal
+        if rate < 0.999 and (cost + rule.advance(guess) <= guess).all():
+            return _descend(rule, cost, guess)
+        if moved == 0:
+            return state
+        state, before = following, moved
+    return None
+
+
+def _descend(rule: InfluenceRule, cost: Floats, state: Floats) -> Floats:
+    """From a state that a release does not raise down to rest."""
+    for _ in range(_LONGEST):
+        following = np.minimum(cost + rule.advance(state), state)
+        if float((state - following).max()) <= _CLOSE * float(state.max()):
+            return following
+        state = following
+    return state
 
 
 class SliceComponent(_VectorComponent):

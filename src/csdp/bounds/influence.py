@@ -34,6 +34,8 @@ from csdp.errors import InputError, TooLargeError
 ALL_SETS_STATES = 8
 #: States of a sequence that are handled.
 MAX_STATES = 32
+#: Edges from which on a step is shared by all cores.
+_MANY_EDGES = 100_000
 #: Steps after which iterating towards a limit is given up, and a sum of powers that counts as endless.
 _LONGEST = 10_000
 _ENDLESS = 1e100
@@ -75,6 +77,7 @@ class InfluenceRule:
 
     def __init__(self, chain: Model) -> None:
         self.chain = require_backward("influence", chain)
+        self._kinds: tuple[Indices, Indices] | None = None  # of a rule for one sequence of each kind
 
     @cached_property
     def _by_source(self) -> tuple[Any, Any, Any]:
@@ -100,7 +103,63 @@ class InfluenceRule:
         chain = self.chain
         out = np.zeros((chain.sequences, per_table.shape[1]))
         np.add.at(out, chain.edge_targets, chain.edge_weights[:, None] * per_table[chain.transition_table[1]])
-        return out * (1.0 - self._slack)
+        out *= 1.0 - self._slack
+        if self._kinds is None:
+            return out
+        first, kind = self._kinds
+        least = out[first]
+        np.minimum.at(least, kind, out)
+        return least
+
+    @cached_property
+    def kinds(self) -> tuple[Indices, Indices] | None:
+        """The first sequence of each kind, and the kind of every sequence; None where most are of their own kind.
+
+        Sequences of one kind have the same couplings and transitions to sequences of the same kinds. Where a state is
+        the same for all sequences of each kind it stays so, and one of each has to be followed (`reduced`).
+        """
+        s, (starts, order, targets) = self.chain.sequences, self._by_source
+        table, which = self.chain.transition_table
+        edges = np.stack([self.chain.edge_weights[order], which[order].astype(np.float64)])
+        _, edge = np.unique(edges, axis=1, return_inverse=True)
+        degree, grain = np.diff(starts), np.floor(self._least_sums(table.min(axis=1)) * 2.0**40)
+        kind = _number_rows(np.column_stack([degree, grain]))
+        while True:
+            keys = edge.astype(np.int64) * s + kind[targets]
+            sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(_scramble(keys), dtype=np.uint64)])
+            refined = _number_rows(np.column_stack([kind, np.diff(sums[starts]).view(np.int64)]))
+            if refined.max() + 1 > s // 2:
+                return None
+            if refined.max() == kind.max():
+                break
+            kind = refined
+        first = np.unique(kind, return_index=True)[1]
+        ordered = keys[np.lexsort((keys, np.repeat(np.arange(s), degree)))]
+        same = np.repeat(starts[first[kind]] - starts[:-1], degree) + np.arange(ordered.size)
+        return (first, kind) if (ordered == ordered[same]).all() else None  # scrambled sums agree by chance only
+
+    def reduced(self, state: Floats) -> tuple[InfluenceRule, Floats, Indices | None]:
+        """A rule and a state with one sequence of each kind, and the kind of every sequence to expand it with.
+
+        The rule and the state themselves, and None, where sequences of one kind have different states.
+        """
+        if self._kinds is not None or self.kinds is None:
+            return self, state, None
+        first, kind = self.kinds
+        return (self, state, None) if (state != state[first][kind]).any() else (self._one_of_each, state[first], kind)
+
+    @cached_property
+    def _one_of_each(self) -> InfluenceRule:
+        assert self.kinds is not None
+        first, kind = self.kinds
+        starts, order, targets = self._by_source
+        rule = InfluenceRule(self.chain)
+        rule._kinds = self.kinds
+        counts = np.diff(starts)[first]
+        begins = np.concatenate([[0], np.cumsum(counts)])
+        edges = np.repeat(starts[first] - begins[:-1], counts) + np.arange(begins[-1])
+        rule._by_source = (begins.astype(starts.dtype), order[edges], kind[targets[edges]].astype(np.int32))
+        return rule
 
     @cached_property
     def _two_states(self) -> tuple[Floats, npt.NDArray[np.int8], Floats]:
@@ -124,12 +183,13 @@ class InfluenceRule:
 
     def advance(self, state: Floats, steps: int = 1) -> Floats:
         """The state seen from later slices, one step after the other; what no longer moves is at rest."""
+        rule, state, kind = self.reduced(state)
         for _ in range(steps):
-            following = self._step(state)
+            following = rule._step(state)
             if np.array_equal(following, state):
                 break
             state = following
-        return state
+        return state if kind is None else state[kind]
 
     def _step(self, state: Floats) -> Floats:
         from csdp.bounds import influence_loops as loops
@@ -141,7 +201,8 @@ class InfluenceRule:
         if chain.states == 2:
             gains, ups, lows = self._two_states
             ratios = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
-            loops.step_two_states(starts, targets, gains, ups, _inverse(ratios) + lows, out)
+            step = loops.step_two_states if targets.size < _MANY_EDGES else loops.step_two_states_on_all_cores
+            step(starts, targets, gains, ups, _inverse(ratios) + lows, out)
             return np.asarray(out * (1.0 + self._slack))
         table, which = chain.transition_table
         levels = _inverse(state.max(axis=(1, 2)))
@@ -162,6 +223,19 @@ class InfluenceRule:
         endless = np.full((self.chain.sequences, self.chain.states, self.chain.states), np.inf)
         endless[:, np.arange(self.chain.states), np.arange(self.chain.states)] = 0.0
         return self.advance(endless, age)
+
+
+def _number_rows(rows: npt.NDArray[Any]) -> Indices:
+    """Equal rows get equal numbers, 0, 1, ..."""
+    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.intp)
+
+
+def _scramble(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Numbers whose sums tell different collections of keys apart, but for chance (the finaliser of SplitMix64)."""
+    mixed = keys.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 def _inverse(ratios: Floats) -> Floats:

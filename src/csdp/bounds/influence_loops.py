@@ -11,24 +11,37 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-_jit = njit(cache=True, nogil=True)
+_jit = njit(cache=True, nogil=True, error_model="numpy")  # a gain over 0 is infinite, and no error
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def step_two_states(starts: Any, targets: Any, gains: Any, ups: Any, floors: Any, out: Any) -> None:
+@_jit
+def _change_of_two_states(i: Any, starts: Any, targets: Any, gains: Any, ups: Any, floors: Any, out: Any) -> None:
     """out[i, a, a'] = sum over edges of ln(1 + gain / floor), for two states.
 
     `ups[e]`: the previous state that a change 0 -> 1 of the source makes likelier; `floors[k, c]` is
     1 / (e^b_k(1 - c, c) - 1) plus the least probability of c.
     """
+    rise, fall = 0.0, 0.0
+    for e in range(starts[i], starts[i + 1]):
+        k, up = targets[e], ups[e]
+        if gains[e] > 0.0:
+            rise += np.log1p(gains[e] / floors[k, up])
+            fall += np.log1p(gains[e] / floors[k, 1 - up])
+    out[i, 0, 1], out[i, 1, 0] = rise, fall
+
+
+@_jit
+def step_two_states(starts: Any, targets: Any, gains: Any, ups: Any, floors: Any, out: Any) -> None:
+    """One step of all sequences, on one core: threads cost more than they save on few edges."""
+    for i in range(starts.size - 1):
+        _change_of_two_states(i, starts, targets, gains, ups, floors, out)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", parallel=True)
+def step_two_states_on_all_cores(starts: Any, targets: Any, gains: Any, ups: Any, floors: Any, out: Any) -> None:
+    """One step of all sequences, on all cores."""
     for i in prange(starts.size - 1):
-        rise, fall = 0.0, 0.0
-        for e in range(starts[i], starts[i + 1]):
-            k, up = targets[e], ups[e]
-            if gains[e] > 0.0:
-                rise += np.log1p(gains[e] / floors[k, up])
-                fall += np.log1p(gains[e] / floors[k, 1 - up])
-        out[i, 0, 1], out[i, 1, 0] = rise, fall
+        _change_of_two_states(i, starts, targets, gains, ups, floors, out)
 
 
 @_jit

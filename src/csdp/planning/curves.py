@@ -14,9 +14,10 @@ from typing import Literal
 
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
+from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import UNSOUND, Leakage, round_up
-from csdp.chain import Family, Model, certified_model
+from csdp.chain import Family, Model, certified_model, is_backward
 from csdp.computation import verify_query
 from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
@@ -218,7 +219,20 @@ class Curves:
         """
         if self._releases == 1 or self._cap is not None:
             return None
-        return largest_level(lambda e: _largest(self._one_release(e, "auto")).epsilon, budget, limit, tolerance=CLOSE)
+        bound = self._first_bound
+        return largest_level(lambda e: _largest(self._one_release(e, bound)).epsilon, budget, limit, tolerance=CLOSE)
+
+    @cached_property
+    def _first_bound(self) -> str:
+        """The bound of a first release that is no larger than what is certified for many, and quick.
+
+        Beyond the size at which snapshots are enumerated, releases of a backward chain are certified by `influence`.
+        """
+        large = all(
+            is_backward(model) and min(model.subchain(part).size for part in model.components()) > PAIR_STATES
+            for model in self._members
+        )
+        return "influence" if large and self._adversary == "informed" else "auto"
 
     def largest_level(self, budget: float, limit: float) -> float | None:
         """The largest noise level that keeps a budget: to the last digits for one release, closely for many."""
@@ -233,7 +247,7 @@ class Curves:
 
     def _worst_member(self, epsilon_c: float) -> Curves:
         """The model whose first release leaks most: what fits it mostly fits the family, for a fraction of the work."""
-        leakages = [answer.epsilon for answer in self._one_release(epsilon_c, "auto")]
+        leakages = [answer.epsilon for answer in self._one_release(epsilon_c, self._first_bound)]
         worst = self._members[leakages.index(max(leakages))]
         return Curves(
             worst,
