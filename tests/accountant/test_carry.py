@@ -161,3 +161,25 @@ def test_groups_that_never_forget_are_not_taken_as_apart() -> None:
     for component in Accountant(plan, state="segmented").components[:2]:
         assert isinstance(component, SegmentComponent)
         assert math.isinf(float(component.initial_state().max()))
+
+
+@pytest.mark.parametrize(
+    ("state", "direction"),
+    [(state, "forward") for state in ("segmented", "scalar", "metric", "vector")]
+    + [(state, "backward") for state in ("scalar", "metric", "vector")],
+)
+def test_components_that_become_alike_count_the_worst_of_them(state: str, direction: str) -> None:
+    """Two equal chains, read at ages 2 and 1, and then both at 3: one stands for both, whose past differs."""
+    rows = [[0.001, 0.999], [0.0909, 0.9091]]
+    chain = CoupledChain(np.eye(2), rows, direction=direction)  # type: ignore[arg-type] # one of two words
+    old = Accountant(asked(SINGLES, chain=chain, ages=(2, 1)), state=state)
+    new = Accountant(asked(SINGLES, chain=chain, ages=(3, 3)), state=state)
+    past = old.history(3)
+    carried = new.take_over(old, past, tick=past.tick + 4, cost=3 * old.history_cost())
+    certified = new.leakage(carried).epsilon
+    one = np.array(rows)
+    kernels = np.kron(one, one)
+    answers = tuple((float(a), float(b)) for a in range(2) for b in range(2))
+    releases = [Told(tick, (2, 1), answers, 2.0) for tick in range(past.tick - 2, past.tick + 1)]
+    truth = history_leakage(kernels, 2, 2, releases, past.tick + 4)
+    assert certified >= truth > 0

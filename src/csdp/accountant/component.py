@@ -47,6 +47,7 @@ class AccountedComponent(Protocol):
     alpha: float
     kind: Kind
     finds_rest: bool  #: whether `state_at_rest` may find one
+    alike: bytes | None  #: which components are alike, where this one stands for several; None where it stands alone
 
     def initial_state(self) -> Floats:
         """The state before any release."""
@@ -120,6 +121,15 @@ def worst_component(before: Before) -> float:
     return max(sum_rounded_up(level) for level in levels.values())
 
 
+def stands_for_others(alike: bytes | None, old: bytes | None) -> bool:
+    """Whether a component stands for some whose state under the plan before need not be that of its own sequences.
+
+    Components that are alike under one plan may have been read at different ages under another. The arguments are
+    `alike` of the component and of the old one with the same sequences.
+    """
+    return alike is not None and alike != old
+
+
 def sum_rounded_up(levels: Sequence[float]) -> float:
     """A sum, rounded up."""
     return levels[0] if len(levels) == 1 else math.fsum(levels) * (1 + 1e-15)
@@ -187,6 +197,8 @@ class Cost:
 
 class JointComponent:
     """One component of one model under some plans that are released together."""
+
+    alike: bytes | None = None
 
     def __init__(
         self, model: Model, *, ages: Sequence[int], costs: Sequence[Cost], adversary: Adversary, kind: str = "auto"

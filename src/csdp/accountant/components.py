@@ -33,12 +33,14 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
     labels = np.column_stack([plan.query.labels(plan.ages) for plan in plans])
     labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
     accounted: list[AccountedComponent] = []
-    for members, _ in model.distinct_components(labels):
+    for members, copies in model.distinct_components(labels):
+        alike = None if copies == 1 else labels.tobytes()
         components = [Component(setting, members) for setting in settings]
         submodel = components[0].model
         cut = grouped and (kind == "segmented" or (kind == "auto" and submodel.size > SCALAR_STATES))
         vector = _build_vector(components, kind)
         if vector is not None and not cut:
+            vector.alike = alike
             accounted.append(vector)
             continue
         joint = JointComponent(
@@ -49,7 +51,9 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
             kind="scalar" if kind == "segmented" else kind,
         )
         if cut and len(plans) == 1:
-            accounted.extend(_build_segments(joint, plans[0], members))
+            for segment in _build_segments(joint, plans[0], members):
+                segment.alike = alike
+                accounted.append(segment)
         else:
             accounted.append(joint)
     return accounted

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.component import SCALAR_STATES, Before, JointComponent, Kind, sum_rounded_up
+from csdp.accountant.component import SCALAR_STATES, Before, JointComponent, Kind, stands_for_others, sum_rounded_up
 from csdp.accountant.kernels import BackwardKernel, fixed_point_above
 from csdp.aging import Adversary
 from csdp.arrays import Floats
@@ -29,6 +29,8 @@ class SegmentComponent:
 
     `whole` is the component that it was cut from: what bounds that as a whole bounds each group.
     """
+
+    alike: bytes | None = None
 
     def __init__(
         self,
@@ -98,7 +100,8 @@ class SegmentComponent:
 
         It must hold together with the whole path of the others. A state of this very group does. Where groups of the
         plan before make up this one, they are changed one after the other. Else (a component that was not cut, a group
-        that lies across) only `cost` is sure, which holds however much of the rest is known.
+        that lies across, components that are alike now but were not under the plan before) only `cost` is sure, which
+        holds however much of the rest is known.
         """
         any_model = self._state_without_releases + cost
         inside = {
@@ -106,7 +109,9 @@ class SegmentComponent:
             for segment, state in before
             if isinstance(segment, SegmentComponent) and segment.members <= self.members
         }
-        if self.members in inside:
+        if any(stands_for_others(self.alike, segment.alike) for segment, _ in inside.values()):
+            level = any_model
+        elif self.members in inside:
             level = float(inside[self.members][1].max())
         elif frozenset().union(*inside) == self.members:
             ratios = [segment.worst_log_ratio(state) for segment, state in inside.values()]

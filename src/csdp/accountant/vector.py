@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, worst_component
+from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, stands_for_others, worst_component
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.influence import InfluenceRule
@@ -32,6 +32,7 @@ class _VectorComponent:
     """Costs of every sequence by age, caps and lifetime: what both have in common."""
 
     kind: Kind
+    alike: bytes | None = None
 
     def __init__(self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float) -> None:
         self.model = model
@@ -46,6 +47,10 @@ class _VectorComponent:
     def whole(self) -> object:
         """The component itself."""
         return self
+
+    def _is_same(self, old: _VectorComponent) -> bool:
+        """Whether a state of `old`, under another plan, is one of this component and of all that it stands for."""
+        return self.members == old.members and not stands_for_others(self.alike, old.alike)
 
     def state_at_rest(self) -> Floats | None:
         """No state at rest is found directly."""
@@ -90,7 +95,7 @@ class InfluenceComponent(_VectorComponent):
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan; a state of the same sequences stays what it is."""
         for component, state in before:
-            if isinstance(component, InfluenceComponent) and component.members == self.members:
+            if isinstance(component, InfluenceComponent) and self._is_same(component):
                 return np.minimum(state, cost * self._off_diagonal)
         return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._off_diagonal
 
@@ -218,7 +223,7 @@ class SliceComponent(_VectorComponent):
         """The state for a history under another plan: slice by slice where it was followed so, else whole."""
         state = self.initial_state()
         for component, old in before:
-            if isinstance(component, SliceComponent) and component.members == self.members:
+            if isinstance(component, SliceComponent) and self._is_same(component):
                 costs = component._costs_by_slice(old)
                 state[:WINDOW, -1] = [0.0 if each is None else float(each.max()) for each in costs]
                 state[WINDOW, 0] = float(old[WINDOW].any())
