@@ -113,7 +113,7 @@ def worst_component(before: Before) -> float:
     """The worst log ratio of a history between any two snapshots of one component.
 
     Two snapshots of a component that was cut may differ in every group: the groups are changed one after the other, and
-    the log ratios of the changes add up. The proof is in docs/planning.md, "A change of plan".
+    the log ratios of the changes add up. The proof is in docs/proofs-networks.md, "A change of plan".
     """
     levels: dict[int, list[float]] = {}
     for component, state in before:

@@ -1,7 +1,7 @@
 """The continual leakage of one group of a segmented component, with the charge of the cut at every step.
 
 Formal guarantee: everything that the groups publish, and even the whole path of the others up to the present, tells
-about a sequence of this group at most `leakage`. Proof in docs/planning.md, "Segments".
+about a sequence of this group at most `leakage`. Proof in docs/proofs-networks.md, "Segments".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ step towards the present replaces b by
 
 with delta_S how much likelier the change a -> a' of i makes "the previous state of k lies in S", and base_S its least
 probability over all snapshots with x_i = a. No joint state appears anywhere. The informed adversary only. The proof is
-in docs/theory.md. Every number is rounded up.
+in docs/proofs.md. Every number is rounded up.
 """
 
 from __future__ import annotations

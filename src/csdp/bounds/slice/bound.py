@@ -3,7 +3,7 @@
 For every sequence i, whatever others the adversary knows of the present, and for every two pasts z, z', it bounds the
 log-odds range of `Pr(x_t^(i) | x_t^(others), x_{t-A} = z)`. Everything published depends on the present only through
 data at least A old, so no query, no noise and no number of releases tells more. Needs independent picks (CoupledChain);
-holds for any law of the past. The proof is in docs/theory.md.
+holds for any law of the past. The proof is in docs/proofs-networks.md.
 
 It walks over the slices t-A+1, ..., t. Within a slice it keeps, for every sequence given all others of the slice: an
 interval for its law, how far a change of the past moves that law, and how far a change of another sequence does.
