@@ -241,6 +241,7 @@ def test_a_giant_component_falls_to_the_slice_cap() -> None:
     assert fresh.limit().reason
 
 
+@pytest.mark.slow
 def test_of_several_giants_the_worst_counts_whichever_comes_first() -> None:
     def ring(first: int, own: float) -> dict[tuple[int, int], float]:
         edges = {(j, (j + d) % 9): (1 - own) / 2 for j in range(9) for d in (1, -1)} | {(j, j): own for j in range(9)}

@@ -17,7 +17,7 @@ from attacks.plants import PLANTS, groups_do_not_add_up, the_peak_is_now
 from attacks.truth import coupled_kernel
 
 #: Histories in this sample; `make attack` runs others.
-SAMPLE = range(60)
+SAMPLE = range(40)
 #: The sequences of a chain whose groups are tied closely, and of one that wakes up late.
 OWN, CROSS = [[0.1, 0.9], [0.2, 0.8]], [[0.7, 0.3], [0.9, 0.1]]
 TIED = (np.array([[0.8, 0.2], [0.2, 0.8]]), np.array([[OWN, CROSS], [CROSS, OWN]]))
@@ -54,8 +54,8 @@ def test_no_number_of_a_sample_is_below_the_truth() -> None:
     coverage = run_seeds(SAMPLE)
     assert not coverage.findings, "\n".join(reported(coverage))
     assert coverage.histories == len(SAMPLE)
-    assert coverage.releases > 150
-    assert coverage.checks > 2000
+    assert coverage.releases > 100
+    assert coverage.checks > 1300
     assert min(coverage.numbers.values()) > 1 - 1e-9
     assert {"change of plan", "stale readings", "private fit", "restart", "unequal ages"} <= set(coverage.tags)
 

@@ -146,7 +146,7 @@ class PublisherMachine(RuleBasedStateMachine):
 
 
 PublisherMachine.TestCase.settings = settings(
-    max_examples=25,
+    max_examples=12,
     stateful_step_count=14,
     derandomize=True,
     deadline=None,

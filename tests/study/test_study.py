@@ -49,6 +49,7 @@ def differences(ours, theirs):
     return found
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_the_study_computes():
     """`python -m study --figures none --docs docs/reproduction.md` writes it anew. One test, so that one process
     computes it.

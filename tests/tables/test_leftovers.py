@@ -225,6 +225,7 @@ def test_no_reading_of_a_bad_file_is_told(tmp_path, engine):
     assert "Malformed" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_spark_leaves_no_readings(tmp_path):
     """The Java process ends after its driver and removes what it wrote; the next run removes the rest."""
     temporary = tmp_path / "tmp"
