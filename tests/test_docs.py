@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -142,3 +143,9 @@ def test_every_public_name_is_in_the_reference():
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     named = {line.split(".")[-1] for line in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
     assert set(csdp.__all__) <= named
+
+
+@pytest.mark.parametrize("name", re.findall(r"^::: (\S+)", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE))
+def test_names_of_the_reference_can_be_found(name):
+    module, _, last = name.rpartition(".")
+    assert hasattr(import_module(module), last)
