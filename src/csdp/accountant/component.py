@@ -161,6 +161,10 @@ class Caps:
             self._known[steps] = self._compute(steps)
         return self._known[steps]
 
+    @cached_property
+    def _influence(self) -> InfluenceRule:
+        return InfluenceRule(self._model)
+
     def _compute(self, steps: int) -> tuple[float, str]:
         model = self._model
         caps: list[tuple[float, str]] = [(math.inf, "none")]
@@ -169,7 +173,7 @@ class Caps:
         if model.initial is None and model.size <= PAIR_STATES:
             caps.append((self.pairs(steps).log_ratio * (1 + 1e-13), "freshness"))
         if is_backward(model) and self._adversary == "informed":
-            caps.append((float(InfluenceRule(model).cap(min(steps, CAP_STEPS)).max()), "influence"))
+            caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
         if is_forward(model):
             lag = steps if self._adversary == "uninformed" else 1
             caps.append((float(lineage(model, lag).ranges.max()), "lineage"))

@@ -159,6 +159,7 @@ class InfluenceComponent(_VectorComponent):
 
 
 def _find_rest(rule: InfluenceRule, cost: Floats, off_diagonal: Floats) -> Floats | None:
+    """A state that `cost` at every step does not raise, close to the least one; None where none is found."""
     state, before = cost, math.inf
     for _ in range(_LONGEST):
         following = cost + rule.advance(state)

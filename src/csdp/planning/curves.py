@@ -229,7 +229,7 @@ class Curves:
         Beyond the size at which snapshots are enumerated, releases of a backward chain are certified by `influence`.
         """
         large = all(
-            is_backward(model) and min(model.subchain(part).size for part in model.components()) > PAIR_STATES
+            is_backward(model) and model.states ** min(map(len, model.components())) > PAIR_STATES
             for model in self._members
         )
         return "influence" if large and self._adversary == "informed" else "auto"

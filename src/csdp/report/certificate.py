@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from csdp.accountant.state import State
 from csdp.bounds.result import Leakage, as_text, round_up
-from csdp.ledger import DatasetState, Ledger
+from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped, Standing
 from csdp.publisher.terms import AGE_WORDS
@@ -59,13 +60,14 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
     changed = entry.changes > 0
-    now = None if entry.state is None else accountant.leakage(accountant.restore(entry.state.accountant))
+    state = None if entry.state is None else accountant.restore(entry.state.accountant)
+    now = None if state is None else accountant.leakage(state)
     times = () if entry.state is None else entry.state.times
     promises = (
         Promise(
             "present",
             spent["present"],
-            _ceiling(publisher, entry.state, changed=changed),
+            _ceiling(publisher, state, changed=changed),
             "the present state of each sequence, from everything published so far",
             f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model",
         ),
@@ -122,21 +124,19 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     )
 
 
-def _ceiling(publisher: Publisher | Standing, state: DatasetState | None, *, changed: bool) -> float | None:
+def _ceiling(publisher: Publisher | Standing, state: State | None, *, changed: bool) -> float | None:
     """The largest leakage of the present at any moment from now on; None if none is proven.
 
     A budget that was lowered does not take back what was published before: that may still rise above it.
     """
-    budget = publisher.limits["budget"]
+    budget, accountant = publisher.limits["budget"], publisher.accountant
     if budget is not None:
-        accountant = publisher.accountant
-        return budget if state is None else max(budget, accountant.peak(accountant.restore(state.accountant)))
+        return budget if state is None else max(budget, accountant.peak(state))
     if changed:
         return None  # releases under an earlier plan may have read newer data than this plan does
-    accountant = publisher.accountant
     if publisher.plan.stale_limit:
         # Late readings leak more than planned ones, but no reading is newer than the smallest age.
-        return max(unit.cap(unit.ages[0])[0] for unit in accountant.components)
+        return max(component.cap(component.ages[0])[0] for component in accountant.components)
     return accountant.ceiling()
 
 
