@@ -16,8 +16,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerCorruptError, LedgerError, LedgerTermsError
-from csdp.ledger.engines import sync_directory
-from csdp.ledger.reading import CHUNK, terms_record, unknown_dataset
+from csdp.ledger.database import sync_directory
 from csdp.ledger.records import (
     GENESIS,
     Admit,
@@ -37,7 +36,17 @@ from csdp.ledger.records import (
     sha256,
     terms_digest,
 )
-from csdp.ledger.schema import LIVE, ONCE, REFUSED, datasets, entries, plans
+from csdp.ledger.schema import (
+    CHUNK,
+    LIVE,
+    ONCE,
+    REFUSED,
+    datasets,
+    entries,
+    plans,
+    terms_record,
+    unknown_dataset,
+)
 
 EntryIndex = dict[tuple[str, int, str], Entry]
 
@@ -151,15 +160,8 @@ def now() -> str:
 
 def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
     """Record a dataset that is not there yet."""
-    row = {
-        "name": name,
-        "created": now(),
-        "plan_number": 1,
-        "head_seq": 0,
-        "head_hash": GENESIS,
-        "state_seq": None,
-    }
-    connection.execute(sa.insert(datasets), row)
+    head = {"plan_number": 1, "head_seq": 0, "head_hash": GENESIS, "state_seq": None}
+    connection.execute(sa.insert(datasets), {"name": name, "created": now(), **head})
     _insert_terms(connection, name, terms)
     log = Log(connection, name)
     log.append("open", encode({"number": 1, "terms": terms_digest(terms.to_record())}, "the terms"))
@@ -181,11 +183,8 @@ def change_terms(connection: sa.Connection, name: str, terms: Terms, admit: Admi
     granted = admit(state, last_tick, log.terms)
     log.terms = replace(terms, number=log.terms.number + 1)
     _insert_terms(connection, name, log.terms)
-    payload = {
-        "number": log.terms.number,
-        "terms": terms_digest(log.terms.to_record()),
-        **granted.to_record(),
-    }
+    number, digest = log.terms.number, terms_digest(log.terms.to_record())
+    payload = {"number": number, "terms": digest, **granted.to_record()}
     log.append("change", encode(payload, "the state and charge of a change"), tick=terms.from_tick)
     log.save()
 
@@ -297,23 +296,16 @@ def _recorded_refusal(name: str, request: Request, known: EntryIndex, first: int
         return None
     earlier = known.get(("refuse", tick, query))
     if earlier is not None:  # a repeated run tells the same story as the first
-        error = _refusal_error(earlier.data())
-        return Refused(name, tick, query, "limit", str(error), error)
+        figures = earlier.data()
+        words, limit_name = figures.pop("reason"), figures.pop("limit")
+        return Refused(name, tick, query, "limit", words, BudgetExceeded(words, limit_name=limit_name, **figures))
     reason = f"out of order: tick {tick} is older than {first}, the newest charged or the first of the live plan"
     return Refused(name, tick, query, "order", reason)
 
 
 def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
     tick, query = request.tick, request.query
-    payload = encode(_refusal_payload(error), "the figures of a refusal")
-    earlier = log.look_up("refused", [tick]).get(("refuse", tick, query))
-    if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
-        log.append("refuse", payload, tick=tick, query=query)
-    return Refused(log.name, tick, query, "limit", str(error), error)
-
-
-def _refusal_payload(error: BudgetExceeded) -> JSONObject:
-    return {
+    figures = {
         "reason": str(error),
         "limit": error.limit_name,
         "spent": error.spent,
@@ -322,19 +314,11 @@ def _refusal_payload(error: BudgetExceeded) -> JSONObject:
         "fits": error.fits,
         "affordable_from": error.affordable_from,
     }
-
-
-def _refusal_error(payload: JSONObject) -> BudgetExceeded:
-    """The error that a recorded refusal came from."""
-    return BudgetExceeded(
-        payload["reason"],
-        limit_name=payload["limit"],
-        spent=payload["spent"],
-        requested=payload["requested"],
-        remaining=payload["remaining"],
-        fits=payload["fits"],
-        affordable_from=payload["affordable_from"],
-    )
+    payload = encode(figures, "the figures of a refusal")
+    earlier = log.look_up("refused", [tick]).get(("refuse", tick, query))
+    if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
+        log.append("refuse", payload, tick=tick, query=query)
+    return Refused(log.name, tick, query, "limit", str(error), error)
 
 
 INLINE_VALUES = 10_000
