@@ -117,10 +117,10 @@ def _by_age(plan: Plan) -> tuple[tuple[int, Indices | None], ...]:
     return tuple((int(age), np.flatnonzero(ages == age)) for age in distinct)
 
 
-def release(state: FranState, randomness: Randomness, *, epsilon_c: float | None = None) -> Output | None:
+def release(state: FranState, randomness: Randomness, *, tick: int | None = None) -> Output | None:
     """Age, ask, add noise; None where the tick cannot be released (`state.reason` says why).
 
-    `epsilon_c`: the noise level of this tick, where the plan has a schedule.
+    `tick`: for the noise level, where the plan has a schedule; default the plan's own.
     """
     if state.reason:
         return None
@@ -132,7 +132,7 @@ def release(state: FranState, randomness: Randomness, *, epsilon_c: float | None
         aged = np.empty_like(state.rows[-1][0])
         for age, members in groups:
             aged[members] = state.rows[-1 - age][0][members]
-    return add_noise(plan, plan.query.lattice_answers(aged[None])[0], state.stale, randomness, epsilon_c=epsilon_c)
+    return add_noise(plan, plan.query.lattice_answers(aged[None])[0], state.stale, randomness, tick=tick)
 
 
 def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> tuple[FranState, Output | None]:
@@ -153,19 +153,20 @@ def lattice_answer(plan: Plan, aged: States) -> Floats:
     return plan.query.lattice_answers(aged)
 
 
-def add_noise(
-    plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, epsilon_c: float | None = None
-) -> Output:
+def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, tick: int | None = None) -> Output:
     """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
-    level = plan if epsilon_c is None else plan.at(epsilon_c)
+    level = plan if tick is None else plan.at_tick(tick)
     steps = two_sided_geometric(level.scale, answer.shape, randomness)
-    return postprocess(plan, answer + steps * level.step, stale, epsilon_c=epsilon_c, unsafe=randomness.unsafe)
+    return postprocess(plan, answer + steps * level.step, stale, level=level, unsafe=randomness.unsafe)
 
 
-def postprocess(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | None, unsafe: bool) -> Output:
-    """Divide an answer on the lattice that has its noise, and estimate the present answer from it."""
+def postprocess(plan: Plan, noised: Floats, stale: int, *, level: Plan, unsafe: bool) -> Output:
+    """Divide an answer on the lattice that has its noise, and estimate the present answer from it.
+
+    `level`: the plan at the noise level of the tick.
+    """
     raw = noised / plan.divisor
-    estimator = _estimator(plan, plan.epsilon_c if epsilon_c is None else epsilon_c)
+    estimator = _estimator(plan, variance(level.scale) * (level.step / plan.divisor) ** 2)
     if estimator is None:
         return Output(tuple(raw.tolist()), (), (), stale, unsafe)
     offset, gain, error = estimator
@@ -174,12 +175,12 @@ def postprocess(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | No
 
 
 @lru_cache(maxsize=256)
-def _estimator(plan: Plan, epsilon_c: float) -> tuple[Floats, Floats, Floats] | None:
-    """Offset, gain and standard error of the linear estimate; none for too many outputs, or unknown moments."""
-    level, known = plan.at(epsilon_c), _known_moments(plan)
-    if known is None:
-        return None
-    return known.linear_estimate(variance(level.scale) * (level.step / plan.divisor) ** 2)
+def _estimator(plan: Plan, noise: float) -> tuple[Floats, Floats, Floats] | None:
+    """Offset, gain and standard error of the linear estimate under noise of some variance; None where the moments that
+    it needs are unknown, or too many.
+    """
+    known = _known_moments(plan)
+    return None if known is None else known.linear_estimate(noise)
 
 
 @lru_cache(maxsize=16)

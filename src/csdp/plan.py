@@ -202,6 +202,10 @@ class Plan:
         """epsilon_c at a tick; 0 where the schedule publishes nothing."""
         return self.epsilon_c if self.schedule is None else self.schedule.level(tick)
 
+    def at_tick(self, tick: int) -> Plan:
+        """The same plan with the constant noise level of a tick."""
+        return self if self.schedule is None else self.at(self.schedule.level(tick))
+
     def at(self, epsilon_c: float) -> Plan:
         """The same plan with one constant noise level."""
         if epsilon_c == self.epsilon_c and self.schedule is None:

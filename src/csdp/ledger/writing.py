@@ -49,6 +49,8 @@ from csdp.ledger.schema import (
 )
 
 EntryIndex = dict[tuple[str, int, str], Entry]
+#: What a refusal records, besides its words and the name of the limit.
+_FIGURES = ("spent", "requested", "remaining", "fits", "affordable_from")
 
 # Built once: putting a statement together costs more than SQLite needs to run it.
 _LOCK = (
@@ -296,25 +298,18 @@ def _recorded_refusal(name: str, request: Request, known: EntryIndex, first: int
         return None
     earlier = known.get(("refuse", tick, query))
     if earlier is not None:  # a repeated run tells the same story as the first
-        figures = earlier.data()
-        words, limit_name = figures.pop("reason"), figures.pop("limit")
-        return Refused(name, tick, query, "limit", words, BudgetExceeded(words, limit_name=limit_name, **figures))
+        payload = earlier.data()
+        figures = {figure: payload[figure] for figure in _FIGURES}
+        error = BudgetExceeded(payload["reason"], limit_name=payload["limit"], **figures)
+        return Refused(name, tick, query, "limit", str(error), error)
     reason = f"out of order: tick {tick} is older than {first}, the newest charged or the first of the live plan"
     return Refused(name, tick, query, "order", reason)
 
 
 def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
     tick, query = request.tick, request.query
-    figures = {
-        "reason": str(error),
-        "limit": error.limit_name,
-        "spent": error.spent,
-        "requested": error.requested,
-        "remaining": error.remaining,
-        "fits": error.fits,
-        "affordable_from": error.affordable_from,
-    }
-    payload = encode(figures, "the figures of a refusal")
+    figures = {figure: getattr(error, figure) for figure in _FIGURES}
+    payload = encode({"reason": str(error), "limit": error.limit_name, **figures}, "the figures of a refusal")
     earlier = log.look_up("refused", [tick]).get(("refuse", tick, query))
     if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
         log.append("refuse", payload, tick=tick, query=query)

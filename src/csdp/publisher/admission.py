@@ -17,7 +17,6 @@ from csdp.errors import BudgetExceeded, LedgerTermsError
 from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Request, Terms
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.standing import RecordCosts, Standing
-from csdp.publisher.terms import scheduled_level
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
@@ -46,7 +45,8 @@ class ReleaseRule:
         limits = self.standing.check_terms(request.terms)
         before = DatasetState() if last is None else last
         state = accountant.start() if last is None else accountant.restore(last.accountant)
-        stale, level = int(request.detail), scheduled_level(accountant.plan, request.tick)
+        plan, stale = accountant.plan, int(request.detail)
+        level = None if plan.schedule is None else plan.level(request.tick)
         fresh = accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
         after = replace(
             before,

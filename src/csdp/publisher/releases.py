@@ -1,4 +1,4 @@
-"""What comes out of the gate: releases, ticks without one, and the wait for ticks that another process holds.
+"""What comes out of the gate: releases, and ticks without one.
 
 A reservation does not say whether its process still lives. One that is younger than `LEASE` seconds, or than the wait
 that was asked for, counts as held: its output may still come. An older one counts as lost. Neither is ever reserved
@@ -7,20 +7,17 @@ again, so a wrong guess costs a message, never a second publication.
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from csdp.errors import InputError
-from csdp.ledger import Ledger, Published, Refused
+from csdp.ledger import Published, Refused
 
 #: Seconds for which a reservation without output counts as held by a process that is at work.
 LEASE = 30.0
 #: Seconds between two looks at the ledger: the first, and the longest.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 
 #: Called before each pause with the number of held ticks and the seconds that are left to wait.
 OnWait = Callable[[int, float], None]
@@ -76,13 +73,6 @@ class Batch:
         return len(self.releases)
 
 
-def check_wait(seconds: float) -> float:
-    """A number of seconds to wait, 0 or more."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise InputError(f"wait: {seconds!r} given; a number of seconds, 0 or more")
-    return float(seconds)
-
-
 def describe_refusal(refused: Refused, wait: float) -> Skipped:
     """Why a tick has no output here, in words and as one word."""
     if refused.why != "lost" or refused.since is None:
@@ -101,26 +91,3 @@ def describe_refusal(refused: Refused, wait: float) -> Skipped:
         "be reserved again",
         "lost",
     )
-
-
-def wait_for(
-    ledger: Ledger, dataset: str, skipped: Sequence[Skipped], *, query: str, wait: float, on_wait: OnWait | None
-) -> tuple[list[Release], list[Skipped]]:
-    """Of ticks without output: held ones that are recorded within `wait` seconds, and the rest.
-
-    Only reads, so no other process is held up.
-    """
-    held = {skip.tick for skip in skipped if skip.why == "held"}
-    releases: dict[int, Release] = {}
-    end, pause = time.monotonic() + wait, _FIRST_PAUSE
-    while wait and len(releases) < len(held):
-        recorded = ledger.outputs_of(dataset, sorted(held - set(releases)), query=query)
-        releases |= {published.tick: Release.of(published) for published in recorded}
-        left = end - time.monotonic()
-        if len(releases) == len(held) or left <= 0:
-            break
-        if on_wait is not None:
-            on_wait(len(held) - len(releases), left)
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
-    return list(releases.values()), [skip for skip in skipped if skip.tick not in releases]
