@@ -20,8 +20,7 @@ from csdp.noise import indexed_noise
 from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.tables import sql
-from csdp.tables.engine import ClosingEngine, check_edges, write_long
-from csdp.tables.memory import count_pairs
+from csdp.tables.engine import ClosingEngine, check_edges, count_pairs, write_long
 from csdp.tables.sql import Domain
 from csdp.tables.survey import (
     Backend,
