@@ -29,20 +29,23 @@ from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
-from csdp.publisher.admission import ChangeRule, ReleaseRule, explain_refusal
-from csdp.publisher.releases import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
+from csdp.publisher.admission import (
     Batch,
+    ChangeRule,
     OnWait,
     Release,
+    ReleaseRule,
     Skipped,
     describe_refusal,
+    explain_refusal,
 )
 from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, describe_guarantee
 
 OnRefusal = Literal["raise", "skip"]
+
+#: Seconds between two looks at the ledger for ticks that another process holds: the first, and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class Publisher:
@@ -297,7 +300,7 @@ class Publisher:
         """
         held = {skip.tick for skip in skipped if skip.why == "held"}
         releases: dict[int, Release] = {}
-        end, pause = time.monotonic() + self._wait, FIRST_PAUSE
+        end, pause = time.monotonic() + self._wait, _FIRST_PAUSE
         while self._wait and len(releases) < len(held):
             wanted = sorted(held - set(releases))
             for recorded in self.ledger.outputs_of(self.dataset, wanted, query=self.plan.query.name):
@@ -308,7 +311,7 @@ class Publisher:
             if on_wait is not None:
                 on_wait(len(held) - len(releases), left)
             time.sleep(min(pause, left))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, _LONGEST_PAUSE)
         return list(releases.values()), [skip for skip in skipped if skip.tick not in releases]
 
     def _unscheduled_reason(self, tick: int, missing: str, ended: int | None) -> Skipped | None:
@@ -357,19 +360,7 @@ class Publisher:
             else:
                 answers.append(describe_refusal(answer, self._wait))
         self.charged += sum(isinstance(answer, Reserved) for answer in answers)
-        return answers, None if refused is None else self._explain(refused)
-
-    def _explain(self, refused: Refused) -> BudgetExceeded:
-        """The refusal with what would fit; outside of the ledger's lock, because it takes a search."""
-        error = refused.error
-        assert error is not None
-        recorded = self.ledger.summary(self.dataset)
-        limit = recorded.terms.limits.budget
-        if error.limit_name != "budget" or limit is None or recorded.terms.plan_digest != self.plan.digest:
-            return error
-        state = recorded.state
-        restored = self.accountant.start() if state is None else self.accountant.restore(state.accountant)
-        return explain_refusal(error, accountant=self.accountant, state=restored, tick=refused.tick, limit=limit)
+        return answers, None if refused is None else explain_refusal(self.standing, refused)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
