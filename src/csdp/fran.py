@@ -17,7 +17,7 @@ import numpy.typing as npt
 from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import Moments, moments
-from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 
 #: State numbers of any integer type.
@@ -166,7 +166,7 @@ def postprocess(plan: Plan, noised: Floats, stale: int, *, level: Plan, unsafe: 
     `level`: the plan at the noise level of the tick.
     """
     raw = noised / plan.divisor
-    estimator = _estimator(plan, variance(level.scale) * (level.step / plan.divisor) ** 2)
+    estimator = _estimator(plan, level.noise_variance)
     if estimator is None:
         return Output(tuple(raw.tolist()), (), (), stale, unsafe)
     offset, gain, error = estimator

@@ -19,7 +19,7 @@ from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.json_text import parse_json
-from csdp.noise import lattice_step
+from csdp.noise import lattice_step, variance
 from csdp.queries import FoldQuery, Query, parse_query
 from csdp.segments import PerGroup
 
@@ -197,6 +197,11 @@ class Plan:
     def scale(self) -> Fraction:
         """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
         return Fraction(self.lattice_sensitivity) / (Fraction(self.step) * Fraction(self.epsilon_c))
+
+    @cached_property
+    def noise_variance(self) -> float:
+        """Variance of the noise of one output, after the division."""
+        return variance(self.scale) * (self.step / self.divisor) ** 2
 
     def level(self, tick: int) -> float:
         """epsilon_c at a tick; 0 where the schedule publishes nothing."""

@@ -111,7 +111,7 @@ class Publisher:
         grid = TickGrid(time_step, time_origin)
         self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
         kind = self.tick_times.kind
-        limits = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
+        limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
         self.accountant = Accountant(plan)
         self.charged = 0  #: ticks that this publisher itself has charged
         self._on_refusal = on_refusal
@@ -408,8 +408,8 @@ class Publisher:
         """
         _check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
-        changed = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
-        limits = replace(before.limits, **{name: new for name, new in changed.to_dict().items() if new is not None})
+        changed = vars(check_limits(PrivacyLimits(budget, event_limit, lifetime_limit)))
+        limits = replace(before.limits, **{name: new for name, new in changed.items() if new is not None})
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
             if plan.chain == self.plan.chain

@@ -32,14 +32,14 @@ AGE_WORDS = {
 }
 
 
-def check_limits(*, budget: float | None, event_limit: float | None, lifetime_limit: float | None) -> PrivacyLimits:
+def check_limits(limits: PrivacyLimits) -> PrivacyLimits:
     """Limits as positive numbers, None where there is none."""
-    limits: dict[str, float | None] = {}
-    for name, value in (("budget", budget), ("event_limit", event_limit), ("lifetime_limit", lifetime_limit)):
-        limits[name] = None if value is None else float(value)
+    checked: dict[str, float | None] = {}
+    for name, value in vars(limits).items():
+        checked[name] = None if value is None else float(value)
         if value is not None and not float(value) > 0:
             raise InputError(f"{name}: {value} given; a limit is a positive number (or None for no limit)")
-    return PrivacyLimits(**limits)
+    return PrivacyLimits(**checked)
 
 
 @runtime_checkable
@@ -229,7 +229,7 @@ class Standing:
                 f"dataset {self.dataset!r} is published under {' and '.join(differences)}, since its terms were "
                 "changed; nothing was charged. Open a new publisher under the recorded terms"
             )
-        return check_limits(**terms.limits.to_dict())
+        return check_limits(terms.limits)
 
     @property
     def limits(self) -> dict[str, float | None]:

@@ -256,7 +256,7 @@ class MemoryEngine(ClosingEngine):
         exact = self.answers(plan, list(keys))
         sequences = np.arange(exact.shape[1])
         for row, (tick, key) in enumerate(keys.items()):
-            level = plan.at(plan.level(tick))
+            level = plan.at_tick(tick)
             exact[row] += indexed_noise(level.scale, sequences, key) * level.step
         return exact
 

@@ -248,7 +248,7 @@ class RelationalEngine(ClosingEngine):
         ticks = list(keys)
         levels = {}
         for tick in ticks:
-            level = plan.at(plan.level(tick))
+            level = plan.at_tick(tick)
             levels[tick] = (level.scale, level.step)
         cells = self._backend.noisy_answers(self._rows(plan, ticks), plan.unit, levels, keys)
         return self._dense(cells, "noised", ticks)
