@@ -148,11 +148,6 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
     return fresh, release(fresh, randomness)
 
 
-def lattice_answer(plan: Plan, aged: States) -> Floats:
-    """The query on aged snapshots (T, s), exact, on the plan's lattice (before the division)."""
-    return plan.query.lattice_answers(aged)
-
-
 def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, tick: int | None = None) -> Output:
     """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
     level = plan if tick is None else plan.at_tick(tick)

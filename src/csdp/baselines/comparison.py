@@ -366,9 +366,8 @@ class _ComparisonTask:
     def _calibrate(self, baseline: Baseline) -> tuple[Mechanism, str]:
         """The baseline with just enough noise for the target, and a note where that is not possible."""
         if isinstance(baseline, LaplaceBaseline):
-            level = _level(self, baseline.age)
-            sensitivity = self.query.sensitivity(1, self.chain.value_table)
-            return baseline.calibrate(self.chain, self.query, scale=sensitivity / level), ""
+            scale = self.query.sensitivity(1, self.chain.value_table) / _level(self, baseline.age)
+            return baseline.calibrate(self.chain, self.query, scale=scale), ""
 
         def mechanism(epsilon: float) -> Mechanism:
             return baseline.calibrate(self.chain, self.query, epsilon=epsilon)

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp import fran
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
@@ -85,7 +84,7 @@ class LaplaceRelease:
             raise InputError(f"states: {ticks} outputs asked for; this mechanism has budgets for {len(self.scales)}")
         scales = np.broadcast_to(np.array(self.scales), ticks)
         first = self._plans[self.scales[0]]
-        exact = fran.lattice_answer(first, rows[:ticks]) / first.divisor
+        exact = first.query.lattice_answers(rows[:ticks]) / first.divisor
         noise = np.empty_like(exact)
         for scale, plan in self._plans.items():
             at = np.flatnonzero(scales == scale)

@@ -203,7 +203,7 @@ def _bounds(plan: Plan) -> tuple[Floats, Floats]:
     if query.answers is not None:
         return query.answers.min(axis=0), query.answers.max(axis=0)
     # No two answers are farther apart than when every record changes.
-    one = fran.lattice_answer(plan, np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
+    one = plan.query.lattice_answers(np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
     reach = query.undivided_sensitivity(plan.model.sequences)
     return one - reach, one + reach
 

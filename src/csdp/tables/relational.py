@@ -227,7 +227,7 @@ class RelationalEngine(ClosingEngine):
             chosen = ticks[start : start + together]
             cells = self._backend.run(self._rows(plan, chosen))
             aged = self._dense(cells, "st", chosen).astype(np.intp)
-            blocks.append(fran.lattice_answer(plan, aged))
+            blocks.append(plan.query.lattice_answers(aged))
         return np.concatenate(blocks)
 
     def _dense(self, cells: Any, column: str, ticks: Sequence[int]) -> npt.NDArray[Any]:
