@@ -60,8 +60,14 @@ def init(plan: Plan) -> FranState:
 
 def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
     """Take in one snapshot of state numbers, -1 where missing. Purely bookkeeping: nothing is released."""
-    plan = state.plan
-    row = _read_snapshot(snapshot, plan.model.sequences, plan.model.states)
+    plan, row = state.plan, np.asarray(snapshot)
+    sequences, states = plan.model.sequences, plan.model.states
+    if row.shape != (sequences,):
+        raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
+    if not np.issubdtype(row.dtype, np.integer):
+        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
+    check_states(row, states)
+    row = row.astype(np.int8 if states <= 127 else np.int16)
     missing = row < 0
     stale: npt.NDArray[np.uint16] | None = None
     if missing.any():
@@ -257,16 +263,6 @@ def _last_read(missing: Bools) -> Indices:
     """The row of the last reading at or before every row, -1 where there was none."""
     at = np.where(missing, -1, np.arange(missing.shape[0])[:, None])
     return np.asarray(np.maximum.accumulate(at, axis=0))
-
-
-def _read_snapshot(snapshot: npt.ArrayLike, sequences: int, states: int) -> States:
-    row = np.asarray(snapshot)
-    if row.shape != (sequences,):
-        raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
-    if not np.issubdtype(row.dtype, np.integer):
-        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
-    check_states(row, states)
-    return row.astype(np.int8 if states <= 127 else np.int16)
 
 
 def check_states(states: States, count: int) -> None:

@@ -175,9 +175,10 @@ class FoldComputation:
 
         A function: the cheapest way to answer is chosen once, because it runs at every tick.
         """
-        m, everyone, own = self.rows.shape[1], np.arange(self.block.size), self.own
+        m = self.rows.shape[1]
         if self.is_symmetric and m <= COUNTED_STATES:
             return lambda states: self.answers_of_counts(state_counts(states, m))
+        everyone, own = np.arange(self.block.size), self.own
         if self.per_sequence:
             return lambda states: np.asarray(own[everyone, states, 0])
         if self.blocks == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -144,11 +145,11 @@ class Ledger:
         first = _normalise(replace(terms, number=1, from_tick=None, rule=None))
 
         def work(connection: sa.Connection) -> RecordedDataset:
-            if not all_datasets(connection, dataset):
-                writing.open_dataset(connection, dataset, first)
-            recorded = one_dataset(connection, dataset)
-            _check_same(recorded, first)
-            return recorded
+            for recorded in all_datasets(connection, dataset):
+                _check_same(recorded, first)
+                return recorded
+            writing.open_dataset(connection, dataset, first)
+            return one_dataset(connection, dataset)
 
         return self._database.write(work)
 
@@ -187,13 +188,15 @@ class Ledger:
         and `commit`. With `stop` the first refusal by a limit ends the batch: fewer answers than requests. Any other
         exception from `admit` undoes the whole batch.
         """
-        wanted = list(requests)
-
-        def work(connection: sa.Connection) -> list[Reserved | Published | Refused]:
-            answers = writing.reserve(connection, dataset, wanted, admit, plan_digest=plan_digest, stop=stop)
-            # Inside the transaction: a damaged output file must not leave the rest of the batch charged.
-            return [self._to_published(answer) if isinstance(answer, Entry) else answer for answer in answers]
-
+        work = partial(
+            writing.reserve,
+            name=dataset,
+            requests=list(requests),
+            admit=admit,
+            plan_digest=plan_digest,
+            stop=stop,
+            outputs=self._outputs,
+        )
         return self._database.write(work)
 
     def commit(self, reserved: Reserved, output: JSONObject) -> Published:
@@ -212,9 +215,8 @@ class Ledger:
             return []
         if len(names) > 1:
             raise InputError("commit_many takes reservations of one dataset at a time")
-        name = names.pop()
-        written = self._database.write(lambda connection: writing.commit(connection, name, outputs, self._outputs))
-        return [self._to_published(entry) for entry in written]
+        work = partial(writing.commit, name=names.pop(), pairs=outputs, outputs=self._outputs)
+        return list(map(self._outputs.to_published, self._database.write(work)))
 
     def migrate(self) -> list[str]:
         """Bring the ledger to the newest format and say what was done; with one format, nothing."""
@@ -256,7 +258,7 @@ class Ledger:
 
     def published(self, name: str, *, after: int = 0) -> Iterator[Published]:
         """Every published output, in the order of publication, from the entry after number `after`."""
-        return map(self._to_published, self.entries(name, after=after, kind="commit"))
+        return map(self._outputs.to_published, self.entries(name, after=after, kind="commit"))
 
     def outputs_after(self, name: str, tick: int | None, *, query: str, limit: int) -> list[Published]:
         """The outputs of the first `limit` ticks after a tick, or of the newest ones where it is None; by tick."""
@@ -277,7 +279,7 @@ class Ledger:
     def _outputs_by_tick(self, queries: Sequence[sa.Select[Any]]) -> list[Published]:
         with self._database.read() as connection:
             rows = [row for query in queries for row in connection.execute(query)]
-        return sorted((self._to_published(Entry(*row)) for row in rows), key=lambda output: output.tick)
+        return sorted((self._outputs.to_published(Entry(*row)) for row in rows), key=lambda output: output.tick)
 
     def summary(self, name: str) -> LedgerSummary:
         """Counts, the live terms, the newest charged tick, the state to resume from, and the head of the hash chain."""
@@ -328,19 +330,6 @@ class Ledger:
         found too.
         """
         return list(find_problems(self._database, self._outputs.load, name=name, head=head, file=self._file))
-
-    def _to_published(self, entry: Entry) -> Published:
-        assert entry.tick is not None
-        assert entry.query is not None
-        return Published(
-            dataset=entry.dataset,
-            tick=entry.tick,
-            query=entry.query,
-            seq=entry.seq,
-            plan_digest=entry.plan,
-            time=entry.time,
-            output=self._outputs.load(entry.data()),
-        )
 
 
 def _normalise(terms: Terms) -> Terms:

@@ -26,6 +26,7 @@ from csdp.ledger.records import (
     Entry,
     JSONObject,
     Kind,
+    Published,
     Refused,
     Request,
     Reserved,
@@ -199,8 +200,9 @@ def reserve(
     *,
     plan_digest: str,
     stop: bool,
-) -> list[Reserved | Entry | Refused]:
-    """Decide on each request in order; an `Entry` is the commit that already answers it."""
+    outputs: Outputs,
+) -> list[Reserved | Published | Refused]:
+    """Decide on each request in order."""
     log = Log(connection, name)
     if plan_digest != log.terms.plan_digest:
         raise LedgerTermsError(
@@ -211,12 +213,17 @@ def reserve(
     # Nothing is charged after the newest charged tick, so only older requests need a look.
     old = [request.tick for request in requests if last_tick is not None and request.tick <= last_tick]
     known = log.look_up("once", old) | log.look_up("refused", old)
-    answers: list[Reserved | Entry | Refused] = []
+    answers: list[Reserved | Published | Refused] = []
     for request in requests:
         tick, query = request.tick, request.query
-        answer = known.get(("commit", tick, query)) or _recorded_refusal(name, request, known, first)
-        if answer is not None:
-            answers.append(answer)
+        committed = known.get(("commit", tick, query))
+        if committed is not None:
+            # Inside the transaction: a damaged output file must not leave the rest of the batch charged.
+            answers.append(outputs.to_published(committed))
+            continue
+        refusal = _recorded_refusal(name, request, known, first)
+        if refusal is not None:
+            answers.append(refusal)
             continue
         try:
             granted = admit(state, last_tick, replace(request, terms=log.terms))
@@ -350,6 +357,20 @@ class Outputs:
         if sha256(text.decode(errors="replace")) != recorded["sha256"]:
             raise LedgerCorruptError(f"the output file {path.name} is not what was published; restore it")
         return decode(text.decode())
+
+    def to_published(self, entry: Entry) -> Published:
+        """The output that a commit entry records, with its tick and query."""
+        assert entry.tick is not None
+        assert entry.query is not None
+        return Published(
+            dataset=entry.dataset,
+            tick=entry.tick,
+            query=entry.query,
+            seq=entry.seq,
+            plan_digest=entry.plan,
+            time=entry.time,
+            output=self.load(entry.data()),
+        )
 
     def write(self, payload: JSONObject, content: bytes) -> None:
         """Make the file durable, before any entry speaks of it. It is never replaced."""
