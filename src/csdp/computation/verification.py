@@ -132,7 +132,7 @@ def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Flo
         denominator=float(divisor),
         table=table,
         outputs=(),
-        groups=_read_groups(getattr(query, "groups", None), block),
+        groups=_read_groups(query, block),
         source=query,
     )
     sensitivity = computation.undivided_sensitivity(1)
@@ -188,10 +188,10 @@ def _own_output(inner: Floats) -> tuple[Floats, Indices]:
     return inner, np.zeros(s, dtype=np.intp)
 
 
-def _read_groups(declared: Any, block: Indices) -> Groups | None:
+def _read_groups(query: FoldQuery, block: Indices) -> Groups | None:
     """The groups that a query says it answers for, where its blocks are these groups."""
     try:
-        groups = tuple(tuple(int(i) for i in group) for group in declared)
+        groups = tuple(tuple(int(i) for i in group) for group in getattr(query, "groups", ()))
         labels = np.full(block.size, -1)
         for number, group in enumerate(groups):
             labels[list(group)] = number
