@@ -238,7 +238,7 @@ def to_grid(
         out[clock.numbers // unit - first] = cells.wide
     else:
         _place_readings(out, cells.one_by_one(), unit, first, duplicates, resample)
-    return Readings(cells.names, ticks, times, _carry_forward(out, fill), every)
+    return Readings(cells.names, ticks, times, _carry_forward(out, fill) if fill else out, every)
 
 
 def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
@@ -355,8 +355,6 @@ def _join_runs(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple
 
 def _carry_forward(readings: Floats, fill: int) -> Floats:
     """Missing readings replaced by the last one, at most `fill` ticks old."""
-    if fill == 0:
-        return readings
     at = np.where(np.isnan(readings), -1, np.arange(readings.shape[0])[:, None])
     newest = np.maximum.accumulate(at, axis=0)
     old = np.arange(readings.shape[0])[:, None] - newest

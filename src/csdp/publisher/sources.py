@@ -157,7 +157,8 @@ def _read_entry(entry: Any) -> tuple[int, int, str]:
 def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
     """Exact answers (ticks, d) of a source: as many as asked, possible ones, on the plan's lattice."""
     exact = _as_table(plan, len(ticks), answers)
-    if not _is_on_lattice(exact, plan.unit):
+    steps = exact / plan.unit  # exact: a unit is a power of two
+    if (steps != np.floor(steps)).any():
         raise InputError(f"source: answers that are no multiples of {plan.unit:g}, the plan's lattice")
     low, high = _bounds(plan)
     if (exact < low).any() or (exact > high).any():
@@ -170,7 +171,7 @@ def check_noised(plan: Plan, ticks: Sequence[int], noised: Any) -> Floats:
     table = _as_table(plan, len(ticks), noised)
     for tick, row in zip(ticks, table, strict=True):
         step = plan.at_tick(tick).step
-        if not _is_on_lattice(row, step):
+        if (row / step != np.floor(row / step)).any():
             raise InputError(f"source: noisy answers that are no multiples of {step:g}, the lattice of the noise")
     return table
 
@@ -189,28 +190,19 @@ def _as_table(plan: Plan, ticks: int, answers: Any) -> Floats:
     return table
 
 
-def _is_on_lattice(answers: Floats, unit: float) -> bool:
-    steps = answers / unit  # exact: a unit is a power of two
-    return bool((steps == np.floor(steps)).all())
-
-
 @lru_cache(maxsize=16)
 def _bounds(plan: Plan) -> tuple[Floats, Floats]:
     """The least and the largest answer of every output, on the lattice."""
     query = plan.query
     if isinstance(query, FoldComputation):
-        return _fold_ends(query, query.own.min(axis=1)), _fold_ends(query, query.own.max(axis=1))
+        join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[query.fold]
+        low, high = np.full((2, query.blocks, query.width), start)
+        join.at(low, query.block, query.own.min(axis=1))
+        join.at(high, query.block, query.own.max(axis=1))
+        return low.ravel(), high.ravel()
     if query.answers is not None:
         return query.answers.min(axis=0), query.answers.max(axis=0)
     # No two answers are farther apart than when every record changes.
     one = plan.query.lattice_answers(np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
     reach = query.undivided_sensitivity(plan.model.sequences)
     return one - reach, one + reach
-
-
-def _fold_ends(query: FoldComputation, ends: Floats) -> Floats:
-    """The fold of one end (s, w) of the parts of every sequence, in the outputs of its block."""
-    join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[query.fold]
-    out = np.full((query.blocks, query.width), start)
-    join.at(out, query.block, ends)
-    return out.ravel()
