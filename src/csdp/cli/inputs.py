@@ -16,7 +16,7 @@ from csdp.json_text import parse_json
 if TYPE_CHECKING:
     from csdp.aging import Adversary
     from csdp.panel import Panel
-    from csdp.panel.read import Outside
+    from csdp.panel.readings import Outside
     from csdp.plan import Plan
 
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from csdp.arrays import Floats
 from csdp.errors import InputError
-from csdp.panel.read import Outside
+from csdp.panel.readings import Outside
 from csdp.scratch import Scratch
 from csdp.tables.open import TableFiles, find_table
 from csdp.tables.relational import RelationalEngine, RowNoise
