@@ -106,7 +106,7 @@ def draw_outputs(
         keys = {tick: randomness.key() for tick in granted}
         noised = check_noised(plan, list(granted), source.noisy_answers(plan, keys))
         return [
-            fran.postprocess(plan, row, stale, level=plan.at_tick(tick), unsafe=randomness.unsafe)
+            fran.postprocess(plan, row, stale, variance=plan.at_tick(tick).noise_variance, unsafe=randomness.unsafe)
             for (tick, stale), row in zip(granted.items(), noised, strict=True)
         ]
     exact = check_answers(plan, list(granted), source.answers(plan, list(granted)))
