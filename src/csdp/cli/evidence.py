@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs, options
+from csdp.cli import options
+from csdp.cli.release import guarantees_table
 from csdp.cli.terminal import (
     VIOLATED,
     Format,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from csdp.auditing.audit import Audit
     from csdp.auditing.replay import Replay
     from csdp.plan import Plan
-    from csdp.report.certificate import Certificate
 
 
 def audit(
@@ -102,7 +102,7 @@ def audit(
             "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c, "--claim": claim,
             "--mechanism": mechanism, "--adversary": adversary, "--figure": figure, "--seed": seed,
         }  # fmt: skip
-        inputs.refuse_together(attack_options, "--ledger")
+        options.refuse_together(attack_options, "--ledger")
         _replay(ledger, dataset=dataset, head=head, chain=chain, plan=plan, form=form)
         return
     if dataset is not None or head is not None:
@@ -111,8 +111,8 @@ def audit(
         raise InputError(
             "chain: not given; give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger to replay one"
         )
-    inputs.check_figure(figure)
-    declared = inputs.load_plan(plan, inputs.PlanOptions(chain, query, age, ages, epsilon_c, adversary))
+    options.check_figure(figure)
+    declared = options.load_plan(plan, options.PlanOptions(chain, query, age, ages, epsilon_c, adversary))
     with progress_bar() as progress:
         result = _attack(
             declared,
@@ -199,8 +199,8 @@ def _replay(
     from csdp.auditing.replay import replay
     from csdp.ledger import Ledger
 
-    plans = [] if plan is None else [inputs.read_plan(plan)]
-    chains = [] if chain is None else [inputs.read_chain(chain)]
+    plans = [] if plan is None else [options.read_plan(plan)]
+    chains = [] if chain is None else [options.read_chain(chain)]
     with Ledger.open(where, create=False, read_only=True) as book, progress_bar() as progress:
         result = replay(book, dataset=dataset, plans=plans, chains=chains, head=head, progress=progress)
     _print_replay(result, form)
@@ -256,13 +256,13 @@ def report(
     from csdp.ledger import Ledger
     from csdp.panel import Panel
     from csdp.plan import Plan
-    from csdp.report.ledger_page import report_ledger
+    from csdp.report.reports import report_ledger
 
     panel: Panel | None = None
     if data is not None:
         with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
-        panel = inputs.read_states(data, model, discretiser=discretiser, step=inputs.parse_step(step))
+        panel = options.read_states(data, model, discretiser=discretiser, step=options.parse_step(step))
     with progress_bar() as progress:
         result = report_ledger(
             ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, progress=progress
@@ -327,20 +327,3 @@ def demo(
     console().print(guarantees_table(result.certificate))
     print_lines([f"To quote: {result.certificate.sentence}"])
     print_written(result.files)
-
-
-def guarantees_table(certificate: Certificate) -> object:
-    """The guarantees of a certificate, one per row."""
-    from rich.table import Table
-
-    from csdp.bounds.result import as_text
-
-    table = Table(title="What is promised", title_justify="left")
-    table.add_column("guarantee", no_wrap=True)
-    table.add_column("epsilon", justify="right", no_wrap=True)
-    table.add_column("never above", justify="right", no_wrap=True)
-    table.add_column("protects")
-    for promise in certificate.promises:
-        ceiling = "grows" if promise.ceiling is None else as_text(promise.ceiling)
-        table.add_row(promise.name, as_text(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
-    return table

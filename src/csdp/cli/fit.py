@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs, options
+from csdp.cli import options
 from csdp.cli.terminal import console, print_json, print_lines, print_warnings, printable, progress_bar
 from csdp.errors import CsdpWarning, InputError
 from csdp.fitting.fit import Method
@@ -130,8 +130,8 @@ def fit(
                     readings,
                     states=states,
                     strategy="edges" if edges is not None else strategy,
-                    edges=None if edges is None else inputs.parse_numbers("edges", edges),
-                    bounds=None if bounds is None else inputs.parse_numbers("bounds", bounds),
+                    edges=None if edges is None else options.parse_numbers("edges", edges),
+                    bounds=None if bounds is None else options.parse_numbers("bounds", bounds),
                     public=public,
                 )
             panel = mapping.apply(readings)
@@ -203,7 +203,7 @@ def _read_past(data: str, step: str | None, until: str | None) -> Readings:
     """Read the readings, only those before `until` if that is given."""
     from csdp.panel import read_readings
 
-    readings = read_readings(data, step=inputs.parse_step(step))
+    readings = read_readings(data, step=options.parse_step(step))
     if until is None:
         return readings
     past, _ = readings.split(until)
@@ -309,7 +309,7 @@ def _fit_pair_counts(
     names = tuple(name for name in find_table(data, ()).header if name.lower() != "time")
     if set(names) == {"sequence", "value"}:
         raise InputError(f"engine {engine}: a wide table expected, with one column for each sequence")
-    width = inputs.parse_engine_step(step, engine)
+    width = options.parse_engine_step(step, engine)
     graph = complete_graph(len(names))
     values = np.arange(float(states))
     edges = np.column_stack([graph.targets, graph.sources])

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from csdp.cli import inputs, options
-from csdp.cli.evidence import guarantees_table
+from csdp.cli import options
 from csdp.cli.terminal import console, print_json, print_lines, print_notice, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
 from csdp.panel import Panel
@@ -124,8 +123,8 @@ def release(
     out = Path(output)
     certificate_path = out.with_name(out.name + ".certificate.json")
     _check_output(out, inputs_read=(data, chain, plan, ledger, discretiser))
-    plan_options = inputs.PlanOptions(chain, query, age, ages, epsilon_c, adversary, stale_limit)
-    chosen = inputs.load_plan(plan, plan_options)
+    plan_options = options.PlanOptions(chain, query, age, ages, epsilon_c, adversary, stale_limit)
+    chosen = options.load_plan(plan, plan_options)
     with _open_readings(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
@@ -212,8 +211,8 @@ def _open_readings(
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
-        width = inputs.parse_step(step)
-        panel = inputs.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
+        width = options.parse_step(step)
+        panel = options.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
         yield panel, panel
         return
     from csdp.tables import EngineSource, open_table
@@ -223,7 +222,7 @@ def _open_readings(
         names=plan.model.names,
         values=plan.model.values,
         engine=engine,
-        step=inputs.parse_engine_step(step, engine),
+        step=options.parse_engine_step(step, engine),
         outside=outside,
         master=master,
         memory_limit=memory_limit,
@@ -324,3 +323,20 @@ def _print_release(certificate: Certificate, out: Path, certificate_path: Path, 
             f"wrote {certificate_path}: certificate, ledger head {certificate.ledger['head_hash'][:16]}",
         ]
     )
+
+
+def guarantees_table(certificate: Certificate) -> object:
+    """The guarantees of a certificate, one per row."""
+    from rich.table import Table
+
+    from csdp.bounds.result import as_text
+
+    table = Table(title="What is promised", title_justify="left")
+    table.add_column("guarantee", no_wrap=True)
+    table.add_column("epsilon", justify="right", no_wrap=True)
+    table.add_column("never above", justify="right", no_wrap=True)
+    table.add_column("protects")
+    for promise in certificate.promises:
+        ceiling = "grows" if promise.ceiling is None else as_text(promise.ceiling)
+        table.add_row(promise.name, as_text(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
+    return table

@@ -21,7 +21,7 @@ from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query
-from csdp.stream.discretise import Nearest, ToStates
+from csdp.stream.messages import Nearest, ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
 from csdp.stream.runner import Alarm, DriftMonitor, Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink

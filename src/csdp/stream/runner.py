@@ -24,11 +24,9 @@ from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.stream.checkpoint import Checkpoint, OpenTicks, load_checkpoint, save_checkpoint
-from csdp.stream.discretise import Nearest, ToStates, check_states
-from csdp.stream.messages import Bad, Message, Reading, Snapshot, to_number, to_numbers
+from csdp.stream.messages import Bad, Message, Nearest, Reading, Snapshot, ToStates, check_states, to_number, to_numbers
 from csdp.stream.sinks import Delivery, Sink
-from csdp.stream.timekeeper import Timekeeper
+from csdp.stream.ticks import Checkpoint, OpenTicks, Timekeeper, load_checkpoint, save_checkpoint
 
 log = logging.getLogger("csdp.stream")
 
