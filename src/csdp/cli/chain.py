@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
+from csdp.chain import CoupledChain, Model
+from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.terminal import CommandGroup, console, print_json
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from csdp.chain import Model
 
 #: Largest number of sequences for a coupling of every pair: the file has one entry per pair.
 ALL_TO_ALL = 2000
@@ -108,9 +108,6 @@ def new(
       csdp chain new --sequences 20 --self-coupling 0.8 --ring --p 0.01 -o ring.json
       csdp chain new --coupling '[[0.6,0.4],[0.3,0.7]]' --transitions '[[0.9,0.1],[0.4,0.6]]'
     """
-    from csdp.chain import CoupledChain
-    from csdp.chain.files import save_model
-
     model = CoupledChain(
         _coupling(sequences, self_coupling, ring, coupling),
         _transitions(states, p, q, transitions),

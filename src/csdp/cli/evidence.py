@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import csdp
+from csdp.auditing.audit import Audit
+from csdp.auditing.audit import audit as run_audit
+from csdp.bounds.result import as_text
 from csdp.cli import options
-from csdp.cli.release import guarantees_table
+from csdp.cli.release import print_guarantees
 from csdp.cli.terminal import (
     VIOLATED,
     Format,
-    console,
     print_json,
     print_lines,
     print_notice,
@@ -27,9 +30,9 @@ from csdp.cli.terminal import (
     written_files,
 )
 from csdp.errors import InputError
+from csdp.panel import Panel
 
 if TYPE_CHECKING:
-    from csdp.auditing.audit import Audit
     from csdp.auditing.replay import Replay
     from csdp.plan import Plan
 
@@ -112,7 +115,9 @@ def audit(
             "chain: not given; give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger to replay one"
         )
     options.check_figure(figure)
-    declared = options.load_plan(plan, options.PlanOptions(chain, query, age, ages, epsilon_c, adversary))
+    declared = options.load_plan(
+        plan, chain=chain, query=query, age=age, ages=ages, epsilon_c=epsilon_c, adversary=adversary
+    )
     with progress_bar() as progress:
         result = _attack(
             declared,
@@ -143,8 +148,6 @@ def _attack(
     declared: Plan, mechanism: str | None, *, reads: Literal["aged", "history"], **attack_options: Any
 ) -> Audit:
     """Attack our own noise as declared, or a mechanism of the user under the declared model and ages."""
-    from csdp.auditing.audit import audit as run_audit
-
     if mechanism is None:
         if reads != "aged":
             raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism only")
@@ -252,9 +255,7 @@ def report(
     share.html contains only what was published. index.html, written with --data, also shows the true values; a notice
     at its top says so.
     """
-    import csdp
     from csdp.ledger import Ledger
-    from csdp.panel import Panel
     from csdp.plan import Plan
     from csdp.report.reports import report_ledger
 
@@ -303,8 +304,6 @@ def demo(
     index.html shows the true values next to what was published, and a notice at its top says so; share.html contains
     only what was published.
     """
-    import csdp
-    from csdp.bounds.result import as_text
     from csdp.report.demo import run_demo
 
     with progress_bar() as progress:
@@ -324,6 +323,6 @@ def demo(
             f"{len(study.chain.family or (0,))} chains",
         ]
     )
-    console().print(guarantees_table(result.certificate))
+    print_guarantees(result.certificate)
     print_lines([f"To quote: {result.certificate.sentence}"])
     print_written(result.files)

@@ -1,4 +1,4 @@
-"""`csdp leakage`, `csdp plan` and `csdp compare`: what a release leaks, the ages and noise for a target, other methods."""
+"""`csdp leakage`, `csdp plan` and `csdp compare`: what a release leaks, the best ages and noise, and other methods."""
 
 from __future__ import annotations
 
@@ -8,16 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from csdp.bounds.leakage import Setting
+from csdp.bounds.leakage import leakage as one_bound
+from csdp.bounds.overview import LeakageTable, leakage_summary
+from csdp.bounds.overview import leakage_table as all_bounds
+from csdp.bounds.result import Leakage, as_text
+from csdp.chain import Model
 from csdp.cli import options
-from csdp.cli.terminal import Format, console, print_json, print_lines, print_written, printable, progress_bar
+from csdp.cli.terminal import (
+    RIGHT,
+    Format,
+    console,
+    print_json,
+    print_lines,
+    print_table,
+    print_written,
+    printable,
+    progress_bar,
+)
 from csdp.errors import InputError
+from csdp.fitting.fit import fit
+from csdp.panel import read_panel
+from csdp.queries import parse_query
+from csdp.report.certificate import UNSOUND_WARNING, guarantee
 
 if TYPE_CHECKING:
     from csdp.baselines.comparison import Comparison
-    from csdp.bounds.leakage import Setting
-    from csdp.bounds.overview import LeakageTable
-    from csdp.bounds.result import Leakage
-    from csdp.chain import Model
     from csdp.planning import DynamicPlan, FoundPlan
 
 
@@ -57,9 +73,6 @@ def leakage(
 
     Rows marked UNSOUND are formulas that can be below the true leakage; they are listed for comparison only.
     """
-    from csdp.bounds.leakage import Setting
-    from csdp.queries import parse_query
-
     steps = options.parse_ages(age, ages)
     model = options.read_chain(chain)
     with progress_bar() as progress:
@@ -94,9 +107,6 @@ def _call_options(setting: Setting, workers: int) -> dict[str, Any]:
 
 def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
     """Print quantiles of the leakage over the sequences, and the worst sequences."""
-    from csdp.bounds.overview import leakage_summary
-    from csdp.report.certificate import UNSOUND_WARNING, guarantee
-
     summary = leakage_summary(setting.model, setting.query, bound=bound, **_call_options(setting, workers))
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
     if form == "json":
@@ -108,10 +118,6 @@ def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -
 
 
 def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
-    from csdp.bounds.leakage import leakage as one_bound
-    from csdp.bounds.overview import LeakageTable
-    from csdp.bounds.overview import leakage_table as all_bounds
-
     _ = setting.sensitivity  # a query that does not fit the model is an error, not a row
     call_options = _call_options(setting, workers)
     if bound is None:
@@ -129,8 +135,6 @@ def _sharpest(table: LeakageTable) -> Leakage | None:
 
 def _table_data(setting: Setting, table: LeakageTable) -> dict[str, Any]:
     """The result as plain data: every bound, and the worst case and components of the sharpest proven one."""
-    from csdp.report.certificate import UNSOUND_WARNING, guarantee
-
     best = _sharpest(table)
     row_data = (best or table.rows[0]).to_dict()
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
@@ -155,8 +159,6 @@ def _table_data(setting: Setting, table: LeakageTable) -> dict[str, Any]:
 
 def _print_table(setting: Setting, table: LeakageTable) -> None:
     """Print the bounds, the worst case, and one line on what the number protects."""
-    from csdp.report.certificate import UNSOUND_WARNING, guarantee
-
     console().print(table)
     best = _sharpest(table)
     row = best or table.rows[0]
@@ -216,7 +218,6 @@ def plan(
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT
     """
     from csdp.planning import find_plan
-    from csdp.queries import parse_query
 
     options.check_figure(figure)
     model, statistic = options.read_chain(chain), parse_query(query)
@@ -296,43 +297,29 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
 
 
 def _print_plan(found: FoundPlan) -> None:
-    from rich.table import Table
-
-    from csdp.bounds.result import as_text
-
     ages = sorted(set(found.plan.ages))
-    table = Table(title="Plan", title_justify="left", show_header=False)
-    table.add_row("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20])))
-    table.add_row("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}")
-    table.add_row("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})")
-    table.add_row("mean squared error", f"{found.error.mse:.6g} ({found.error.estimate})")
-    table.add_row("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0")
-    table.add_row("evaluations", f"{found.evaluations} of leakage; {found.saved} ages ruled out without one")
-    out = console()
-    out.print(table)
-    if found.note:
-        out.print(f"Note: {found.note}", soft_wrap=True)
+    rows = [
+        ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
+        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}"),
+        ("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})"),
+        ("mean squared error", f"{found.error.mse:.6g} ({found.error.estimate})"),
+        ("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0"),
+        ("evaluations", f"{found.evaluations} of leakage; {found.saved} ages ruled out without one"),
+    ]
+    print_table("Plan", {}, rows)
+    print_lines([f"Note: {found.note}"] if found.note else [])
 
 
 def _print_schedule(schedule: DynamicPlan) -> None:
-    from rich.table import Table
-
-    from csdp.bounds.result import as_text
-
-    table = Table(title="Schedule", title_justify="left")
-    for name in ("tick", "epsilon_c", "leakage of the present"):
-        table.add_column(name, justify="right")
     records = schedule.records()
-    for record in records[:20]:
-        table.add_row(str(record["tick"]), f"{record['epsilon_c']:.4g}", as_text(record["leakage"]))
-    out = console()
-    out.print(table)
-    if len(records) > 20:
-        out.print(f"... and {len(records) - 20} more ticks", soft_wrap=True)
-    out.print(
-        f"Error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
-        f"{schedule.constant_mse:.6g}",
-        soft_wrap=True,
+    rows = [(str(one["tick"]), f"{one['epsilon_c']:.4g}", as_text(one["leakage"])) for one in records[:20]]
+    print_table("Schedule", dict.fromkeys(("tick", "epsilon_c", "leakage of the present"), RIGHT), rows)
+    print_lines([f"... and {len(records) - 20} more ticks"] if len(records) > 20 else [])
+    print_lines(
+        [
+            f"Error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
+            f"{schedule.constant_mse:.6g}"
+        ]
     )
 
 
@@ -375,7 +362,6 @@ def compare(
     Every row states its guarantee. Nothing is published.
     """
     from csdp.baselines.comparison import compare as compare_methods
-    from csdp.queries import parse_query
 
     options.check_figure(figure)
     with progress_bar() as progress:
@@ -410,9 +396,6 @@ def _read_or_fit_model(path: str, public: bool) -> Model:
             f"{path}: readings given; a model fitted to private readings leaks them. Give --public if they are public, "
             "or fit with csdp.fit(..., epsilon=...) and give the chain"
         )
-    from csdp.fitting.fit import fit
-    from csdp.panel import read_panel
-
     return fit(read_panel(path), public=True, ensemble=0)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,11 +17,12 @@ from csdp.chain.files import load_model, read_model
 from csdp.cli.terminal import Format
 from csdp.errors import InputError
 from csdp.json_text import parse_json
+from csdp.panel import Discretiser, Panel, read_panel
+from csdp.panel.read import Outside
+from csdp.queries import parse_query
+from csdp.report.files import ensure_writable
 
 if TYPE_CHECKING:
-    from csdp.aging import Adversary
-    from csdp.panel import Panel
-    from csdp.panel.read import Outside
     from csdp.plan import Plan
 
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
@@ -178,8 +178,6 @@ def read_states(
         step: Time between two ticks; None to take it from the file.
         outside: What to do with readings that are not values of the model.
     """
-    from csdp.panel import Discretiser, read_panel
-
     if discretiser is not None:
         return read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser), step=step)
     return read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
@@ -187,8 +185,6 @@ def read_states(
 
 def check_figure(path: Path | None) -> None:
     """Refuse a figure file that cannot be written, before its content is computed."""
-    from csdp.report.files import ensure_writable
-
     if path is None:
         return
     if path.suffix.lower() not in {".svg", ".png", ".pdf"}:
@@ -282,45 +278,34 @@ def parse_names(text: str) -> list[str]:
 # ---- plans ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PlanOptions:
-    """The options that describe a plan; None for each that was not given."""
+def load_plan(
+    file: str | None,
+    *,
+    chain: str | None,
+    query: str | None,
+    age: int | None,
+    ages: str | None,
+    epsilon_c: float | None,
+    adversary: Adversary | None,
+    stale_limit: int | None = None,
+) -> Plan:
+    """Read the plan from a file, which no option may contradict; without a file, make it from the options.
 
-    chain: str | None
-    query: str | None
-    age: int | None
-    ages: str | None
-    epsilon_c: float | None
-    adversary: Adversary | None
-    stale_limit: int | None = None
+    Every option is None if it was not given.
+    """
+    from csdp.plan import Plan
 
-    def make_plan(self) -> Plan:
-        """Make the plan that the options describe."""
-        from csdp.plan import Plan
-        from csdp.queries import parse_query
-
-        if self.chain is None:
-            raise InputError("chain: not given; give a model with --age and --epsilon-c, or --plan")
-        ages = parse_ages(self.age, self.ages)
-        if self.epsilon_c is None:
-            raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
-        return Plan(
-            read_chain(self.chain),
-            parse_query(self.query or "mean"),
-            ages,
-            self.epsilon_c,
-            adversary=self.adversary or "informed",
-            stale_limit=self.stale_limit or 0,
-        )
-
-
-def load_plan(file: str | None, options: PlanOptions) -> Plan:
-    """Read the plan from a file, which no option may contradict; without a file, make it from the options."""
-    if file is None:
-        return options.make_plan()
-    values = {f"--{name.replace('_', '-')}": value for name, value in asdict(options).items()}
-    refuse_together({"the model": values.pop("--chain"), **values}, "--plan")
-    return read_plan(file)
+    if file is not None:
+        own = {"the model": chain, "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c}
+        refuse_together({**own, "--adversary": adversary, "--stale-limit": stale_limit}, "--plan")
+        return read_plan(file)
+    if chain is None:
+        raise InputError("chain: not given; give a model with --age and --epsilon-c, or --plan")
+    steps = parse_ages(age, ages)
+    if epsilon_c is None:
+        raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
+    model, statistic = read_chain(chain), parse_query(query or "mean")
+    return Plan(model, statistic, steps, epsilon_c, adversary=adversary or "informed", stale_limit=stale_limit or 0)
 
 
 def refuse_together(options: Mapping[str, Any], source: str) -> None:

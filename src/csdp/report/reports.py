@@ -1,4 +1,4 @@
-"""The reports: of a dataset from its ledger, and of a demonstration. Figure files, a page to share, and a private one."""
+"""The reports: of a dataset from its ledger, and of a demonstration. Figures, a page to share, and a private page."""
 
 from __future__ import annotations
 

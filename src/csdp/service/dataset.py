@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
@@ -22,7 +23,7 @@ from csdp.service.leadership import ForwardSocket, make_lock
 from csdp.service.responses import HttpProblem, busy_problem, error_place
 from csdp.stream import Alarm, Bad, Runner, Snapshot, run
 from csdp.stream.from_spec import make_plan, make_publisher, open_runner, open_source, resolve_sequences
-from csdp.stream.messages import Message, decode_message
+from csdp.stream.messages import decode_message
 from csdp.stream.runner import Fate
 from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
@@ -33,6 +34,12 @@ log = logging.getLogger("csdp.service")
 _SOURCES = ("file", "mqtt")
 #: Messages of one request between two publications: closed ticks are published before more memory is used.
 _BATCH = 64
+#: The count that a writer sees for what became of a message; all others are "accepted".
+_COUNTS: dict[Fate, str] = {"late": "late", "ahead": "ahead", "unknown": "unreadable", "undated": "unreadable"}
+#: Cache figures slower than `_QUICK` seconds for `_SHARE` times their compute time.
+_QUICK, _SHARE = 0.1, 10.0
+#: Seconds between two calls of `PublisherThread.maintain`; leadership is looked at every fourth time.
+MAINTENANCE = 0.25
 
 
 class PublisherThread:
@@ -78,12 +85,21 @@ class PublisherThread:
         body = box.pop()
         lines = split_lines(body, max_line=settings.max_line, max_lines=settings.max_lines) if many else [body]
         counts = {"accepted": 0, "late": 0, "ahead": 0, "unreadable": 0}
-        for number, line in enumerate(lines, start=1):
+        for start in range(0, len(lines), _BATCH):
+            self._publish(partial(self._take_in, lines[start : start + _BATCH], counts, many=many))
+        return counts
+
+    def _take_in(self, lines: list[bytes], counts: dict[str, int], *, many: bool) -> None:
+        """Hand some messages to the runner, count them, and publish the ticks that they close."""
+        for line in lines:
             message = decode_message(line)
             if not many and isinstance(message, Bad):
                 detail = f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}"
                 raise HttpProblem(422, "unreadable", detail)
-            count = _public_count(message, self.runner.accept(message))
+            fate = self.runner.accept(message)
+            # Form, names and times decide, never a value: a reading without a number is a gap, not an error.
+            malformed = isinstance(message, Bad) or (fate == "bad" and isinstance(message, Snapshot))
+            count = "unreadable" if malformed else _COUNTS.get(fate, "accepted")
             if not many and count == "unreadable":
                 raise HttpProblem(
                     422,
@@ -92,10 +108,7 @@ class PublisherThread:
                     "timestamp (seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')",
                 )
             counts[count] += 1
-            if number % _BATCH == 0:
-                self._publish(self.runner.settle)
-        self._publish(self.runner.settle)
-        return counts
+        self.runner.settle()
 
     def maintain(self) -> None:
         """Do what is due without a request: let time pass, and retry what a busy ledger held up."""
@@ -178,26 +191,6 @@ def split_lines(body: bytes, *, max_line: int, max_lines: int) -> list[bytes]:
     if not lines:
         raise HttpProblem(422, "empty", "no message in the body; one JSON object per line expected")
     return lines
-
-
-def _public_count(message: Message, fate: Fate) -> str:
-    """The count that a writer sees for a message; it depends on form, names and times, never on a value.
-
-    A reading without a number is a gap, not an error.
-    """
-    if fate in {"late", "ahead"}:
-        return fate
-    if isinstance(message, Bad) or fate in {"unknown", "undated"} or (isinstance(message, Snapshot) and fate == "bad"):
-        return "unreadable"
-    return "accepted"
-
-
-log = logging.getLogger("csdp.service")
-
-#: Cache figures slower than `_QUICK` seconds for `_SHARE` times their compute time.
-_QUICK, _SHARE = 0.1, 10.0
-#: Seconds between two calls of `PublisherThread.maintain`; leadership is looked at every fourth time.
-MAINTENANCE = 0.25
 
 
 class ServedDataset:

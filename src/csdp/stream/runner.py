@@ -282,7 +282,7 @@ class Runner:
         """
         with self._lock:
             last = self._time.last_publishable_tick()
-            if last is None or not self.recover():
+            if last is None or (self._delivery is not None and not self.recover()):
                 return []
             outcomes: list[Release | Skipped] = []
             before = self._done
@@ -301,8 +301,8 @@ class Runner:
                 self._finish(tick, snapshot, outcome)
                 if outcome is not None:
                     outcomes.append(outcome)
-            if self._done > before:
-                self._save()
+            if self._done > before and self._file is not None:
+                self._save(self._file)
             if self._replaced is not None:
                 error, self._replaced = self._replaced, None
                 raise error
@@ -400,15 +400,16 @@ class Runner:
         self._history.append((tick, row))
         self._last_data = tick
 
-    def _save(self) -> None:
-        if self._file is not None and self._time.mark is not None:
+    def _save(self, file: Path) -> None:
+        if self._time.mark is not None:
             checkpoint = Checkpoint(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
-            save_checkpoint(self._file, checkpoint, identity=self._identity)
+            save_checkpoint(file, checkpoint, identity=self._identity)
 
     def close(self) -> None:
         """Write the state file, if there is one. Open ticks stay open: nothing is published."""
-        with self._lock:
-            self._save()
+        if self._file is not None:
+            with self._lock:
+                self._save(self._file)
 
     def status(self) -> Status:
         """The state of the stream; does not wait for a publication that is under way."""

@@ -34,6 +34,9 @@ log = logging.getLogger("csdp.stream")
 REPEATS = 4
 #: Ticks that a time may lie ahead of most sequences, in addition to those that a release can use.
 _JUMP = 10
+#: The format of a state file.
+VERSION = "csdp/stream-state/1"
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Majority:
@@ -173,10 +176,6 @@ class Timekeeper:
         self._limit = None
         self.put_back += 1
         return True
-
-
-VERSION = "csdp/stream-state/1"
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 class OpenTicks:
