@@ -26,10 +26,7 @@ _STREAM = 16
 _OPTIONAL: dict[str, tuple[str, dict[str, str]]] = {
     "postgres": ("ledgers in PostgreSQL", {"psycopg": "psycopg"}),
     "mqtt": ("streams from and to an MQTT broker", {"paho-mqtt": "paho.mqtt"}),
-    "service": (
-        "csdp serve",
-        {"fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus-client": "prometheus_client"},
-    ),
+    "service": ("csdp serve", {"fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus-client": "prometheus_client"}),
     "spark": ("tables and streams on Spark", {"pyspark": "pyspark"}),
 }
 #: Other packages that csdp works with, and for what; they need no extra.

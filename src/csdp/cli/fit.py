@@ -41,8 +41,7 @@ def fit(
         ),
     ] = "quantile",
     edges: Annotated[
-        str | None,
-        typer.Option(metavar="E1,E2,...", help="Boundaries between the states; replaces --strategy."),
+        str | None, typer.Option(metavar="E1,E2,...", help="Boundaries between the states; replaces --strategy.")
     ] = None,
     bounds: Annotated[
         str | None,

@@ -77,12 +77,7 @@ def leakage(
     model = options.read_chain(chain)
     with progress_bar() as progress:
         setting = Setting.make(
-            model,
-            parse_query(query),
-            ages=steps,
-            epsilon_c=epsilon_c,
-            adversary=adversary,
-            progress=progress,
+            model, parse_query(query), ages=steps, epsilon_c=epsilon_c, adversary=adversary, progress=progress
         )
         if per_sequence:
             return _print_sequences(setting, bound or "auto", workers, form)

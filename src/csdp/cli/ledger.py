@@ -66,12 +66,7 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
 
 
 @ledger_app.command("verify")
-def verify(
-    where: LedgerArgument,
-    dataset: OneDataset = None,
-    head: Head = None,
-    form: FormatOption = "table",
-) -> None:
+def verify(where: LedgerArgument, dataset: OneDataset = None, head: Head = None, form: FormatOption = "table") -> None:
     """Check a ledger for edits, removals and damage. The ledger is only read.
 
     \b

@@ -59,8 +59,7 @@ PlanFile = Annotated[
     typer.Option(metavar="PLAN.json", help="Plan file written by `csdp plan`; replaces the options that make a plan."),
 ]
 DiscretiserFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help=_DISCRETISER, show_default="readings are values of the model"),
+    str | None, typer.Option(metavar="FILE", help=_DISCRETISER, show_default="readings are values of the model")
 ]
 FitDiscretiserFile = Annotated[
     str | None,
@@ -127,8 +126,7 @@ FormatOption = Annotated[
     typer.Option("--format", help='Print text and tables (table), or JSON (json; infinity is the string "inf").'),
 ]
 Check = Annotated[
-    bool,
-    typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published."),
+    bool, typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published.")
 ]
 FIGURE = "FIGURE.svg|.png|.pdf"
 

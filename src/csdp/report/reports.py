@@ -140,13 +140,7 @@ def _draw_ledger(
 
 
 def _write_ledger_pages(
-    plan: Plan,
-    certificate: Certificate,
-    drawings: dict[str, Figure],
-    out: Path,
-    *,
-    budget: float | None,
-    version: str,
+    plan: Plan, certificate: Certificate, drawings: dict[str, Figure], out: Path, *, budget: float | None, version: str
 ) -> list[str]:
     common = [
         leakage_history_section(drawings["history"], budget),
@@ -190,12 +184,7 @@ def _bounds_section(plan: Plan) -> PageSection:
     title = "One release, by every bound"
     try:
         table = leakage_table(
-            plan.model,
-            plan.query,
-            ages=plan.ages,
-            epsilon_c=plan.epsilon_c,
-            adversary=plan.adversary,
-            at_any_tick=True,
+            plan.model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary, at_any_tick=True
         )
     except CsdpError as error:
         return PageSection(title, paragraph(str(error)))

@@ -261,8 +261,7 @@ async def events(
     service: Shared,
     key: Reader,
     last_event_id: Annotated[
-        str | None,
-        Header(pattern="^[0-9]{1,18}$", description="Go on after this event; 0 for everything there is"),
+        str | None, Header(pattern="^[0-9]{1,18}$", description="Go on after this event; 0 for everything there is")
     ] = None,
 ) -> Response:
     """Events as the ledger records them; their `id` is the number of the entry. A connection that was cut goes on with
