@@ -288,14 +288,17 @@ class Accountant:
         return self._answer(worst, why)
 
     def long_run(self) -> State | None:
-        """A state that one more release at the next tick does not raise; None where none was found."""
+        """A state that one more release at the next tick does not raise; None where none was found.
+
+        It stands for histories of any length, so no number of releases belongs to it.
+        """
         at_rest = self._find_rest()
         if at_rest is not None:
             return at_rest
         for n in range(1, _LONGEST):
             self._history.extend(n)
             if self._history.at_rest:
-                return self._history[-1]
+                return replace(self._history[-1], consecutive=None)
             if all(component.kind == "cap" for component in self.components):
                 break
         return None
@@ -320,8 +323,8 @@ class Accountant:
         """
         if releases is not None:
             return max(self.after(releases).epsilon, self.peak(self.history(releases)))
-        settled = self.long_run()
-        return self.limit().epsilon if settled is None else max(self.limit().epsilon, self.peak(settled))
+        settled, limit = self.long_run(), self.limit().epsilon
+        return limit if settled is None else max(limit, self.peak(settled))
 
     # ---- other guarantees ----------------------------------------------------------------------------------------
 
