@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from csdp.accountant import Accountant, component, segmented
+from csdp.accountant import Accountant
 from csdp.accountant import accountant as accounting
 from csdp.plan import Plan
 from csdp.publisher import admission, standing
@@ -42,12 +42,6 @@ def all_ages_are_the_smallest(patch: Patch) -> None:
         return real(model, younger, kind)
 
     patch.setattr(accounting, "build_components", build_components)
-
-
-def groups_do_not_add_up(patch: Patch) -> None:
-    """At a change of plan the largest of what groups told is taken, not the sum."""
-    patch.setattr(component, "sum_rounded_up", max)
-    patch.setattr(segmented, "sum_rounded_up", max)
 
 
 def a_change_forgets(patch: Patch) -> None:

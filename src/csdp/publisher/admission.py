@@ -45,7 +45,7 @@ class ReleaseRule:
         accountant, costs = self.standing.accountant, self.standing.costs
         limits = self.standing.check_terms(request.terms)
         before = DatasetState() if last is None else last
-        state = accountant.start() if last is None else accountant.restore(last.accountant)
+        state = accountant.start() if last is None else accountant.restore(last.accountant, cost=last.cost)
         stale, level = int(request.detail), scheduled_level(accountant.plan, request.tick)
         fresh = accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
         after = replace(
@@ -188,7 +188,7 @@ class ChangeRule:
         before = DatasetState() if last is None else last
         state, earlier = self.accountant.start(self.from_tick - 1), None
         if before.cost > 0:
-            history = self.old.accountant.restore(before.accountant)
+            history = self.old.accountant.restore(before.accountant, cost=before.cost)
             state = self.accountant.take_over(self.old.accountant, history, tick=self.from_tick - 1, cost=before.cost)
             earlier = _earlier_costs(self.old, before, history.tick, self.accountant.plan, self.from_tick)
         after = DatasetState(

@@ -339,8 +339,9 @@ class Publisher:
         if error.limit_name != "budget" or limit is None or recorded.terms.plan_digest != self.plan.digest:
             return error
         state = recorded.state
-        restored = self.accountant.start() if state is None else self.accountant.restore(state.accountant)
-        return explain_refusal(error, accountant=self.accountant, state=restored, tick=refused.tick, limit=limit)
+        accountant = self.accountant
+        restored = accountant.start() if state is None else accountant.restore(state.accountant, cost=state.cost)
+        return explain_refusal(error, accountant=accountant, state=restored, tick=refused.tick, limit=limit)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
     changed = entry.changes > 0
-    state = None if entry.state is None else accountant.restore(entry.state.accountant)
+    state = None if entry.state is None else accountant.restore(entry.state.accountant, cost=entry.state.cost)
     now = None if state is None else accountant.leakage(state)
     times = () if entry.state is None else entry.state.times
     promises = (
