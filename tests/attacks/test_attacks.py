@@ -13,7 +13,7 @@ import pytest
 from attacks.campaign import describe, reported, run_case, run_seeds, shrink, tags_of
 from attacks.cases import Ask, Case, PlanSpec, Spec, Step, random_case
 from attacks.history import Outcome
-from attacks.plants import PLANTS, the_peak_is_now
+from attacks.plants import PLANTS, late_readings_cost_nothing, the_peak_is_now
 from attacks.truth import coupled_kernel
 
 #: Histories in this sample; `make attack` runs others.
@@ -29,6 +29,13 @@ def spec(coupling: np.ndarray, transitions: np.ndarray) -> Spec:
 
 def one_release_that_tells_more_later() -> Case:
     return Case(2, (PlanSpec((spec(*LATE),), Ask("mean"), (0, 0), 4.0, "informed"),), (Step(0, "push"),))
+
+
+def one_release_that_is_late() -> Case:
+    """Two sequences that hardly change, tied closely; the second of them is read a tick later than planned."""
+    slow = spec(np.array([[0.75, 0.25], [0.25, 0.75]]), np.broadcast_to([[0.99, 0.01], [0.01, 0.99]], (2, 2, 2, 2)))
+    plan = PlanSpec((slow,), Ask("mean"), (1, 1), 1.0, "informed", stale_limit=1, levels=(0.0, 0.0, 1.0))
+    return Case(4, (plan,), (Step(0, "push"), Step(1, "push", missing=(1,)), Step(2, "push")))
 
 
 @pytest.fixture
@@ -61,12 +68,19 @@ def test_a_wrong_rule_is_found(
     assert all(finding.seed == case.seed for finding in found)
 
 
+@pytest.mark.parametrize(
+    ("plant", "made"),
+    [(late_readings_cost_nothing, one_release_that_is_late), (the_peak_is_now, one_release_that_tells_more_later)],
+)
 def test_a_wrong_rule_that_few_histories_find_is_found_by_one_made_for_it(
-    run: Callable[[Case], Outcome], monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None],
+    made: Callable[[], Case],
+    run: Callable[[Case], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert not run(one_release_that_tells_more_later()).findings
-    the_peak_is_now(monkeypatch)
-    assert run(one_release_that_tells_more_later()).findings
+    assert not run(made()).findings
+    plant(monkeypatch)
+    assert run(made()).findings
 
 
 def test_what_is_found_is_made_smaller(run: Callable[[Case], Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
