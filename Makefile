@@ -15,9 +15,9 @@ SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-j
 
 # The tests of the rooms whose branches are counted.
 COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py fran laws bounds ledger noise planning \
-	publisher statistical estimate test_plan.py) \
+	publisher statistical estimate test_groups.py test_plan.py) \
 	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
-	plan.py queries.py segments.py)
+	plan.py queries.py groups.py)
 
 .PHONY: help demo test test-all check coverage system bench mutants attack reproduce figures docs lock clean
 

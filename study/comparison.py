@@ -195,8 +195,8 @@ def _falls(values: list[float]) -> bool:
 
 def _extension_claims() -> list[Claim]:
     dynamic = csdp.dynamic_plan(pair(OWN), MEAN, ages=1, budget=0.2, horizon=5)
-    groups = csdp.segment(pair(OWN), max_states=2)
-    cut = max(part.epsilon for part in groups.leakage(ages=1, epsilon_c=1.0))
+    each = csdp.PerGroup(csdp.Sum(), ((0,), (1,)))
+    cut = csdp.leakage(pair(OWN), each, ages=1, epsilon_c=1.0).epsilon
     whole = leak(pair(OWN), 1, 1.0)
     lengths = (10, 100, 1_000)
     quilts = [csdp.baselines.markov_quilt_scale(pair(1.0).subchain([0]), length=n, epsilon=1.0) for n in lengths]

@@ -38,7 +38,7 @@ ROOMS = {
     "chain": ("chain",),
     "bounds": ("bounds",),
     "planning": ("planning",),
-    "accountant": ("accountant", "planning/test_segmentation.py", "test_plan.py"),
+    "accountant": ("accountant", "test_plan.py"),
     "ledger": ("ledger",),
     "publisher": ("publisher", "contracts/test_source_contract.py", "contracts/test_names_contract.py"),
 }

@@ -9,6 +9,7 @@ from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_le
 from csdp.bounds.result import Leakage
 from csdp.chain import CoupledChain, Family, FitRecord, JointChain
 from csdp.fitting.fit import fit
+from csdp.groups import PerGroup
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
 
 if _typing.TYPE_CHECKING:
@@ -24,7 +25,7 @@ if _typing.TYPE_CHECKING:
     from csdp.ledger import Ledger
     from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
     from csdp.plan import Plan, Schedule
-    from csdp.planning import DynamicPlan, Segmentation, dynamic_plan, find_plan, frontier, segment
+    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
     from csdp.publisher import Publisher, Release, Skipped
 
 __version__ = "0.1.0.dev0"
@@ -56,6 +57,7 @@ __all__ = [
     "Mean",
     "Min",
     "Panel",
+    "PerGroup",
     "Plan",
     "Publisher",
     "Query",
@@ -63,7 +65,6 @@ __all__ = [
     "Release",
     "Replay",
     "Schedule",
-    "Segmentation",
     "Skipped",
     "Sum",
     "age_curve",
@@ -88,7 +89,6 @@ __all__ = [
     "read_panel",
     "read_readings",
     "replay",
-    "segment",
 ]
 
 #: Names whose modules bring in a database, a solver or a cipher: loaded when first used.
@@ -114,10 +114,8 @@ _LATER = {
     "drift": "csdp.fitting.drift",
     "DynamicPlan": "csdp.planning",
     "Schedule": "csdp.plan",
-    "Segmentation": "csdp.planning",
     "dynamic_plan": "csdp.planning",
     "find_plan": "csdp.planning",
-    "segment": "csdp.planning",
     "fit_quality": "csdp.fitting.quality",
     "frontier": "csdp.planning",
     "low_bits": "csdp.auditing.events",

@@ -95,8 +95,7 @@ class AgedLaw:
         if needed > MEMORY_LIMIT:
             raise TooLargeError(
                 f"{model.size:,} joint states times {columns:,} query values would take {needed / 2**30:.1f} GiB; "
-                f"at most {MEMORY_LIMIT / 2**30:.1f} GiB are used. Ask for bound='lineage', a query with fewer values, "
-                "or segment the chain",
+                f"at most {MEMORY_LIMIT / 2**30:.1f} GiB are used. Ask for bound='auto', or a query with fewer values",
                 needed=needed,
                 limit=MEMORY_LIMIT,
             )

@@ -18,10 +18,10 @@ from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
+from csdp.groups import PerGroup
 from csdp.json_text import parse_json
 from csdp.noise import lattice_step, variance
 from csdp.queries import FoldQuery, Query, parse_query
-from csdp.segments import PerGroup
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
 ALGORITHM: Final = 1

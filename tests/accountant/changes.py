@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import csdp
 from csdp.accountant import Accountant
+from csdp.groups import Groups, PerGroup
 from csdp.plan import Plan
-from csdp.segments import Groups, PerGroup
 from oracle import joint_kernel, snapshots
 
 from accountant.brute import Told, history_leakage  # isort: skip
@@ -108,7 +108,7 @@ def partitions(s: int) -> list[Groups]:
 
 
 def draw_case(rng: np.random.Generator) -> Case:
-    """A connected chain and two or three plans, at least one of them by groups."""
+    """A connected chain and two or three plans."""
     while True:
         s = int(rng.choice([2, 2, 2, 3]))
         across = 10 ** rng.uniform(-2, -0.3)
@@ -120,7 +120,7 @@ def draw_case(rng: np.random.Generator) -> Case:
         stages, tick = [], 0
         adversary = str(rng.choice(["informed", "informed", "uninformed", "any"]))
         for number in range(int(rng.integers(2, 4))):
-            state = str(rng.choice(["segmented", "segmented", "scalar", "auto"])) if number else "segmented"
+            state = str(rng.choice(["vector", "scalar", "auto"] if adversary == "informed" else ["scalar", "auto"]))
             ages = tuple(int(a) for a in rng.integers(0, 3, size=s))
             if rng.random() < 0.6:
                 ages = (ages[0],) * s

@@ -1,19 +1,16 @@
-"""What a change of plan carries over of a component that was charged by groups, against brute force."""
+"""What a change of plan carries over, against brute force."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
 from csdp import CoupledChain, Family, Sum
 from csdp.accountant import Accountant
-from csdp.accountant.segmented import SegmentComponent
+from csdp.groups import Groups, PerGroup
 from csdp.plan import Plan
-from csdp.segments import Groups, PerGroup
 
-from accountant.brute import Told, history_leakage, snapshot_leakage  # isort: skip
+from accountant.brute import Told, history_leakage  # isort: skip
 from accountant.changes import sweep  # isort: skip
 from oracle import joint_kernel  # isort: skip
 
@@ -33,10 +30,6 @@ def asked(groups: Groups, *, chain: CoupledChain | Family = MIRRORED, ages: obje
     return Plan(chain, PerGroup(Sum(), groups), ages, level)
 
 
-def segmented(groups: Groups, **rest: object) -> Accountant:
-    return Accountant(asked(groups, **rest), state="segmented")  # type: ignore[arg-type] # any option
-
-
 def changed(old: Accountant, new: Accountant, releases: int = 1) -> float:
     """What is certified right after a change of plan that follows some releases at once."""
     state = old.history(releases)
@@ -54,30 +47,12 @@ def kernel() -> np.ndarray:
     return joint_kernel(np.array([[0.8, 0.2], [0.2, 0.8]]), np.array([[own, other], [other, own]]))
 
 
-def test_what_each_group_told_adds_up() -> None:
-    """The worst single group told 2.365, two snapshots that differ in both are told apart by more."""
-    old = segmented(SINGLES)
-    state = old.history(1)
-    truth = snapshot_leakage(kernel(), 2, 2, told(1), 0)
-    alone = max(float(part.max()) for part in state.slices)
-    assert alone < 2.4 < truth
-    assert old.largest(state) >= truth
-
-
-@pytest.mark.parametrize("state", ["segmented", "scalar", "metric"])
+@pytest.mark.parametrize("state", ["vector", "scalar", "metric"])
 @pytest.mark.parametrize("releases", [1, 2])
-def test_no_change_away_from_groups_is_below_the_truth(state: str, releases: int) -> None:
+def test_no_change_of_groups_is_below_the_truth(state: str, releases: int) -> None:
     new = Accountant(asked(TOGETHER), state=state)
     truth = history_leakage(kernel(), 2, 2, told(releases), releases)
-    assert changed(segmented(SINGLES), new, releases) >= truth
-
-
-def test_the_worst_group_alone_would_be_too_little() -> None:
-    """The rule that this one replaces: the case above is sharp enough to notice it."""
-    old, new = segmented(SINGLES), Accountant(asked(TOGETHER), state="scalar")
-    state = old.history(1)
-    alone = max(float(part.max()) for part in state.slices)
-    assert new.leakage(new.resume(alone, 1, 1)).epsilon < history_leakage(kernel(), 2, 2, told(1), 1)
+    assert changed(Accountant(asked(SINGLES), state=state), new, releases) >= truth
 
 
 def test_random_changes_are_never_below_brute_force() -> None:
@@ -92,25 +67,8 @@ def test_many_random_changes_are_never_below_brute_force() -> None:
         assert sweep(seed=seed, cases=350)[0] == []
 
 
-def test_a_group_that_stays_keeps_its_state() -> None:
-    """Only the noise changes: what the path of the others tells is not charged a second time."""
-    old, new = segmented(SINGLES), segmented(SINGLES, level=0.5)
-    state = old.history(3)
-    carried = new.take_over(old, state, tick=state.tick, cost=1e9)
-    assert [float(part.max()) for part in carried.slices] == [float(part.max()) for part in state.slices]
-
-
-def test_a_group_that_lies_across_takes_what_holds_for_any_model() -> None:
-    """The old group's state speaks of both of its sequences at once, not of one given the path of the other."""
-    old, new = segmented(TOGETHER), segmented(SINGLES)
-    state = old.history(2)
-    carried = new.take_over(old, state, tick=state.tick, cost=8.0)
-    quiet = [float(component.initial_state().max()) for component in new.components]
-    assert [float(part.max()) for part in carried.slices] == pytest.approx([q + 8.0 for q in quiet])
-
-
 def test_the_cost_under_any_model_is_taken_where_it_is_less() -> None:
-    old, new = segmented(SINGLES, level=0.01), Accountant(asked(TOGETHER), state="scalar")
+    old, new = Accountant(asked(SINGLES, level=0.01), state="vector"), Accountant(asked(TOGETHER), state="scalar")
     state = old.history(1)
     carried = new.take_over(old, state, tick=state.tick, cost=0.02)
     assert float(carried.slices[0].max()) == 0.02 < old.largest(state)
@@ -118,23 +76,13 @@ def test_the_cost_under_any_model_is_taken_where_it_is_less() -> None:
 
 def test_a_family_is_matched_by_its_members_in_any_order() -> None:
     weak = CoupledChain([[0.99, 0.01], [0.01, 0.99]], [[0.6, 0.4], [0.4, 0.6]])
-    old = segmented(SINGLES, chain=Family([MIRRORED, weak]))
+    old = Accountant(asked(SINGLES, chain=Family([MIRRORED, weak])), state="scalar")
     state = old.history(2)
-    same = segmented(SINGLES, chain=Family([weak, MIRRORED]))
+    same = Accountant(asked(SINGLES, chain=Family([weak, MIRRORED])), state="scalar")
     assert same.plan.chain == old.plan.chain
     carried = same.take_over(old, state, tick=state.tick, cost=1e9)
     before = [float(part.max()) for part in state.slices]
-    assert [float(part.max()) for part in carried.slices] == [*before[2:], *before[:2]]
-
-
-def test_members_that_are_listed_twice_do_not_make_up_a_group() -> None:
-    family = Family([MIRRORED, MIRRORED])
-    old = segmented(((0,), (1,)), chain=family)
-    new = segmented(TOGETHER, chain=family)
-    state = old.history(1)
-    carried = new.take_over(old, state, tick=state.tick, cost=1e9)
-    once = segmented(TOGETHER).take_over(segmented(SINGLES), segmented(SINGLES).history(1), tick=1, cost=1e9)
-    assert [float(p.max()) for p in carried.slices] == [float(once.slices[0].max())] * 2
+    assert [float(part.max()) for part in carried.slices] == before[::-1]
 
 
 def test_the_newest_reading_of_all_plans_is_what_counts() -> None:
@@ -153,19 +101,9 @@ def test_the_newest_reading_of_all_plans_is_what_counts() -> None:
     assert misplaced < truth
 
 
-def test_groups_that_never_forget_are_not_taken_as_apart() -> None:
-    """Nothing crosses the cut, but two sequences that change at every tick may keep step for ever."""
-    flip, free = [[0.0, 1.0], [1.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]]
-    chain = CoupledChain([[1, 0, 0], [0, 1, 0], [0.2, 0.2, 0.6]], [[flip] * 3, [flip] * 3, [free] * 3])
-    plan = Plan(chain, PerGroup(Sum(), ((0,), (1,), (2,))), 1, 1.0)
-    for component in Accountant(plan, state="segmented").components[:2]:
-        assert isinstance(component, SegmentComponent)
-        assert math.isinf(float(component.initial_state().max()))
-
-
 @pytest.mark.parametrize(
     ("state", "direction"),
-    [(state, "forward") for state in ("segmented", "scalar", "metric", "vector")]
+    [(state, "forward") for state in ("scalar", "metric", "vector")]
     + [(state, "backward") for state in ("scalar", "metric", "vector")],
 )
 def test_components_that_become_alike_count_the_worst_of_them(state: str, direction: str) -> None:

@@ -355,7 +355,7 @@ def test_bad_questions_say_what_is_allowed(bad: object) -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
     with pytest.raises(InputError, match="1 or more"):
         accountant.after(bad)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="'auto', 'metric', 'scalar', 'vector' or 'segmented'"):
+    with pytest.raises(InputError, match="'auto', 'metric', 'scalar' or 'vector'"):
         Accountant(accountant.plan, state="best")
     for level in (0.0, -0.5, 1.5, math.nan):
         with pytest.raises(InputError, match="above 0, at most the plan's"):

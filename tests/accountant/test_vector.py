@@ -137,6 +137,13 @@ def test_the_group_level_bounds_the_present_too():
     assert other.after(2).bound == "group"
 
 
+def test_no_end_of_releases_is_not_bounded_by_the_group_level_of_some():
+    """Sequences that hardly ever change: after 40 releases more is known than when the window of slices was full."""
+    accountant = Accountant(csdp.Plan(ring(9, 0.998, 1e-4, 1e-4, "forward"), csdp.Sum(), 0, 1e-4))
+    for releases in (1, 40, 1000):
+        assert accountant.after(releases).epsilon <= accountant.limit().epsilon <= accountant.ceiling()
+
+
 def test_hubs_may_raise_a_quiet_state_before_it_falls():
     """Many previous states copy one sequence: what they tell adds up a tick later, and the peak says so."""
     size = 8

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from attacks.cases import STRANGERS, Case, Spec, random_case
+from attacks.cases import STRANGERS, Case, PlanSpec, random_case
 from attacks.history import Drive, Finding, Outcome
 from attacks.library import Tap
 from attacks.together import run_together
@@ -50,7 +50,7 @@ def tags_of(case: Case) -> set[str]:
         "several queries": case.together and len(case.plans) > 1,
         "state asked for": case.together and case.state != "auto",
         "per group": any(plan.ask.groups for plan in case.plans),
-        "segments": any(_cut(plan.segments, plan.models) for plan in case.plans) or case.state == "segmented",
+        "sequence by sequence": any(_followed(plan) for plan in case.plans) or case.state == "vector",
         "family": any(len(plan.models) > 1 for plan in case.plans),
         "private fit": any(spec.fit is not None for spec in specs),
         "initial law": any(spec.initial is not None for spec in specs),
@@ -67,8 +67,9 @@ def tags_of(case: Case) -> set[str]:
     return tags | {name for name, found in present.items() if found}
 
 
-def _cut(segments: bool, models: tuple[Spec, ...]) -> bool:
-    return segments and any(spec.coupling is not None and spec.initial is None for spec in models)
+def _followed(plan: PlanSpec) -> bool:
+    coupled = any(spec.coupling is not None and spec.initial is None for spec in plan.models)
+    return plan.large and coupled and plan.adversary == "informed"
 
 
 @dataclass
@@ -145,6 +146,7 @@ FEATURES = frozenset(
         "several publishers",
         "several queries",
         "several components",
+        "sequence by sequence",
         "lowered budget",
         "per group",
         "private fit",

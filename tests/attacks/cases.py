@@ -84,7 +84,7 @@ class PlanSpec:
     adversary: str
     stale_limit: int = 0
     levels: tuple[float, ...] = ()  #: a schedule from tick 0 on, the last level for ever
-    segments: bool = False  #: the state of a cut component, however small it is
+    large: bool = False  #: followed sequence by sequence, as a large component is, however small it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +258,6 @@ def random_plan(rng: Random, s: int, m: int, models: tuple[Spec, ...], adversary
         adversary or str(rng.choice(ADVERSARIES)),
         stale_limit=int(rng.choice([0, 0, 1, 2, 3])),
         levels=levels,
-        segments=bool(ask.groups) and rng.random() < 0.7,
     )
 
 
@@ -324,7 +323,7 @@ def random_case(seed: int) -> Case:
         adversary = before.adversary if rng.random() < 0.7 else None
         following = random_plan(rng, s, m, _next_models(rng, before, s, m), adversary)
         if before.ask.groups and rng.random() < 0.5:  # the same question of other groups
-            following = replace(following, ask=replace(before.ask, groups=_groups(rng, s)), segments=before.segments)
+            following = replace(following, ask=replace(before.ask, groups=_groups(rng, s)))
         plans.append(following)
     limits: dict[str, float | None] = {"budget": None, "event_limit": None, "lifetime_limit": None}
     if rng.random() < 0.3:
@@ -334,7 +333,8 @@ def random_case(seed: int) -> Case:
     if rng.random() < 0.1:
         limits["lifetime_limit"] = float(rng.choice([1.0, 2.0, 5.0, 10.0]))
     ticks = int(rng.integers(6, 16)) + 3 * (len(plans) - 1)
-    return Case(seed, tuple(plans), _steps(rng, len(plans), s, ticks, simple=rng.random() < 0.3), limits)
+    steps = _steps(rng, len(plans), s, ticks, simple=rng.random() < 0.3)
+    return Case(seed, tuple(replace(plan, large=seed % 3 == 0) for plan in plans), steps, limits)
 
 
 def _together(rng: Random, seed: int, s: int, m: int) -> Case:
@@ -345,5 +345,5 @@ def _together(rng: Random, seed: int, s: int, m: int) -> Case:
     for _ in range(int(rng.integers(0, 3))):
         plans.append(random_plan(rng, s, m, models, first.adversary))
     plain = tuple(PlanSpec(p.models, p.ask, p.ages, p.epsilon_c, p.adversary, first.stale_limit, ()) for p in plans)
-    state = str(rng.choice(["auto", "auto", "metric", "scalar", "segmented"]))
+    state = str(rng.choice(["auto", "auto", "metric", "scalar", "vector"]))
     return Case(seed, plain, _steps(rng, 1, s, int(rng.integers(6, 14)), simple=True), {}, True, state)

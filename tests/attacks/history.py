@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attacks.cases import Case, PlanSpec, Step
-from attacks.library import NAMES, CrashError, Tap, cut_small_components, make_plan
+from attacks.library import NAMES, CrashError, Tap, follow_sequences, make_plan
 from attacks.plain import Truth, answers
 from attacks.truth import TooManyError
 from csdp.errors import CsdpError
@@ -123,7 +123,7 @@ class Drive:
 
     def _opened(self, spec: PlanSpec, limits: dict[str, float | None]) -> Opened:
         plan = make_plan(spec)
-        with cut_small_components(spec.segments):
+        with follow_sequences(spec.large):
             ledger = Ledger.open(self.where)
             try:
                 publisher = Publisher(plan, dataset=self.name, ledger=ledger, on_refusal="skip", **limits)
@@ -250,7 +250,7 @@ class Drive:
         old = self.open[0]
         assert old is not None
         plan = make_plan(spec)
-        with cut_small_components(spec.segments):
+        with follow_sequences(spec.large):
             publisher = old.publisher.change_plan(plan, from_tick=step.tick, budget=budget)
             assert publisher.accountant.components
         fresh = Opened(publisher, spec, plan, old.ledger)

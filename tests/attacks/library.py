@@ -13,8 +13,8 @@ from attacks.cases import Ask, PlanSpec, Spec
 from attacks.strangers import Above, Average, Gap, Weighted
 from csdp import fran
 from csdp.accountant import components
+from csdp.groups import PerGroup
 from csdp.plan import Plan, Schedule
-from csdp.segments import PerGroup
 
 NAMES = ("ash", "birch", "cedar")
 
@@ -73,15 +73,15 @@ def make_plan(given: PlanSpec) -> Plan:
 
 
 @contextmanager
-def cut_small_components(wanted: bool) -> Iterator[None]:
-    """The state of a cut component where it would be kept whole for being small."""
-    kept = components.SCALAR_STATES
+def follow_sequences(wanted: bool) -> Iterator[None]:
+    """The state of a large component where one for all pairs of snapshots would be kept."""
+    kept = components.METRIC_STATES, components.SCALAR_STATES
     if wanted:
-        components.SCALAR_STATES = 1
+        components.METRIC_STATES = components.SCALAR_STATES = 1
     try:
         yield
     finally:
-        components.SCALAR_STATES = kept
+        components.METRIC_STATES, components.SCALAR_STATES = kept
 
 
 class Tap:

@@ -13,14 +13,12 @@ import pytest
 from attacks.campaign import describe, reported, run_case, run_seeds, shrink, tags_of
 from attacks.cases import Ask, Case, PlanSpec, Spec, Step, random_case
 from attacks.history import Outcome
-from attacks.plants import PLANTS, groups_do_not_add_up, the_peak_is_now
+from attacks.plants import PLANTS, late_readings_cost_nothing, the_peak_is_now
 from attacks.truth import coupled_kernel
 
 #: Histories in this sample; `make attack` runs others.
 SAMPLE = range(40)
-#: The sequences of a chain whose groups are tied closely, and of one that wakes up late.
-OWN, CROSS = [[0.1, 0.9], [0.2, 0.8]], [[0.7, 0.3], [0.9, 0.1]]
-TIED = (np.array([[0.8, 0.2], [0.2, 0.8]]), np.array([[OWN, CROSS], [CROSS, OWN]]))
+#: The sequences of a chain that wakes up late.
 LATE = (np.full((2, 2), 0.5), np.broadcast_to([[0.999, 0.001], [0.1, 0.9]], (2, 2, 2, 2)))
 
 
@@ -29,17 +27,15 @@ def spec(coupling: np.ndarray, transitions: np.ndarray) -> Spec:
     return Spec(2, 2, coupled_kernel(coupling, transitions), coupling, transitions, values, "by hand")
 
 
-def groups_then_one_group() -> Case:
-    """A release of two groups, then a plan that has both of them in one."""
-    tied = (spec(*TIED),)
-    apart = PlanSpec(tied, Ask("sum", groups=((0,), (1,))), (1, 1), 2.0, "informed", segments=True)
-    together = PlanSpec(tied, Ask("sum", groups=((0, 1),)), (1, 1), 2.0, "informed")
-    steps = (Step(0, "push"), Step(1, "push"), Step(2, "change", plan=1), Step(2, "push"), Step(3, "push"))
-    return Case(1, (apart, together), steps)
-
-
 def one_release_that_tells_more_later() -> Case:
     return Case(2, (PlanSpec((spec(*LATE),), Ask("mean"), (0, 0), 4.0, "informed"),), (Step(0, "push"),))
+
+
+def one_release_that_is_late() -> Case:
+    """Two sequences that hardly change, tied closely; the second of them is read a tick later than planned."""
+    slow = spec(np.array([[0.75, 0.25], [0.25, 0.75]]), np.broadcast_to([[0.99, 0.01], [0.01, 0.99]], (2, 2, 2, 2)))
+    plan = PlanSpec((slow,), Ask("mean"), (1, 1), 1.0, "informed", stale_limit=1, levels=(0.0, 0.0, 1.0))
+    return Case(4, (plan,), (Step(0, "push"), Step(1, "push", missing=(1,)), Step(2, "push")))
 
 
 @pytest.fixture
@@ -74,7 +70,7 @@ def test_a_wrong_rule_is_found(
 
 @pytest.mark.parametrize(
     ("plant", "made"),
-    [(groups_do_not_add_up, groups_then_one_group), (the_peak_is_now, one_release_that_tells_more_later)],
+    [(late_readings_cost_nothing, one_release_that_is_late), (the_peak_is_now, one_release_that_tells_more_later)],
 )
 def test_a_wrong_rule_that_few_histories_find_is_found_by_one_made_for_it(
     plant: Callable[[pytest.MonkeyPatch], None],

@@ -12,8 +12,8 @@ from csdp import CoupledChain, JointChain, Sum
 from csdp.accountant import Accountant
 from csdp.bounds.result import BOUNDS
 from csdp.errors import InputError
+from csdp.groups import PerGroup
 from csdp.plan import Plan
-from csdp.segments import PerGroup
 
 ROWS, RARE = [[0.7, 0.3], [0.3, 0.7]], [[1.0, 0.0], [0.5, 0.5]]
 VALUES = [[0.0, 1.0], [2.0, 2.0]]
@@ -59,7 +59,7 @@ def test_the_accountant_certifies_it(chain: CoupledChain, state: str) -> None:
 
 def test_a_group_of_constant_values() -> None:
     chain = CoupledChain([[0.95, 0.05], [0.05, 0.95]], ROWS, values=VALUES)
-    accountant = Accountant(Plan(chain, PerGroup(Sum(), ((0,), (1,))), 1, 1.0), state="segmented")
+    accountant = Accountant(Plan(chain, PerGroup(Sum(), ((0,), (1,))), 1, 1.0), state="vector")
     whole = csdp.leakage(chain, Sum(), ages=1, epsilon_c=1.0)
     assert accountant.after(1).epsilon >= whole.epsilon
 

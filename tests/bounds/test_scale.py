@@ -264,9 +264,9 @@ def test_many_like_components_are_computed_once():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: csdp.leakage(ring(30), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact"), r"bound='lineage'"),
+        (lambda: csdp.leakage(ring(30), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact"), r"bound='auto'"),
         (lambda: ring(30).stationary(), r"marginals\(\), or bound='lineage'"),
-        (lambda: ring(30).step, r"Use bound='lineage' \(any number of sequences\), or segment the chain"),
+        (lambda: ring(30).step, r"Use bound='auto', which has bounds for any number of sequences"),
         (lambda: ring(13).kernel(), r"csdp.leakage works without storing a kernel"),
         (
             lambda: csdp.leakage(ring(11), csdp.Mean(), ages=1, epsilon_c=1.0, bound="profile"),
@@ -278,7 +278,7 @@ def test_many_like_components_are_computed_once():
         ),
         (
             lambda: csdp.leakage(ring(14), csdp.Linear(2.0 ** np.arange(14)), ages=1, epsilon_c=1.0, bound="exact"),
-            r"Ask for bound='lineage', a query with fewer values, or segment the chain",
+            r"Ask for bound='auto', or a query with fewer values",
         ),
         (
             lambda: csdp.leakage(ring(8, 0.8, THREE), csdp.Custom(np.sum, 2.0), ages=1, epsilon_c=1.0, bound="exact"),
@@ -301,7 +301,7 @@ def test_too_many_output_values_are_refused(monkeypatch):
 
 def test_too_much_work_for_one_step_is_refused(monkeypatch):
     monkeypatch.setattr("csdp.chain.steps.MAX_PUSH_OPERATIONS", 1e3)
-    with pytest.raises(TooLargeError, match=r"one step of 8 sequences .* Use bound='lineage', or segment"):
+    with pytest.raises(TooLargeError, match=r"one step of 8 sequences .* Use bound='auto'"):
         csdp.leakage(ring(8), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact")
 
 

@@ -26,8 +26,8 @@ from csdp import (
     fran,
 )
 from csdp.errors import CsdpError, InputError, TooLargeError
+from csdp.groups import PerGroup
 from csdp.publisher import AgedSource, DrawingSource
-from csdp.segments import PerGroup
 from csdp.tables import EngineSource, open_table
 
 from tables.tables import ALIKE, NAMES, OWN, TICKS, chain, rows, states, write  # isort: skip

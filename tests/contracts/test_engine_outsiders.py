@@ -9,9 +9,9 @@ import pytest
 
 from csdp import Count, Custom, Histogram, Identity, Ledger, Linear, Max, Mean, Panel, Plan, Publisher, Sum, fran
 from csdp.errors import CsdpError, InputError
+from csdp.groups import PerGroup
 from csdp.noise import indexed_noise
 from csdp.publisher import AgedSource, DrawingSource, PanelSource
-from csdp.segments import PerGroup
 from csdp.tables import EngineSource
 
 from tables.tables import ALIKE, NAMES, OWN, TICKS, chain, states  # isort: skip

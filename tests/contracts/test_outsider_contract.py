@@ -20,11 +20,11 @@ from csdp.accountant import Accountant
 from csdp.auditing.replay import replay
 from csdp.computation import verify_query
 from csdp.errors import InputError, LedgerConflictError
+from csdp.groups import PerGroup
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM
 from csdp.publisher import PanelSource
-from csdp.segments import PerGroup
 from csdp.tables import EngineSource, open_table
 
 from contracts.outsiders import HONEST, HOSTILE, MISNAMED, Average, Each, Remainder, Stranger, Weighted  # isort: skip
@@ -236,12 +236,43 @@ def spread(v: Any) -> float:
     return float(v.max() - v.min())
 
 
-def test_a_ledger_of_version_0_1_goes_on(tmp_path: Path) -> None:
-    """Its digests know the name of the query only; that decided what built-in queries compute."""
-    path = tmp_path / "ledger.db"
-    with gzip.open(FILES / "ledger-0.1.db.gz") as old, path.open("wb") as new:
+def unpacked(name: str, folder: Path) -> Path:
+    """A ledger of the test files as a file of its own."""
+    path = folder / "ledger.db"
+    with gzip.open(FILES / name) as old, path.open("wb") as new:
         shutil.copyfileobj(old, new)
     path.chmod(0o600)
+    return path
+
+
+def test_a_ledger_whose_states_have_another_form_goes_on(tmp_path: Path) -> None:
+    """Written when a large component was charged group by group: 0.703 is recorded of 4 releases with a gap."""
+    with Ledger.open(unpacked("ledger-segments.db.gz", tmp_path)) as ledger:
+        assert ledger.verify("wards") == []
+        again = replay(ledger)
+        assert again.ok
+        assert [charge.tick for charge in again.charges["wards"]] == [1, 2, 6, 7]
+        plan = Plan.from_json(ledger.history("wards")[0].plan_json)
+        with Publisher(plan, dataset="wards", ledger=ledger, budget=4.0) as publisher:
+            # What the recorded state meant is not known any more: its history counts whole, under any model.
+            present = publisher.summary()["present"]
+            assert again.charges["wards"][-1].recomputed < present <= ledger.summary("wards").state.cost
+            assert publisher.remaining(time=8)["budget"] > 0
+            publisher.observe([0] * 9, time=7)
+            assert isinstance(publisher.push([0] * 9, time=8), csdp.publisher.Release)
+            recorded = ledger.summary("wards").state.accountant
+        assert replay(ledger).ok
+    accountant = csdp.Accountant(plan)
+    assert accountant.leakage(accountant.restore(recorded)).epsilon > 0
+    old = {"tick": 7, "behind": [1, 1, 1], "sizes": [1, 1, 1], "slices": ["AAAAAAAA8D8="] * 3, "pending": []}
+    with pytest.raises(InputError, match="another chain, plan or version"):
+        accountant.restore(old)
+    assert 0 < accountant.leakage(accountant.restore(old, cost=0.5)).epsilon <= 0.5
+
+
+def test_a_ledger_of_version_0_1_goes_on(tmp_path: Path) -> None:
+    """Its digests know the name of the query only; that decided what built-in queries compute."""
+    path = unpacked("ledger-0.1.db.gz", tmp_path)
     chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], values=[0.0, 2.0])
     plans = {
         "mean": Plan(chain, csdp.Mean(), 1, 0.5),

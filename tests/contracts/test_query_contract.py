@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import csdp
 import oracle as o
 from csdp.errors import InputError
+from csdp.groups import PerGroup
 from csdp.queries import FoldQuery, d, parse_query
-from csdp.segments import PerGroup
 from laws.strategies import law_settings
 
 WEIGHTS = (2.0, -1.0, 0.5, 3.0)

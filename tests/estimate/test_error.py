@@ -13,7 +13,7 @@ from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, Joint
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate import BayesFilter, Moments, moments, mse
 from csdp.estimate.second_order import _by_joint_law, _by_simulation
-from csdp.segments import PerGroup
+from csdp.groups import PerGroup
 from oracle import aged_law, joint_kernel, snapshots
 
 SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]

@@ -39,7 +39,7 @@ class Accountant:
     Args:
         plan: the plan that is released.
         also: plans released at the same ticks, of the same chain, against the same adversary.
-        state: "metric", "scalar", "vector" or "segmented"; "auto" takes the sharpest that fits, component by component.
+        state: "metric", "scalar" or "vector"; "auto" takes the sharpest that fits, component by component.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=0.5)
@@ -49,8 +49,8 @@ class Accountant:
     """
 
     def __init__(self, plan: Plan, *, also: Sequence[Plan] = (), state: str = "auto") -> None:
-        if state not in {"auto", "metric", "scalar", "segmented", "vector"}:
-            raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar', 'vector' or 'segmented'")
+        if state not in {"auto", "metric", "scalar", "vector"}:
+            raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar' or 'vector'")
         for other in also:
             if other.chain != plan.chain or other.adversary != plan.adversary:
                 raise InputError("accountant: plans released together must share the chain and the adversary")
@@ -222,11 +222,6 @@ class Accountant:
                 worst, why = value, bound
         return self._answer(worst, why)
 
-    def leakage_by_component(self, state: State) -> list[tuple[float, str]]:
-        """The leakage of each component, or of each group of a segmented one, and the bound that gives it."""
-        values = (component.leakage(now, depth) for component, now, depth in self._newest(state))
-        return [(round_up(value), bound) for value, bound in values]
-
     def _answer(self, value: float, bound: str) -> Leakage:
         holds_for = {
             "metric": "all releases so far; state kept for every pair of snapshots",
@@ -237,7 +232,6 @@ class Accountant:
             "slice": "any number of releases, any law of the past, whatever others are known",
             "influence": "all releases so far; what each sequence tells is followed by itself",
             "group": "all releases so far, however the sequences are tied",
-            "segments": "all releases so far, and the whole path of the other groups, charged through the cut",
             "none": "no bound: fresh data is published without end",
         }
         return Leakage(
@@ -288,14 +282,17 @@ class Accountant:
         return self._answer(worst, why)
 
     def long_run(self) -> State | None:
-        """A state that one more release at the next tick does not raise; None where none was found."""
+        """A state that one more release at the next tick does not raise; None where none was found.
+
+        It stands for histories of any length, so no number of releases belongs to it.
+        """
         at_rest = self._find_rest()
         if at_rest is not None:
             return at_rest
         for n in range(1, _LONGEST):
             self._history.extend(n)
             if self._history.at_rest:
-                return self._history[-1]
+                return replace(self._history[-1], consecutive=None)
             if all(component.kind == "cap" for component in self.components):
                 break
         return None
@@ -320,8 +317,8 @@ class Accountant:
         """
         if releases is not None:
             return max(self.after(releases).epsilon, self.peak(self.history(releases)))
-        settled = self.long_run()
-        return self.limit().epsilon if settled is None else max(self.limit().epsilon, self.peak(settled))
+        settled, limit = self.long_run(), self.limit().epsilon
+        return limit if settled is None else max(limit, self.peak(settled))
 
     # ---- other guarantees ----------------------------------------------------------------------------------------
 
@@ -418,8 +415,12 @@ class Accountant:
         slices = tuple(component.carry(before[model], cost) for model, component in self._by_model)
         return State(tick, tuple(depth for _ in slices), slices)
 
-    def restore(self, content: dict[str, Any]) -> State:
-        """A state from `State.to_dict`."""
+    def restore(self, content: dict[str, Any], *, cost: float | None = None) -> State:
+        """A state from `State.to_dict`.
+
+        `cost`: the worst log ratio of the history under any model. It counts where the state was recorded by a version
+        that followed this plan in another form; without it such a state is refused.
+        """
         if "consecutive" in content:
             count = int(content["consecutive"])
             state = self.history(count) if count else self.start()
@@ -427,6 +428,9 @@ class Accountant:
         slices = tuple(unpack_state(text, size) for text, size in zip(content["slices"], content["sizes"], strict=True))
         expected = [component.initial_state().shape for component in self.components]
         if [s.shape for s in slices] != expected:
-            raise InputError("accountant: the recorded state belongs to another chain or plan")
+            if cost is None:
+                raise InputError("accountant: the recorded state belongs to another chain, plan or version; give cost=")
+            depth = min(self.plan.min_age, *map(int, content["behind"]))
+            return self.resume(cost, int(content["tick"]), depth)
         pending = tuple((int(ago), bool(stale), float(share)) for ago, stale, share in content["pending"])
         return State(int(content["tick"]), tuple(int(d) for d in content["behind"]), slices, pending)

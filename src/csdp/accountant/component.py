@@ -40,7 +40,7 @@ _CACHED_LAWS = 48
 
 
 class AccountedComponent(Protocol):
-    """What the accountant asks of a component, or of a group that was cut from one."""
+    """What the accountant asks of a component."""
 
     model: Model
     ages: tuple[int, ...]
@@ -52,15 +52,11 @@ class AccountedComponent(Protocol):
     def initial_state(self) -> Floats:
         """The state before any release."""
 
-    @property
-    def whole(self) -> object:
-        """The component itself, or the one that a group was cut from."""
-
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise; None where none is found."""
 
     def worst_log_ratio(self, state: Floats) -> float:
-        """The worst log ratio of the history between two snapshots that differ in this component, or group, only."""
+        """The worst log ratio of the history between two snapshots that differ in this component only."""
 
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan, given the components and states of that plan.
@@ -110,15 +106,8 @@ Before = Sequence[tuple[AccountedComponent, Floats]]
 
 
 def worst_component(before: Before) -> float:
-    """The worst log ratio of a history between any two snapshots of one component.
-
-    Two snapshots of a component that was cut may differ in every group: the groups are changed one after the other, and
-    the log ratios of the changes add up. The proof is in docs/proofs-networks.md, "A change of plan".
-    """
-    levels: dict[int, list[float]] = {}
-    for component, state in before:
-        levels.setdefault(id(component.whole), []).append(component.worst_log_ratio(state))
-    return max(sum_rounded_up(level) for level in levels.values())
+    """The worst log ratio of a history between any two snapshots of one component."""
+    return max(component.worst_log_ratio(state) for component, state in before)
 
 
 def stands_for_others(alike: bytes | None, old: bytes | None) -> bool:
@@ -128,11 +117,6 @@ def stands_for_others(alike: bytes | None, old: bytes | None) -> bool:
     `alike` of the component and of the old one with the same sequences.
     """
     return alike is not None and alike != old
-
-
-def sum_rounded_up(levels: Sequence[float]) -> float:
-    """A sum, rounded up."""
-    return levels[0] if len(levels) == 1 else math.fsum(levels) * (1 + 1e-15)
 
 
 class Caps:
@@ -254,11 +238,6 @@ class JointComponent:
 
     def state_at_rest(self) -> None:
         """No state at rest is found directly."""
-
-    @property
-    def whole(self) -> JointComponent:
-        """The component itself."""
-        return self
 
     def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between two snapshots, all other components' paths known."""

@@ -1,4 +1,4 @@
-"""Builds the components of a model under some plans, each with its cost, or cut into the groups of a query."""
+"""Builds the components of a model under some plans, each with its cost."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from csdp.accountant.component import METRIC_STATES, SCALAR_STATES, AccountedComponent, Cost, JointComponent
-from csdp.accountant.segmented import SegmentComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
 from csdp.bounds.influence import costs_by_age
 from csdp.bounds.leakage import Setting
-from csdp.chain import CoupledChain, Model, is_backward, is_forward
+from csdp.chain import Model, is_backward, is_forward
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.queries import all_snapshots
-from csdp.segments import cuts
 
 
 def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[AccountedComponent]:
     """The distinct components with their costs; components that are alike are counted once."""
-    grouped = plans[0].query.groups is not None and is_forward(model) and model.initial is None
-    if kind == "segmented" and not grouped:
-        raise InputError("state='segmented' needs a query per group (csdp.segment) of a CoupledChain")
     settings = [
         Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
         for plan in plans
@@ -37,25 +32,18 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
         alike = None if copies == 1 else labels.tobytes()
         components = [Component(setting, members) for setting in settings]
         submodel = components[0].model
-        cut = grouped and (kind == "segmented" or (kind == "auto" and submodel.size > SCALAR_STATES))
         vector = _build_vector(components, kind)
-        if vector is not None and not cut:
-            vector.alike = alike
-            accounted.append(vector)
-            continue
-        joint = JointComponent(
-            submodel,
-            ages=[plan.ages[i] for plan in plans for i in members],
-            costs=[_cost(component) for component in components],
-            adversary=plans[0].adversary,
-            kind="scalar" if kind == "segmented" else kind,
+        accounted.append(
+            vector
+            or JointComponent(
+                submodel,
+                ages=[plan.ages[i] for plan in plans for i in members],
+                costs=[_cost(component) for component in components],
+                adversary=plans[0].adversary,
+                kind=kind,
+            )
         )
-        if cut and len(plans) == 1:
-            for segment in _build_segments(joint, plans[0], members):
-                segment.alike = alike
-                accounted.append(segment)
-        else:
-            accounted.append(joint)
+        accounted[-1].alike = alike
     return accounted
 
 
@@ -78,24 +66,6 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
             costs[age] = costs[age] + cost if age in costs else cost
     vector = InfluenceComponent if is_backward(model) else SliceComponent
     return vector(model, members, costs, alpha=sum(component.alpha for component in components))
-
-
-def _build_segments(joint: JointComponent, plan: Plan, members: Sequence[int]) -> list[SegmentComponent]:
-    """The groups of one component; a group that is too large for a state is bounded as the component is."""
-    assert plan.query.groups is not None
-    assert isinstance(joint.model, CoupledChain)
-    place = {member: i for i, member in enumerate(members)}
-    groups = tuple(
-        tuple(place[i] for i in group if i in place) for group in plan.query.groups if any(i in place for i in group)
-    )
-    segments = []
-    for cut in cuts(joint.model, groups):
-        inside = [members[i] for i in cut.members]
-        moved = plan.query.undivided_sensitivity(len(inside), inside) / plan.query.denominator
-        alpha = moved / plan.sensitivity * plan.epsilon_c * (1 + 1e-14)
-        ages = [plan.ages[i] for i in inside]
-        segments.append(SegmentComponent(cut, joint, members=inside, ages=ages, alpha=alpha, adversary=plan.adversary))
-    return segments
 
 
 def _cost(component: Component) -> Cost:

@@ -190,6 +190,6 @@ def _raise(state: Floats, excess: float) -> Floats:
 
 def _movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
     """Largest change of a state, relative to its largest entry."""
-    # Equal entries may be infinite: a group that nothing bounds has not moved.
+    # Equal entries may be infinite: a component that nothing bounds has not moved.
     far = (np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b)) for a, b in zip(before, after, strict=True))
     return max(float(d.max() / max(b.max(), 1e-300)) for d, b in zip(far, after, strict=True))

@@ -43,11 +43,6 @@ class _VectorComponent:
         self._caps = Caps(model, "informed")
         self.finds_rest = self.kind == "vector" and len(self.ages) == 1
 
-    @property
-    def whole(self) -> object:
-        """The component itself."""
-        return self
-
     def _is_same(self, old: _VectorComponent) -> bool:
         """Whether a state of `old`, under another plan, is one of this component and of all that it stands for."""
         return self.members == old.members and not stands_for_others(self.alike, old.alike)

@@ -329,7 +329,7 @@ def choose_step(local: LocalLaw) -> Step:
     if size > MAX_STATES:
         raise TooLargeError(
             f"{s} sequences of {m} states have {m}**{s} joint states; at most {MAX_STATES:,} are handled exactly. "
-            "Use bound='lineage' (any number of sequences), or segment the chain",
+            "Use bound='auto', which has bounds for any number of sequences",
             needed=size,
             limit=MAX_STATES,
         )
@@ -341,7 +341,8 @@ def choose_step(local: LocalLaw) -> Step:
     if operations > MAX_PUSH_OPERATIONS:
         raise TooLargeError(
             f"one step of {s} sequences of {m} states would take {operations:.3g} operations; "
-            f"at most {MAX_PUSH_OPERATIONS:.3g} are spent on one. Use bound='lineage', or segment the chain",
+            f"at most {MAX_PUSH_OPERATIONS:.3g} are spent on one. Use bound='auto', which has bounds for any "
+            "number of sequences",
             needed=operations,
             limit=MAX_PUSH_OPERATIONS,
         )

@@ -3,7 +3,6 @@
 from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.search import FoundPlan, Frontier, Point, find_plan, frontier
-from csdp.planning.segmentation import Segmentation, segment
 
 __all__ = [
     "EVENT_LIMIT",
@@ -11,9 +10,7 @@ __all__ = [
     "FoundPlan",
     "Frontier",
     "Point",
-    "Segmentation",
     "dynamic_plan",
     "find_plan",
     "frontier",
-    "segment",
 ]

@@ -126,7 +126,7 @@ class ReleaseRule:
         accountant, costs = self.standing.accountant, self.standing.costs
         limits = self.standing.check_terms(request.terms)
         before = DatasetState() if last is None else last
-        state = accountant.start() if last is None else accountant.restore(last.accountant)
+        state = accountant.start() if last is None else accountant.restore(last.accountant, cost=last.cost)
         plan, stale = accountant.plan, int(request.detail)
         level = None if plan.schedule is None else plan.level(request.tick)
         fresh = accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
@@ -180,7 +180,7 @@ def explain_refusal(standing: Standing, refused: Refused) -> BudgetExceeded:
     limit, last = recorded.terms.limits.budget, recorded.state
     if error.limit_name != "budget" or limit is None or recorded.terms.plan_digest != standing.plan.digest:
         return error
-    state = accountant.start() if last is None else accountant.restore(last.accountant)
+    state = accountant.start() if last is None else accountant.restore(last.accountant, cost=last.cost)
     later = first_affordable_tick(accountant, state, refused.tick, limit)
     fits = fitting_settings(accountant.plan, error.requested, limit)
     hints = [f"{name} {value:.4g} would fit at every tick" for name, value in fits.items()]
@@ -278,7 +278,7 @@ class ChangeRule:
         before = DatasetState() if last is None else last
         state, earlier = self.accountant.start(self.from_tick - 1), None
         if before.cost > 0:
-            history = self.old.accountant.restore(before.accountant)
+            history = self.old.accountant.restore(before.accountant, cost=before.cost)
             state = self.accountant.take_over(self.old.accountant, history, tick=self.from_tick - 1, cost=before.cost)
             earlier = _earlier_costs(self.old, before, history.tick, self.accountant.plan, self.from_tick)
         after = DatasetState(

@@ -286,7 +286,7 @@ class Standing:
         """Leakage of the present at a tick."""
         if state is None:
             return 0.0
-        return self.accountant.leakage(self.accountant.restore(state.accountant), time).epsilon
+        return self.accountant.leakage(self.accountant.restore(state.accountant, cost=state.cost), time).epsilon
 
 
 def describe_guarantee(

@@ -96,7 +96,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     spent, fit_epsilon = publisher.summary(), publisher.fit_epsilon
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
-    state = None if entry.state is None else accountant.restore(entry.state.accountant)
+    state = None if entry.state is None else accountant.restore(entry.state.accountant, cost=entry.state.cost)
     now = None if state is None else accountant.leakage(state)
     budget, changed = spent["limits"]["budget"], entry.changes > 0
     event = None if changed else round_up(accountant.event_level(plan.stale_limit) + fit_epsilon)

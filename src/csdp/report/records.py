@@ -102,7 +102,8 @@ def leakage_records(
         assert entry.tick is not None
         following = live[number + 1].tick if number + 1 < len(live) else (entry.tick if until is None else until) + 1
         assert following is not None
-        state = accountant.restore(entry.state().accountant)
+        recorded = entry.state()
+        state = accountant.restore(recorded.accountant, cost=recorded.cost)
         for tick in range(entry.tick, following):
             records.append(LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick))
     return records

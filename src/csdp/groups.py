@@ -1,23 +1,16 @@
-"""Segments: sequences in weakly coupled groups, a query per group, and what crosses the cut.
-
-Seen from one group, the others are inputs. Written against a chain of the group alone, in which every input is replaced
-by its long-run average, the joint law of the group and of everything outside is that chain times factors, one per step,
-of the two slices that it connects. How far the logarithm of such a factor can vary is the charge of the cut: the whole
-outside path counts as if it were published, at that cost per step.
-"""
+"""An answer per group of sequences, all in one release."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain
+from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.queries import BlockQuery, Fold, FoldQuery, check_snapshots
 
@@ -140,107 +133,3 @@ class PerGroup:
         """The outputs of the query for every group."""
         inner = self.query.output_names(names, values)
         return tuple(f"group {g + 1}: {name}" for g in range(len(self.groups)) for name in inner)
-
-
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """One group as a chain of its own, with the charge of what crosses between it and the others.
-
-    `chain`: the group with every input from outside replaced by its long-run average. `inward[k]`: how much the log of
-    sequence k's next-state law varies with what comes from outside; `outward`: how much the log of the outside's
-    next-state laws varies with the group. Infinite where a transition is possible only with the help of the outside.
-    """
-
-    members: tuple[int, ...]
-    chain: CoupledChain
-    inward: Floats
-    outward: float
-
-    @property
-    def charge(self) -> float:
-        """The most that one step of the whole outside path reveals about the two slices of the group it connects."""
-        return float(self.inward.sum()) + self.outward
-
-
-def cuts(chain: CoupledChain, groups: Groups) -> list[Cut]:
-    """Every group with its own chain and the charge of its cut."""
-    table, which = chain.transition_table
-    blocks = chain.edge_weights[:, None, None] * table[which]  # (edges, from, to)
-    low, high = blocks.min(axis=1), blocks.max(axis=1)
-    targets, sources = chain.edge_targets, chain.edge_sources
-    average = np.einsum("eab,ea->eb", blocks, chain.marginals()[sources])
-    labels = group_labels(groups)
-    crossing = labels[targets] != labels[sources]
-
-    def per_target(values: Floats, chosen: Bools) -> Floats:
-        total = np.zeros((chain.sequences, chain.states))
-        np.add.at(total, targets[chosen], values[chosen])
-        return total
-
-    own = per_target(low, ~crossing)
-    outside = [per_target(values, crossing) for values in (low, average, high)]
-    inward = _log_spread(own, *outside)
-    outward = _outward(chain.sequences, len(groups), targets, labels[sources], crossing, low, high)
-    out = []
-    for number, group in enumerate(groups):
-        isolated = _isolated_chain(chain, group, outside[1], blocks, crossing)
-        out.append(Cut(tuple(group), isolated, inward[list(group)], float(outward[number])))
-    return out
-
-
-def _log_spread(own: Floats, low: Floats, average: Floats, high: Floats) -> Floats:
-    """Range of ln (own + outside) / (own + average) over states and inputs; largest where the own part is least."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        up = np.log((own + high) / (own + average))
-        down = np.log((own + low) / (own + average))
-    # A state that cannot be reached at all leaks nothing; one that only some inputs reach leaks without bound.
-    up, down = np.where(own + high > 0, up, 0.0), np.where(own + high > 0, down, 0.0)
-    return np.asarray((up.max(axis=1) - down.min(axis=1)) * (1 + 1e-12))
-
-
-def _outward(
-    sequences: int,
-    groups: int,
-    targets: Indices,
-    source_groups: Indices,
-    crossing: Bools,
-    low: Floats,
-    high: Floats,
-) -> Floats:
-    """For every group: how much the laws of the sequences outside that follow it vary with it."""
-    total = np.zeros((sequences, low.shape[1]))
-    np.add.at(total, targets, low)
-    pairs, place = np.unique(targets[crossing] * groups + source_groups[crossing], return_inverse=True)
-    least, most = np.zeros((pairs.size, low.shape[1])), np.zeros((pairs.size, low.shape[1]))
-    np.add.at(least, place, low[crossing])
-    np.add.at(most, place, high[crossing])
-    rest = np.maximum(total[pairs // groups] - least, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.where(most + rest > 0, np.log((most + rest) / (least + rest)), 0.0)
-    charge = np.zeros(groups)
-    np.add.at(charge, pairs % groups, spread.max(axis=1, initial=0.0) * (1 + 1e-12))
-    return charge
-
-
-def _isolated_chain(
-    chain: CoupledChain, group: Sequence[int], average: Floats, blocks: Floats, crossing: Bools
-) -> CoupledChain:
-    """The chain of a group whose inputs are constant: their part of the law goes to the sequence's own edge."""
-    place = {member: i for i, member in enumerate(group)}
-    m = chain.states
-    merged: dict[tuple[int, int], Any] = {(i, i): np.tile(average[member], (m, 1)) for member, i in place.items()}
-    wanted = np.isin(chain.edge_targets, list(group)) & ~crossing
-    for e in np.flatnonzero(wanted):
-        edge = place[int(chain.edge_targets[e])], place[int(chain.edge_sources[e])]
-        merged[edge] = merged.get(edge, 0.0) + blocks[e]
-    coupling, transitions = {}, {}
-    for edge, block in merged.items():
-        weight = float(block[0].sum())
-        if weight > 0:
-            coupling[edge] = weight
-            transitions[edge] = block / block.sum(axis=1, keepdims=True)
-    sums = np.zeros(len(group))
-    for (i, _), weight in coupling.items():
-        sums[i] += weight
-    coupling = {edge: weight / sums[edge[0]] for edge, weight in coupling.items()}
-    return CoupledChain(coupling, transitions).with_values_of(chain, group)
