@@ -215,7 +215,7 @@ class Setting:
         law = "the given initial law" if self.model.initial is not None else "the stationary law"
         several = bound == "exact" and len(self.components[0].members) < self.model.sequences
         texts = (
-            "the sequences follow the given model"
+            self.model.assumption
             if bound != "group"
             else "sequences of different components are independent",
             f"the oldest reading follows {law}" if bound in OF_THE_PAST else "",
