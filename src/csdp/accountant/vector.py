@@ -163,6 +163,8 @@ def _find_rest(rule: Recursion, cost: Floats, off_diagonal: Floats) -> Floats | 
     state, before = cost, math.inf
     for _ in range(_LONGEST):
         following = cost + rule.advance(state)
+        if not np.isfinite(following).all():
+            return np.asarray(np.where(off_diagonal > 0, np.inf, 0.0) + np.zeros_like(state))  # nothing raises it
         moved = float((following - state).max())
         rate = moved / before if before > 0 else 0.0
         guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)

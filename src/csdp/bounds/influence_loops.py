@@ -129,13 +129,11 @@ def step_prefixes(
 
 
 @_jit
-def step_limits(
-    starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, unit: Any, out: Any
-) -> None:
+def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, unit: Any, out: Any) -> None:
     """out[i, a, b], the largest over all sets of states of each target, from limits of single states.
 
-    `gains[e, a, b, c]`: at most by how much a change a -> b of the source raises the probability of c; `bases[e, a, c]`:
-    at least how probable c is; `levels[k, S]` = 1 / (e^b - 1) with b the largest log ratio into the set S.
+    `gains[e, a, b, c]`: how much a change a -> b of the source raises the probability of c, at most; `bases[e, a, c]`:
+    how probable c is, at least; `levels[k, S]` = 1 / (e^b - 1) with b the largest log ratio into the set S.
     """
     states, sets = gains.shape[1], levels.shape[1]
     for i in range(starts.size - 1):

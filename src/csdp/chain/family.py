@@ -126,9 +126,9 @@ class FitRecord:
     sequences: the log-likelihood plus the smoothing's share, which EM never lowers. `neighbours` is the largest
     number of other sequences that one may follow, `screened` whether they were chosen from the data. `parameters`
     counts the free numbers of the model. `held_out` are the log-likelihoods per tick of both directions of time on
-    readings that were set aside, where the data chose between them. `confidence`
-    is that of the limits of a family at once (`ensemble_method` "limits", no further chains). A record of a private fit holds nothing but what
-    the noised counts gave.
+    readings that were set aside, where the data chose between them. `confidence` is that of the limits of a
+    family at once (`ensemble_method` "limits", no further chains). A record of a private fit holds nothing but what the
+    noised counts gave.
 
     >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
     True

@@ -47,7 +47,7 @@ class InfluenceFamily(Model):
     >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
     >>> family = InfluenceFamily.around(chain, 0.01)
     >>> family
-    InfluenceFamily(2 sequences, 2 states, 4 edges, digest 4a1dcb9e)
+    InfluenceFamily(2 sequences, 2 states, 4 edges, digest 8656e3e3)
     >>> InfluenceFamily.from_json(family.to_json()) == family
     True
     """

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.fit import show_progress
+from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Progress, check_chain, match_chain, read_sample
 
 #: Transitions that the rival must see before it believes half of what it sees.

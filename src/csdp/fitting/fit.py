@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -17,6 +13,7 @@ import numpy as np
 from csdp.chain import CoupledChain, Family, FitRecord, InfluenceFamily, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
+from csdp.fitting.progress import show_progress
 
 if TYPE_CHECKING:
     from csdp.fitting import methods
@@ -30,8 +27,6 @@ EnsembleMethod = Literal["auto", "bootstrap", "posterior", "limits"]
 ENSEMBLES = get_args(EnsembleMethod)
 #: Share of the readings that is set aside where the data chooses the direction.
 HELD_OUT = 0.3
-#: Seconds of work before a progress bar appears.
-PATIENCE = 1.0
 
 
 def fit(
@@ -73,6 +68,7 @@ def fit(
         ensemble_method: "bootstrap", "posterior", or "limits": instead of some chains, every process within limits that
             hold together with `confidence` (`InfluenceFamily`; backward chains). "auto": limits for a backward chain
             beyond 32 joint states, where only `influence` certifies; else bootstrap.
+        confidence: with which all limits hold together, exactly, if one chain on the graph made the readings.
         seed: of restarts and ensemble; noise never comes from it.
         direction: "forward", "backward" (the chain gives the past from the present, so that `influence` counts the
             noise at any size), or "auto": whichever explains the last 30 % better after a fit on the rest; the record
@@ -420,50 +416,3 @@ class CoupledChainEstimator:
         defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
         changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name]]
         return f"CoupledChainEstimator({', '.join(changed)})"
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Show nothing."""
-
-
-@contextmanager
-def show_progress(progress: Progress | bool | None) -> Iterator[Progress]:
-    """The progress function: the given one; a bar on a terminal (None, True); one that does nothing (False)."""
-    if callable(progress):
-        yield progress
-        return
-    if progress is False or (progress is None and not sys.stderr.isatty()):
-        yield _silent
-        return
-    bar = _Bar()
-    try:
-        yield bar
-    finally:
-        bar.close()
-
-
-class _Bar:
-    """A rich progress bar on stderr that appears only after `PATIENCE` seconds."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._bar: Any = None
-        self._tasks: dict[str, Any] = {}
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self._bar is None:
-            if time.monotonic() - self._since < PATIENCE:
-                return
-            from rich.console import Console
-            from rich.progress import Progress as RichProgress
-
-            self._bar = RichProgress(console=Console(stderr=True), transient=True)
-            self._bar.start()
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()

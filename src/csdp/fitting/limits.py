@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,9 @@ _GIVEN_AWAY = 0.01
 #: Pseudo-counts of the predictions, which must not be zero, and their effort.
 _SMOOTHING, _EFFORT = 0.5, Effort(1, 500, 1e-6, 0)
 #: Iterations: towards the set's border, and of Newton's method for each.
-_OUTER, _INNER = 6, 40
+_OUTER, _INNER = 6, 60
+#: Newton's decrement below which a maximum counts as reached.
+_CLIMBED = 1e-6
 
 
 def first_part(readings: Sample) -> Sample:
@@ -119,6 +122,22 @@ class _Target:
         shown = np.asarray(rows)[:, :, None] == np.arange(1, self.m)
         return np.concatenate([np.ones((len(rows), 1)), shown.reshape(len(rows), -1)], axis=1).astype(np.float64)
 
+    @cached_property
+    def _decomposed(self) -> tuple[Floats, Floats, Floats]:
+        """The features that were seen: an orthonormal basis of their columns, scales, and one of their rows."""
+        left, scale, right = np.linalg.svd(self._features(self.cells), full_matrices=False)
+        kept = scale > 1e-9 * scale[0]
+        return left[:, kept], scale[kept], right[kept]
+
+    @cached_property
+    def _search(self) -> _Search:
+        return _Search(self._decomposed[0], self.counts, self.allowed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read, or no law at all explains the readings: then there are no limits."""
+        return not len(self.cells) or self._search.room <= 0
+
     def gains(self) -> Floats:
         """(d, m, m, m) at most by how much a change a -> b of a source raises the probability of c."""
         d, m = self.degree, self.m
@@ -171,15 +190,14 @@ class _Target:
 
         The function of state c is `features . effects[c]`; of state 0 it is `total` less those of the others.
         """
-        if not len(self.cells):
+        if self.is_empty:
             return np.full(len(features), np.inf)
-        left, scale, right = np.linalg.svd(self._features(self.cells), full_matrices=False)
-        kept = scale > 1e-9 * scale[0]
-        basis, back = left[:, kept], right[kept] / scale[kept, None]
-        open_ = np.abs(features - features @ right[kept].T @ right[kept]).max(axis=1) > 1e-7
+        _, scale, right = self._decomposed
+        open_ = np.abs(features - features @ right.T @ right).max(axis=1) > 1e-7
+        back = right / scale[:, None]
         columns = (states[:, None] == np.arange(1, self.m)) - (states == 0)[:, None].astype(np.float64)
         directions = ((features @ back.T)[:, :, None] * columns[:, None, :]).reshape(len(features), -1)
-        found = _Search(basis, self.counts, self.allowed).largest(directions) + total * (states == 0)
+        found = self._search.largest(directions) + total * (states == 0)
         slack = total / self.m * _GIVEN_AWAY / max(self.counts.sum(), 1.0)
         return np.where(open_, np.inf, found - slack)
 
@@ -206,6 +224,12 @@ class _Search:
         self._constant = np.repeat(np.eye(m)[0], len(basis))
         even = basis.T @ np.full(len(basis), 1.0 / m)  # the same for every state
         self._best, _ = self._climb(np.zeros((1, self._matrix.shape[1])), np.repeat(even, m - 1)[None])
+        self._most = float(self._log_likelihood(self._best)[0])
+
+    @property
+    def room(self) -> float:
+        """By how much the best law is above what is allowed; the set is empty where it is not."""
+        return self._most - self._allowed
 
     def _log_likelihood(self, points: Floats) -> Floats:
         return np.asarray(np.log(self._constant + points @ self._matrix.T) @ self._weights)
@@ -213,37 +237,41 @@ class _Search:
     def largest(self, directions: Floats) -> Floats:
         """An upper bound for each direction (n, effects), hardly above the largest value."""
         points = np.repeat(self._best, len(directions), axis=0)
-        most = float(self._log_likelihood(self._best)[0])
-        room = max(most - self._allowed, 1e-6)
-        chance = self._constant + self._best[0] @ self._matrix.T
-        curvature = (self._matrix.T * (self._weights / chance**2)) @ self._matrix
-        far = np.einsum("jp,jp->j", directions, np.linalg.solve(curvature, directions.T).T)
-        price = np.sqrt(2.0 * room / np.maximum(far, 1e-300))
+        step = self._newton_steps(directions, points)
+        far = np.einsum("jp,jp->j", directions, step)
+        price = np.sqrt(2.0 * self.room / np.maximum(far, 1e-300))
         bound = np.full(len(directions), np.inf)
         for _ in range(_OUTER):
             points, short = self._climb(price[:, None] * directions, points)
             reached = self._log_likelihood(points)
             value = np.einsum("jp,jp->j", directions, points)
-            bound = np.minimum(bound, value + (np.maximum(reached - self._allowed, -np.inf) + short) / price)
-            price = price * np.clip(np.sqrt(room / np.maximum(most - reached, 1e-12)), 0.2, 5.0)
+            found = value + (reached - self._allowed + 2.0 * short) / price
+            bound = np.minimum(bound, np.where(short < _CLIMBED, found, np.inf))
+            price = price * np.clip(np.sqrt(self.room / np.maximum(self._most - reached, 1e-12)), 0.2, 5.0)
         return np.asarray(bound / (1.0 - self._shift))
 
     def _climb(self, slopes: Floats, points: Floats) -> tuple[Floats, Floats]:
-        """Maximise `slope . x + L(x)` from each point by Newton's method; the points, and what may be missing."""
-        matrix, weights = self._matrix, self._weights
+        """Maximise `slope . x + L(x)` from each point by Newton's method; the points, and how much may be missing."""
         decrement = np.full(len(points), np.inf)
         for _ in range(_INNER):
-            chance = self._constant + points @ matrix.T
-            gradient = slopes + (weights / chance) @ matrix
-            curvature = (matrix.T[None] * (weights / chance**2)[:, None, :]) @ matrix
-            step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+            chance = self._constant + points @ self._matrix.T
+            gradient = slopes + (self._weights / chance) @ self._matrix
+            step = self._newton_steps(gradient, points)
             decrement = np.einsum("jp,jp->j", gradient, step)
-            if decrement.max() < 1e-9:
+            if decrement.max() < _CLIMBED / 100:
                 break
-            moved = (step @ matrix.T) / chance
+            moved = (step @ self._matrix.T) / chance
             most = np.minimum(1.0, 0.95 / np.maximum(-moved.min(axis=1), 1e-300))
             points = points + self._shorten(most, moved, decrement, slopes, step)[:, None] * step
-        return points, 2.0 * decrement + 1e-9
+        return points, decrement
+
+    def _newton_steps(self, gradients: Floats, points: Floats) -> Floats:
+        """The curvature of the log-likelihood at each point, inverted, times each gradient."""
+        chance = self._constant + points @ self._matrix.T
+        curvature = (self._matrix.T[None] * (self._weights / chance**2)[:, None, :]) @ self._matrix
+        scale = np.sqrt(np.einsum("jpp->jp", curvature))
+        even = curvature / (scale[:, :, None] * scale[:, None, :]) + 1e-13 * np.eye(scale.shape[1])
+        return np.asarray(np.linalg.solve(even, (gradients / scale)[:, :, None])[:, :, 0] / scale)
 
     def _shorten(self, lengths: Floats, moved: Floats, rise: Floats, slopes: Floats, step: Floats) -> Floats:
         """Halve steps until the objective rises by a tenth of what its slope promises."""
