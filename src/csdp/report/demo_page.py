@@ -47,12 +47,13 @@ def write_demo_pages(study: DemoStudy, out: Path, *, version: str) -> list[str]:
         guarantees_section(study.published.certificate),
         _model_section(study, drawings["coupling"]),
         _quality_section(study),
+        _together_section(study),
         frontier_section(drawings["frontier"], _frontier_caption(study)),
         age_section(drawings["leakage"]),
         _record_section(study),
     ]
     private = [_release_section(study, drawings["private"], name="private"), _errors_section(study), *shared[1:]]
-    private.insert(6, _bounds_section(study))
+    private.insert(7, _bounds_section(study))
     title, lead = study.prepared.case.title, _lead(study)
     footer = f"csdp {version}, chain digest {study.chain.digest[:16]}"
     pages = {
@@ -177,6 +178,23 @@ def _quality_section(study: DemoStudy) -> PageSection:
     )
     body = table + paragraph(quality.verdict) + paragraph(joint)
     return PageSection("Does the model explain the data?", body)
+
+
+def _together_section(study: DemoStudy) -> PageSection:
+    together, case = study.together, study.prepared.case
+    (one, one_limits), (ever, ever_limits) = together.one_release, together.for_ever
+    assert together.chain.fitted is not None
+    words = (
+        f"The budget of {case.budget:g} is certified for the groups that are drawn above, taken as independent of each other. "
+        f"If every sequence may depend on its two neighbours in the list instead, all {together.chain.sequences} are tied "
+        f"together. Read backwards, the same releases then leak at most {as_text(one)} (one release) and {as_text(ever)} "
+        "(without end) under every process, also one that changes over time, whose influences are at most the fitted "
+        f"ones. Under every process within limits that hold together with confidence "
+        f"{together.chain.fitted.confidence:g}, they leak at most {as_text(one_limits)} and {as_text(ever_limits)}: "
+        f"the public past has {len(study.prepared.past.ticks)} ticks, and limits from a longer one are narrower. "
+        "This holds for each such process, not for someone who is unsure which of them is true."
+    )
+    return PageSection("All sequences together", paragraph(words))
 
 
 def _frontier_caption(study: DemoStudy) -> str:
