@@ -262,8 +262,8 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
     if record.confidence is not None:
         print_lines(
             [
-                f"Family: every process within limits that hold together with confidence {record.confidence:g}, also if "
-                "it changes over time; certificates hold for each of them, not for someone unsure which is true."
+                f"Family: every process within limits that hold together with confidence {record.confidence:g}, also "
+                "if it changes over time; certificates hold for each of them, not for someone unsure which is true."
             ]
         )
     if isinstance(result.evidence, str):

@@ -185,13 +185,13 @@ def _together_section(study: DemoStudy) -> PageSection:
     (one, one_limits), (ever, ever_limits) = together.one_release, together.for_ever
     assert together.chain.fitted is not None
     words = (
-        f"The budget of {case.budget:g} is certified for the groups that are drawn above, taken as independent of each other. "
-        f"If every sequence may depend on its two neighbours in the list instead, all {together.chain.sequences} are tied "
-        f"together. Read backwards, the same releases then leak at most {as_text(one)} (one release) and {as_text(ever)} "
+        f"The budget of {case.budget:g} is certified for the groups above, taken as independent of each other. If "
+        f"every sequence may depend on its two neighbours in the list instead, all {together.chain.sequences} are "
+        f"tied. Read backwards, the same releases then leak at most {as_text(one)} (one release) and {as_text(ever)} "
         "(without end) under every process, also one that changes over time, whose influences are at most the fitted "
         f"ones. Under every process within limits that hold together with confidence "
-        f"{together.chain.fitted.confidence:g}, they leak at most {as_text(one_limits)} and {as_text(ever_limits)}: "
-        f"the public past has {len(study.prepared.past.ticks)} ticks, and limits from a longer one are narrower. "
+        f"{together.chain.fitted.confidence:g} they leak at most {as_text(one_limits)} and {as_text(ever_limits)}: the "
+        f"public past has only {len(study.prepared.past.ticks)} ticks, and limits from a longer one are narrower. "
         "This holds for each such process, not for someone who is unsure which of them is true."
     )
     return PageSection("All sequences together", paragraph(words))
