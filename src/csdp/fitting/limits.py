@@ -116,7 +116,7 @@ class _Target:
 
     @property
     def m(self) -> int:
-        return self.counts.shape[1]
+        return int(self.counts.shape[1])
 
     def _features(self, rows: npt.NDArray[Any]) -> Floats:
         shown = np.asarray(rows)[:, :, None] == np.arange(1, self.m)
@@ -229,7 +229,7 @@ class _Search:
     @property
     def room(self) -> float:
         """By how much the best law is above what is allowed; the set is empty where it is not."""
-        return self._most - self._allowed
+        return float(self._most - self._allowed)
 
     def _log_likelihood(self, points: Floats) -> Floats:
         return np.asarray(np.log(self._constant + points @ self._matrix.T) @ self._weights)

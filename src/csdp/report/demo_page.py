@@ -87,7 +87,7 @@ def _lead(study: DemoStudy) -> str:
         f"{study.prepared.data.title}. A chain is fitted to a public past; then the {case.what}, {plan.ages[0]} ticks "
         f"old and with noise, is published through a ledger. All releases together leak at most epsilon = "
         f"{case.budget:g} about the present state of any one sequence, at every moment, under each of "
-        f"{len(study.chain.family or (0,))} chains that are plausible given the past."
+        f"{len(study.plan.chain.members)} chains that are plausible given the past."
     )
 
 
