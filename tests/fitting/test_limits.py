@@ -60,8 +60,8 @@ def count_covered(name, runs, ticks, confidence):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_all_limits_hold_together(name):
-    """At confidence 0.5 the promise is 4 of 8; the set is conservative, and loses it clearly where it is cut down."""
-    assert count_covered(name, 8, 150, 0.5) >= 6
+    """At confidence 0.5 the promise is half of the runs; the set is conservative."""
+    assert count_covered(name, 4, 150, 0.5) >= 3
 
 
 @pytest.mark.slow
