@@ -126,7 +126,7 @@ class Plan:
         schedule: Schedule | None = None,
     ) -> None:
         chain = certified_model(chain)
-        model = chain.members[0]
+        model = chain.members[0].point
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
         computation = verify_query(query, model, on_lattice=True)

@@ -213,9 +213,9 @@ def test_progress_is_told():
 
 
 def test_a_bar_appears_on_a_terminal_only(capsys, monkeypatch):
-    from csdp.fitting import fit
+    from csdp.fitting import progress
 
-    monkeypatch.setattr(fit, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
     states = random_chain(13, 3, 2).simulate(200, seed=1)
     public(states, states=2)
     assert capsys.readouterr().err == ""

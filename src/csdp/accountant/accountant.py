@@ -240,7 +240,7 @@ class Accountant:
             sound=True,
             adversary=self.plan.adversary,
             assumptions=(
-                "the sequences follow the given model",
+                self.plan.chain.members[0].assumption,
                 holds_for.get(bound, ""),
                 "which readings were missing must not depend on their values",
             ),

@@ -17,16 +17,15 @@ from csdp.accountant.kernels import BackwardKernel, FlowSolver, answer_distances
 from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
-from csdp.bounds.influence import InfluenceRule
+from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.lineage import lineage
 from csdp.bounds.slice.bound import slice_bound
-from csdp.chain import Model, is_backward, is_forward
-from csdp.errors import TooLargeError
+from csdp.chain import Model, is_forward
+from csdp.chain.steps import METRIC_STATES
+from csdp.errors import InputError, TooLargeError
 
 Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
 
-#: Joint states of a component up to which the metric state is kept.
-METRIC_STATES = 32
 #: Joint states of a component up to which the scalar state is kept.
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
@@ -146,17 +145,17 @@ class Caps:
         return self._known[steps]
 
     @cached_property
-    def _influence(self) -> InfluenceRule:
-        return InfluenceRule(self._model)
+    def _influence(self) -> Recursion:
+        return influence_rule(self._model)
 
     def _compute(self, steps: int) -> tuple[float, str]:
         model = self._model
         caps: list[tuple[float, str]] = [(math.inf, "none")]
         if steps == 0:
             return caps[0]
-        if model.initial is None and model.size <= PAIR_STATES:
+        if model.has_law and model.initial is None and model.size <= PAIR_STATES:
             caps.append((self.pairs(steps).log_ratio * (1 + 1e-13), "freshness"))
-        if is_backward(model) and self._adversary == "informed":
+        if has_influence(model) and self._adversary == "informed":
             caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
         if is_forward(model):
             lag = steps if self._adversary == "uninformed" else 1
@@ -203,6 +202,10 @@ class JointComponent:
     def _choose(self, kind: str) -> Kind:
         spread = self.ages[-1] - self.ages[0]
         separable = all(cost.answers for cost in self._costs)
+        if not self.model.has_law:
+            if kind not in {"auto", "cap"}:
+                raise InputError(f"state={kind!r} needs one law; a family at once has state='vector' or 'auto'")
+            return "cap"
         if self.model.initial is not None:
             # The backward kernel then depends on time; contraction holds for any law of the past.
             return "contraction" if self.model.size <= SCALAR_STATES else "cap"

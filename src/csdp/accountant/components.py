@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from csdp.accountant.component import METRIC_STATES, SCALAR_STATES, AccountedComponent, Cost, JointComponent
+from csdp.accountant.component import SCALAR_STATES, AccountedComponent, Cost, JointComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
-from csdp.bounds.influence import costs_by_age
+from csdp.bounds.influence import costs_by_age, has_influence
 from csdp.bounds.leakage import Setting
-from csdp.chain import Model, is_backward, is_forward
+from csdp.chain import Model, is_forward
+from csdp.chain.steps import METRIC_STATES
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.plan import Plan
@@ -51,9 +52,9 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
     """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
-    backward = is_backward(model) and model.size > METRIC_STATES
+    backward = has_influence(model) and (model.size > METRIC_STATES or not model.has_law)
     forward = is_forward(model) and model.size > SCALAR_STATES
-    if kind == "vector" and not (fits and (is_backward(model) or is_forward(model))):
+    if kind == "vector" and not (fits and (has_influence(model) or is_forward(model))):
         raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
     if not fits or not (kind == "vector" or (kind == "auto" and (backward or forward))):
         return None
@@ -64,7 +65,7 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
         ages = [setting.ages[i] for i in members]
         for age, cost in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
             costs[age] = costs[age] + cost if age in costs else cost
-    vector = InfluenceComponent if is_backward(model) else SliceComponent
+    vector = InfluenceComponent if has_influence(model) else SliceComponent
     return vector(model, members, costs, alpha=sum(component.alpha for component in components))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, stands_for_others, worst_component
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
-from csdp.bounds.influence import InfluenceRule
+from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.slice.bound import SliceHistory
 from csdp.chain import CoupledChain, Model
 
@@ -67,13 +67,13 @@ class _VectorComponent:
 
 
 class InfluenceComponent(_VectorComponent):
-    """A component of a backward chain: a matrix b_k(c, c') for every sequence."""
+    """A component of a backward chain, or of a family of them at once: a matrix b_k(c, c') for every sequence."""
 
     kind: Kind = "vector"
 
     @cached_property
-    def _rule(self) -> InfluenceRule:
-        return InfluenceRule(self.model)
+    def _rule(self) -> Recursion:
+        return influence_rule(self.model)
 
     @cached_property
     def _off_diagonal(self) -> Floats:
@@ -118,7 +118,7 @@ class InfluenceComponent(_VectorComponent):
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper."""
-        if steps == 0 or self.model.size > PAIR_STATES:
+        if steps == 0 or not self.model.has_law or self.model.size > PAIR_STATES:
             return value, "influence"
         cap, why = self.cap(steps)
         return (value, "influence") if value <= cap else (cap, why)
@@ -153,11 +153,13 @@ class InfluenceComponent(_VectorComponent):
         return state if state is None or kind is None else state[kind]
 
 
-def _find_rest(rule: InfluenceRule, cost: Floats, off_diagonal: Floats) -> Floats | None:
+def _find_rest(rule: Recursion, cost: Floats, off_diagonal: Floats) -> Floats | None:
     """A state that `cost` at every step does not raise, close to the least one; None where none is found."""
     state, before = cost, math.inf
     for _ in range(_LONGEST):
         following = cost + rule.advance(state)
+        if not np.isfinite(following).all():
+            return np.asarray(np.where(off_diagonal > 0, np.inf, 0.0) + np.zeros_like(state))  # nothing raises it
         moved = float((following - state).max())
         rate = moved / before if before > 0 else 0.0
         guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
@@ -170,7 +172,7 @@ def _find_rest(rule: InfluenceRule, cost: Floats, off_diagonal: Floats) -> Float
     return None
 
 
-def _descend(rule: InfluenceRule, cost: Floats, state: Floats) -> Floats:
+def _descend(rule: Recursion, cost: Floats, state: Floats) -> Floats:
     """From a state that a release does not raise down to rest."""
     for _ in range(_LONGEST):
         following = np.minimum(cost + rule.advance(state), state)

@@ -217,7 +217,7 @@ class _AuditSubject:
     def pair(self, presents: Sequence[Sequence[int]] | None) -> Pair:
         """The two presents, and the member of a family under which they are compared."""
         if presents is not None:
-            return check_pair(self.chain.members[0], presents, self.adversary)
+            return check_pair(self.chain.members[0].point, presents, self.adversary)
         return worst_pair(self.chain, self.query, ages=self.ages, epsilon_c=self.epsilon_c, adversary=self.adversary)
 
     def claim(self, epsilon: float | None) -> tuple[float | None, str]:

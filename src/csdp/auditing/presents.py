@@ -95,7 +95,7 @@ def worst_pair(
     Without a query, all aged values are taken to be released; without a noise level, epsilon_c = 1.
     """
     best, chosen = -1.0, None
-    for model in chain.members:
+    for model in (member.point for member in chain.members):
         setting = Setting.make(
             model,
             Identity() if query is None else query,

@@ -14,13 +14,20 @@ from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound, with_full_past
 from csdp.bounds.exact import WorstCase, find_worst_case
-from csdp.bounds.influence import InfluenceRanges, costs_by_age, influence_of_release, require_informed, spectral_factor
+from csdp.bounds.influence import (
+    InfluenceRanges,
+    costs_by_age,
+    has_influence,
+    influence_of_release,
+    require_informed,
+    spectral_factor,
+)
 from csdp.bounds.lineage import Lineage, lineage, require_forward
 from csdp.bounds.lumped import can_lump, find_lumped_worst_case, lump
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
 from csdp.bounds.result import BOUNDS, UNSOUND, Witness, round_up
 from csdp.bounds.slice.bound import Slice, slice_bound
-from csdp.chain import CoupledChain, Model, is_backward, is_forward
+from csdp.chain import CoupledChain, Model, is_forward
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import all_snapshots, is_enumerable
@@ -290,6 +297,9 @@ class Component:
 
     def _sharpest(self) -> ComponentLeakage:
         """Exact where it fits, else the least of the sound bounds; the least for any past where that is needed."""
+        if not self.model.has_law:
+            best = min(self._at_any_size(), key=lambda value: value.epsilon)
+            return replace(best, reason=f"for all members of a family at once; {best.bound}: {best.reason}")
         if not self.setting.needs_any_past:
             try:
                 return replace(self._exact(), reason="exact fits the size limit")
@@ -306,7 +316,7 @@ class Component:
     def _at_any_size(self) -> list[ComponentLeakage]:
         """The bounds for a component of any size; they hold for any law of the past."""
         choices = [ComponentLeakage(self.alpha, "group", None, "holds however the sequences are tied")]
-        if is_backward(self.model) and self.setting.adversary == "informed":
+        if has_influence(self.model) and self.setting.adversary == "informed":
             choices.append(self._influence())
         if is_forward(self.model):
             choices.append(self._lineage())

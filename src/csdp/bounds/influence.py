@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from csdp.aging import UNIT
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, Model, is_backward
+from csdp.chain import CoupledChain, InfluenceFamily, Model, is_backward, is_influence_family
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 
@@ -65,7 +65,51 @@ def require_informed(adversary: str) -> None:
         )
 
 
-class InfluenceRule:
+class Recursion:
+    """What the recursion of one chain and that of a family have in common; states are arrays (s, m, m)."""
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Sequences and states."""
+        raise NotImplementedError
+
+    def _step(self, state: Floats) -> Floats:
+        """The state seen from the next slice."""
+        raise NotImplementedError
+
+    def reduced(self, state: Floats) -> tuple[Recursion, Floats, Indices | None]:
+        """A rule and a state with fewer sequences, and what to expand it with; itself where nothing can be spared."""
+        return self, state, None
+
+    def advance(self, state: Floats, steps: int = 1) -> Floats:
+        """The state seen from later slices, one step after the other; what no longer moves is at rest."""
+        rule, state, kind = self.reduced(state)
+        for _ in range(steps):
+            following = rule._step(state)
+            if np.array_equal(following, state):
+                break
+            state = following
+        return state if kind is None else state[kind]
+
+    def cap(self, age: int) -> Floats:
+        """What no number of releases passes when all that was read is at least `age` old, 1 or more."""
+        s, m = self._shape
+        endless = np.full((s, m, m), np.inf)
+        endless[:, np.arange(m), np.arange(m)] = 0.0
+        return self.advance(endless, age)
+
+
+def influence_rule(model: Model) -> Recursion:
+    """The recursion of a backward chain, or of all processes within the limits of a family."""
+    return FamilyRule(model) if is_influence_family(model) else InfluenceRule(model)
+
+
+def has_influence(model: Model) -> bool:
+    """Whether previous states are independent given the present, in one chain or in all members of a family."""
+    return is_backward(model) or is_influence_family(model)
+
+
+class InfluenceRule(Recursion):
     """The recursion of one backward chain. States are arrays (s, m, m): b_k(c, c'), zero on the diagonal.
 
     >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
@@ -78,6 +122,10 @@ class InfluenceRule:
     def __init__(self, chain: Model) -> None:
         self.chain = require_backward("influence", chain)
         self._kinds: tuple[Indices, Indices] | None = None  # of a rule for one sequence of each kind
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.chain.sequences, self.chain.states
 
     @cached_property
     def _by_source(self) -> tuple[Any, Any, Any]:
@@ -181,16 +229,6 @@ class InfluenceRule:
         least = sums.min(axis=1)
         return sums, never, least, self._least_sums(least * (1.0 - 16.0 * UNIT))
 
-    def advance(self, state: Floats, steps: int = 1) -> Floats:
-        """The state seen from later slices, one step after the other; what no longer moves is at rest."""
-        rule, state, kind = self.reduced(state)
-        for _ in range(steps):
-            following = rule._step(state)
-            if np.array_equal(following, state):
-                break
-            state = following
-        return state if kind is None else state[kind]
-
     def _step(self, state: Floats) -> Floats:
         from csdp.bounds import influence_loops as loops
 
@@ -218,11 +256,43 @@ class InfluenceRule:
             loops.step_prefixes(starts, targets, weights, chosen, table, least, lows, levels, self._slack, UNIT, out)
         return np.asarray(out * (1.0 + self._slack))
 
-    def cap(self, age: int) -> Floats:
-        """What no number of releases passes when all that was read is at least `age` old, 1 or more."""
-        endless = np.full((self.chain.sequences, self.chain.states, self.chain.states), np.inf)
-        endless[:, np.arange(self.chain.states), np.arange(self.chain.states)] = 0.0
-        return self.advance(endless, age)
+
+class FamilyRule(Recursion):
+    """The recursion of all processes within the limits of a family: gains for delta, sums of single bases for base.
+
+    A set S gains at most the sum of its states' gains, and at most what the other states lose.
+
+    >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    >>> released = 0.1 * (1 - np.eye(2)) + np.zeros((2, 1, 1))
+    >>> [round(float(influence_rule(each).advance(released).max()), 6)
+    ...  for each in (chain, InfluenceFamily.around(chain, 0), InfluenceFamily.around(chain, 0.02))]
+    [0.040228, 0.040228, 0.04431]
+    """
+
+    def __init__(self, family: InfluenceFamily) -> None:
+        self._shown = family.sequences, family.states
+        order = np.argsort(family.edge_sources, kind="stable")
+        starts = np.searchsorted(family.edge_sources[order], np.arange(family.sequences + 1))
+        self._edges = starts, family.edge_targets[order], family.gains[order], family.bases[order]
+        degree = int(np.bincount(family.edge_sources, minlength=1).max())
+        self._slack = 8.0 * UNIT * (degree + 2 * family.states + 16)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self._shown
+
+    def _step(self, state: Floats) -> Floats:
+        from csdp.bounds import influence_loops as loops
+
+        if not state.any():
+            return state
+        m, out = self._shape[1], np.zeros_like(state)
+        levels = np.repeat(_inverse(state.max(axis=(1, 2)))[:, None], 1 << m, axis=1)
+        if m == 2:  # into the set of one state there is one way
+            levels[:, 1], levels[:, 2] = _inverse(state[:, 1, 0]), _inverse(state[:, 0, 1])
+        starts, targets, gains, bases = self._edges
+        loops.step_limits(starts, targets, gains, bases, levels, UNIT, out)
+        return np.asarray(out * (1.0 + self._slack))
 
 
 def _number_rows(rows: npt.NDArray[Any]) -> Indices:
@@ -281,9 +351,9 @@ def costs_by_age(
 
 def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
     """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age."""
-    rule = InfluenceRule(chain)
+    rule = influence_rule(chain)
     ages = sorted(costs, reverse=True)
-    state = np.zeros((rule.chain.sequences, rule.chain.states, rule.chain.states))
+    state = np.zeros((chain.sequences, chain.states, chain.states))
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
         state = rule.advance(state + costs[age], age - following)
     return read_ranges(state)

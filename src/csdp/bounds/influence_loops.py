@@ -126,3 +126,36 @@ def step_prefixes(
                         under += bases[n]
                         best = np.inf if under <= 0.0 else max(best, over / under)
                     out[i, a, b] += np.log1p(best)
+
+
+@_jit
+def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, unit: Any, out: Any) -> None:
+    """out[i, a, b], the largest over all sets of states of each target, from limits of single states.
+
+    `gains[e, a, b, c]`: how much a change a -> b of the source raises the probability of c, at most; `bases[e, a, c]`:
+    how probable c is, at least; `levels[k, S]` = 1 / (e^b - 1) with b the largest log ratio into the set S.
+    """
+    states, sets = gains.shape[1], levels.shape[1]
+    for i in range(starts.size - 1):
+        for e in range(starts[i], starts[i + 1]):
+            for a in range(states):
+                for b in range(states):
+                    best = 0.0
+                    for chosen in range(1, sets - 1):
+                        if a == b:
+                            continue
+                        rise, rest, base, rises, falls = 0.0, 0.0, 0.0, False, False
+                        for c in range(states):
+                            if (chosen >> c) & 1:
+                                rise += gains[e, a, b, c]
+                                base += bases[e, a, c]
+                                rises = rises or gains[e, a, b, c] > 0.0
+                            else:
+                                rest += gains[e, b, a, c]  # what the other states lose, the set gains
+                                falls = falls or gains[e, b, a, c] > 0.0
+                        if not (rises and falls):
+                            continue
+                        below = levels[targets[e], chosen] + base * (1.0 - 16.0 * unit)
+                        delta = max(min(rise, rest), 0.0) + 16.0 * unit
+                        best = np.inf if below <= 0.0 else max(best, delta / below)
+                    out[i, a, b] += np.log1p(best)

@@ -215,9 +215,7 @@ class Setting:
         law = "the given initial law" if self.model.initial is not None else "the stationary law"
         several = bound == "exact" and len(self.components[0].members) < self.model.sequences
         texts = (
-            "the sequences follow the given model"
-            if bound != "group"
-            else "sequences of different components are independent",
+            self.model.assumption if bound != "group" else "sequences of different components are independent",
             f"the oldest reading follows {law}" if bound in OF_THE_PAST else "",
             _HOLDS_FOR[bound],
             "several independent components: the others' aged values are taken as known, an upper bound" * several,

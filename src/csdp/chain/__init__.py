@@ -2,6 +2,7 @@
 
 from csdp.chain.coupled import CoupledChain, is_backward, is_forward
 from csdp.chain.family import Family, FitRecord, certified_model, fits_epsilon, join_fits, private_fits, recorded_fits
+from csdp.chain.influence_family import InfluenceFamily, is_influence_family
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 
@@ -9,12 +10,14 @@ __all__ = [
     "CoupledChain",
     "Family",
     "FitRecord",
+    "InfluenceFamily",
     "JointChain",
     "Model",
     "certified_model",
     "fits_epsilon",
     "is_backward",
     "is_forward",
+    "is_influence_family",
     "join_fits",
     "private_fits",
     "recorded_fits",

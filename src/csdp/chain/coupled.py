@@ -175,14 +175,9 @@ class CoupledChain(Model):
         >>> CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]]).components()
         [(0,), (1,)]
         """
-        from scipy.sparse.csgraph import connected_components
-
         if self.initial is not None and not self.initial_factors:
             return [tuple(range(self.sequences))]
-        count, label = connected_components(self.sparse_coupling, directed=True, connection="weak")
-        order = np.argsort(label, kind="stable")
-        cuts = np.searchsorted(label[order], np.arange(1, count))
-        return sorted(tuple(component.tolist()) for component in np.split(order, cuts))
+        return connected_parts(self.sparse_coupling)
 
     def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """One component of each kind with the number of its copies.
@@ -414,6 +409,16 @@ class CoupledChain(Model):
             f"CoupledChain({backward}{self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
             f"{self.edges} coupling{'s' * (self.edges > 1)}, digest {self.digest[:8]})"
         )
+
+
+def connected_parts(graph: Any) -> list[tuple[int, ...]]:
+    """The connected components of a sparse graph, whatever the direction of its edges."""
+    from scipy.sparse.csgraph import connected_components
+
+    count, label = connected_components(graph, directed=True, connection="weak")
+    order = np.argsort(label, kind="stable")
+    cuts = np.searchsorted(label[order], np.arange(1, count))
+    return sorted(tuple(component.tolist()) for component in np.split(order, cuts))
 
 
 def is_forward(model: Model) -> TypeGuard[CoupledChain]:

@@ -11,9 +11,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from csdp.chain.coupled import is_backward
 from csdp.chain.files import model_from_dict
+from csdp.chain.influence_family import InfluenceFamily
 from csdp.chain.model import Model
 from csdp.errors import InputError
+
+#: What the members of a family have in common, written once.
+_SHARED = ("values", "names")
 
 
 class Family:
@@ -52,6 +57,16 @@ class Family:
             return self
         return Family(each for member in self for each in member.plausible.members)
 
+    @property
+    def point(self) -> Model:
+        """The first member: of a fit the point estimate."""
+        return self._members[0]
+
+    def beside_point(self) -> list[dict[str, Any]]:
+        """The other members as plain data, without what all of them share."""
+        members = [member.to_dict() for member in self._members[1:]]
+        return [{key: value for key, value in member.items() if key not in _SHARED} for member in members]
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the members' digests, whatever their order."""
@@ -73,6 +88,15 @@ class Family:
         first = self._members[0]
         plural = "s" * (first.sequences > 1)
         return f"Family({len(self)} models of {first.sequences} sequence{plural}, {first.states} states)"
+
+
+def family_of_point(point: Model, content: Any, shared: Mapping[str, Any]) -> Family | InfluenceFamily:
+    """The family of a chain from `beside_point`; `shared` is what all members have in common."""
+    if isinstance(content, Mapping):
+        if not is_backward(point) or content.get("schema") != InfluenceFamily.schema:
+            raise InputError(f"chain: family of schema {content.get('schema')!r}; {InfluenceFamily.schema!r} is read")
+        return InfluenceFamily.of_point(point, content)
+    return Family([point, *(type(point).from_dict({**member, **shared}) for member in content)])
 
 
 def certified_model(model: Model | Family) -> Model | Family:
@@ -102,8 +126,9 @@ class FitRecord:
     sequences: the log-likelihood plus the smoothing's share, which EM never lowers. `neighbours` is the largest
     number of other sequences that one may follow, `screened` whether they were chosen from the data. `parameters`
     counts the free numbers of the model. `held_out` are the log-likelihoods per tick of both directions of time on
-    readings that were set aside, where the data chose between them. A record of a private fit holds nothing but what
-    the noised counts gave.
+    readings that were set aside, where the data chose between them. `confidence` is that of the limits of a
+    family at once (`ensemble_method` "limits", no further chains). A record of a private fit holds nothing but what the
+    noised counts gave.
 
     >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
     True
@@ -129,6 +154,7 @@ class FitRecord:
     warnings: tuple[str, ...] = ()
     direction: str = "forward"
     held_out: tuple[tuple[str, float], ...] = ()
+    confidence: float | None = None
 
     @property
     def monotone(self) -> bool:

@@ -21,6 +21,7 @@ from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
     from csdp.chain.family import Family, FitRecord
+    from csdp.chain.influence_family import InfluenceFamily
 
 Direction = Literal["forward", "backward"]
 States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
@@ -46,8 +47,10 @@ class Model(ABC):
     #: how it was fitted; None where it was written by hand. Not in the digest: it changes nothing that is certified
     fitted: FitRecord | None = None
     #: the chains that the data leaves possible, this one first; part of the digest, as plans certify over it
-    family: Family | None = None
+    family: Family | InfluenceFamily | None = None
     schema: ClassVar[str]
+    #: whether it is one law; otherwise it stands for many, and only bounds that need no law apply
+    has_law: ClassVar[bool] = True
     #: whether coupling and transitions lead from the present to the next snapshot, or to the previous one
     direction: Direction = "forward"
     _names: tuple[str, ...] | None
@@ -127,6 +130,16 @@ class Model(ABC):
         return (self,)
 
     @property
+    def point(self) -> Model:
+        """One law to simulate, to estimate and to predict errors with: the model itself where it is one law."""
+        return self
+
+    @property
+    def assumption(self) -> str:
+        """What a certificate assumes about the model, in words."""
+        return "the sequences follow the given model"
+
+    @property
     def plausible(self) -> Model | Family:
         """What certificates rest on: the family that a fit left with the chain, else the model."""
         return self.family or self
@@ -137,7 +150,7 @@ class Model(ABC):
         self,
         *,
         fitted: FitRecord | None = None,
-        family: Family | None = None,
+        family: Family | InfluenceFamily | None = None,
         fit_cost: Mapping[str, Any] | None = None,
     ) -> Self:
         """The same law, carrying the record of its fit, the family of plausible chains, and the cost of the fit.
@@ -149,7 +162,7 @@ class Model(ABC):
         copy._set(fitted=fitted, family=None, fit_cost=None if fit_cost is None else dict(fit_cost))
         if family is None:
             return copy
-        if copy != family.members[0]:
+        if copy != family.point:
             raise InputError("family: the chain itself, with the cost of its fit, must be its first member")
         del copy.__dict__["digest"]  # computed for the comparison, without the family
         copy._set(family=family)
@@ -193,14 +206,12 @@ class Model(ABC):
         if self.fitted is not None:
             content["fitted"] = self.fitted.to_dict()
         if self.family is not None:
-            shared = ("values", "names")
-            members = [member.to_dict() for member in self.family.members[1:]]
-            content["family"] = [{k: v for k, v in member.items() if k not in shared} for member in members]
+            content["family"] = self.family.beside_point()
         return content
 
     def _restore_fit(self, content: Mapping[str, Any]) -> Self:
         """The same law with what `_fit_content` wrote."""
-        from csdp.chain.family import Family, FitRecord
+        from csdp.chain.family import FitRecord, family_of_point
 
         if not {"fit_cost", "fitted", "family"} & set(content):
             return self
@@ -212,8 +223,7 @@ class Model(ABC):
         if content.get("family") is None:
             return point
         shared = {"values": content.get("values"), "names": content.get("names")}
-        others = [type(self).from_dict({**member, **shared}) for member in content["family"]]
-        return self.carrying(fitted=fitted, fit_cost=cost, family=Family([point, *others]))
+        return self.carrying(fitted=fitted, fit_cost=cost, family=family_of_point(point, content["family"], shared))
 
     # ---- shared --------------------------------------------------------------------------------------------------
 

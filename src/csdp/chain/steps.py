@@ -30,6 +30,8 @@ TENSOR_BYTES = 200_000_000
 MAX_STATES = 2**22
 #: Joint states above which no joint kernel is made.
 KERNEL_STATES = 4096
+#: Joint states of a component up to which the accountant keeps a state for every pair of snapshots.
+METRIC_STATES = 32
 #: Predicted floating-point operations above which a single push of one column is refused.
 MAX_PUSH_OPERATIONS = 4e11
 

@@ -320,7 +320,7 @@ def demo(
             f"Fit: {study.quality.verdict}",
             f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; a release "
             f"at every tick without end leaks at most {as_text(study.ceiling)} about the present, under each of "
-            f"{len(study.chain.family or (0,))} chains",
+            f"{len(study.plan.chain.members)} chains",
         ]
     )
     print_guarantees(result.certificate)

@@ -74,6 +74,13 @@ def fit(
     ensemble: Annotated[
         int, typer.Option(help="Number of further plausible chains to keep with the fit, as a family.")
     ] = 20,
+    confidence: Annotated[
+        float,
+        typer.Option(
+            help="Confidence of the limits that are the family of a backward chain with many sequences, instead of "
+            "further chains."
+        ),
+    ] = 0.95,
     direction: Annotated[
         Literal["forward", "backward", "auto"],
         typer.Option(
@@ -143,6 +150,7 @@ def fit(
                     neighbours=neighbours,
                     smoothing=smoothing,
                     ensemble=ensemble,
+                    confidence=confidence,
                     public=public,
                     epsilon=epsilon,
                     direction=direction,
@@ -244,6 +252,13 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
     if record.held_out:
         scores = ", ".join(f"{way} {score:.4f}" for way, score in record.held_out)
         print_lines([f"Read {record.direction}: log-likelihood per held-out tick {scores}."])
+    if record.confidence is not None:
+        print_lines(
+            [
+                f"Family: every process within limits that hold together with confidence {record.confidence:g}, also "
+                "if it changes over time; certificates hold for each of them, not for someone unsure which is true."
+            ]
+        )
     if isinstance(result.evidence, str):
         print_lines([result.evidence])
     else:

@@ -88,7 +88,7 @@ def mse(
             for member in chain.members
         ]
         return max(errors, key=lambda error: error.safe)
-    model = chain.members[0]
+    model = chain.members[0].point
     query = verify_query(query, model)
     checked = check_ages(ages, model.sequences)
     level = check_epsilon(epsilon_c)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.fit import show_progress
+from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Progress, check_chain, match_chain, read_sample
 
 #: Transitions that the rival must see before it believes half of what it sees.
@@ -211,7 +211,7 @@ def _warn_of_leak() -> None:
 def _allowance(chain: CoupledChain | JointChain) -> Floats:
     """Nats per transition that each sequence of a fitted chain may be off: twice the mean divergence in its family."""
     s = chain.sequences
-    if chain.family is not None and len(chain.family) > 1:
+    if chain.family is not None and len(chain.family.members) > 1:
         rows = chain.simulate(200, seed=0).astype(np.intp)
         point = _NextLaw(chain)
         own = [point(row)[0] for row in rows]
@@ -224,7 +224,7 @@ def _allowance(chain: CoupledChain | JointChain) -> Floats:
                 both = (theirs > 0) & (law > 0)
                 ratio = np.where(both, theirs / np.where(law > 0, law, 1.0), 1.0)
                 total += (theirs * np.log(ratio)).sum(axis=1)
-        return np.asarray(2.0 * total / (rows.shape[0] * (len(chain.family) - 1)))
+        return np.asarray(2.0 * total / (rows.shape[0] * (len(chain.family.members) - 1)))
     record = chain.fitted
     off = 0.0 if record is None else min(0.1, record.parameters / max(record.observations, 1))
     return np.full(s, off)

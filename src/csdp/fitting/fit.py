@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
-from csdp.chain import CoupledChain, Family, FitRecord, JointChain
+from csdp.chain import CoupledChain, Family, FitRecord, InfluenceFamily, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
+from csdp.fitting.progress import show_progress
 
 if TYPE_CHECKING:
     from csdp.fitting import methods
@@ -26,11 +23,10 @@ if TYPE_CHECKING:
 
 Method = Literal["em", "ching", "counts", "moments", "joint"]
 METHODS = ("em", "ching", "counts", "moments", "joint")
-ENSEMBLES = ("bootstrap", "posterior")
+EnsembleMethod = Literal["auto", "bootstrap", "posterior", "limits"]
+ENSEMBLES = get_args(EnsembleMethod)
 #: Share of the readings that is set aside where the data chooses the direction.
 HELD_OUT = 0.3
-#: Seconds of work before a progress bar appears.
-PATIENCE = 1.0
 
 
 def fit(
@@ -46,7 +42,8 @@ def fit(
     max_iterations: int = 2000,
     tolerance: float = 1e-8,
     ensemble: int = 20,
-    ensemble_method: Literal["bootstrap", "posterior"] = "bootstrap",
+    ensemble_method: EnsembleMethod = "auto",
+    confidence: float = 0.95,
     seed: int = 0,
     direction: Direction | Literal["auto"] = "forward",
     progress: Progress | bool | None = None,
@@ -67,7 +64,11 @@ def fit(
         smoothing: pseudo-counts in each cell of a transition matrix, shared by those a target may follow.
         public: the data is public. epsilon: it is private, and this much may be spent on the chain.
         restarts, max_iterations, tolerance: of EM; tolerance is a gain per transition.
-        ensemble: further plausible chains in the family; 0 for none.
+        ensemble: further plausible chains in the family; 0 for no family.
+        ensemble_method: "bootstrap", "posterior", or "limits": instead of some chains, every process within limits that
+            hold together with `confidence` (`InfluenceFamily`; backward chains). "auto": limits for a backward chain
+            beyond 32 joint states, where only `influence` certifies; else bootstrap.
+        confidence: with which all limits hold together, exactly, if one chain on the graph made the readings.
         seed: of restarts and ensemble; noise never comes from it.
         direction: "forward", "backward" (the chain gives the past from the present, so that `influence` counts the
             noise at any size), or "auto": whichever explains the last 30 % better after a fit on the rest; the record
@@ -86,10 +87,12 @@ def fit(
     (True, 21, True)
     """
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
+    from csdp.fitting import families
     from csdp.fitting.em import Effort
     from csdp.fitting.sample import read_sample
 
     _check_settings(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
+    _check_confidence(confidence)
     epsilon = _check_privacy(epsilon, public)
     _check_direction(direction, method, epsilon)
     readings = read_sample(data, states=states, private=epsilon is not None)
@@ -102,14 +105,19 @@ def fit(
             )
             direction = "backward" if dict(held_out)["backward"] > dict(held_out)["forward"] else "forward"
         readings = readings.in_direction(direction)
+        limits = None
+        if ensemble:
+            limits = families.choose_limits(
+                readings, neighbours, kind=ensemble_method, method=method, epsilon=epsilon, progress=report
+            )
+        edges = neighbours if limits is None else limits[0].pairs
         estimate = _fit_point(
-            readings, method, neighbours, smoothing=smoothing, epsilon=epsilon, effort=effort, report=report
+            readings, method, edges, smoothing=smoothing, epsilon=epsilon, effort=effort, report=report
         )
         notes = _notes(readings, estimate, smoothing, method) if epsilon is None else _private_notes(estimate, method)
         for note in notes:
             if note.startswith(("EM did not", "zero")):
                 warnings.warn(note, CsdpWarning, stacklevel=2)
-        others = _draw_ensemble(estimate, ensemble, ensemble_method, seed, report)
     record = FitRecord(
         method=estimate.method,
         observations=estimate.observations,
@@ -120,22 +128,49 @@ def fit(
         restarts=restarts,
         smoothing=float(smoothing),
         neighbours=estimate.neighbours,
-        screened=estimate.screened,
+        screened=estimate.screened or (limits is not None and limits[1]),
         parameters=estimate.parameters,
         states=readings.m,
         epsilon=epsilon,
         public=public,
-        ensemble=ensemble,
-        ensemble_method=None if not ensemble else ("parametric" if epsilon is not None else ensemble_method),
+        ensemble=ensemble if limits is None else 0,
+        ensemble_method=_family_method(ensemble, ensemble_method, epsilon, limits=limits is not None),
         seed=seed,
         warnings=tuple(notes),
         direction=direction,
         held_out=held_out,
+        confidence=None if limits is None else float(confidence),
     )
     point = estimate.chain.carrying(fitted=record, fit_cost=estimate.cost)
-    if not others:
+    if not ensemble:
         return point
-    return point.carrying(fitted=record, fit_cost=estimate.cost, family=Family([point, *others]))
+    with show_progress(progress) as report:
+        family: Family | InfluenceFamily
+        if limits is None:
+            family = families.ensemble_family(
+                point, estimate, count=ensemble, kind=ensemble_method, seed=seed, progress=report
+            )
+        else:
+            assert isinstance(point, CoupledChain)
+            family = families.limits_family(
+                readings,
+                point,
+                limits[0],
+                screened=limits[1],
+                confidence=confidence,
+                smoothing=smoothing,
+                progress=report,
+            )
+    return point.carrying(fitted=record, fit_cost=estimate.cost, family=family)
+
+
+def _family_method(ensemble: int, kind: str, epsilon: float | None, *, limits: bool) -> str | None:
+    """How the family was made, for the record."""
+    if not ensemble:
+        return None
+    if limits:
+        return "limits"
+    return "parametric" if epsilon is not None else ("bootstrap" if kind == "auto" else kind)
 
 
 def _check_privacy(epsilon: float | None, public: bool) -> float | None:
@@ -177,22 +212,6 @@ def _score_directions(
         total = sum(float(prediction.scores(j)[0].sum()) for j in range(readings.sequences))
         scores.append((way, total / rest.transitions))
     return tuple(scores)
-
-
-def _draw_ensemble(
-    estimate: methods.PointEstimate, count: int, kind: str, seed: int, report: Progress
-) -> list[CoupledChain | JointChain]:
-    """The further chains of the family."""
-    from csdp.fitting import methods
-
-    if not count:
-        return []
-    draw = methods.ensemble_draw(estimate, kind)
-    others = []
-    for n in range(count):
-        others.append(draw(np.random.default_rng([seed, 1, n])))
-        report("ensemble", n + 1, count)
-    return others
 
 
 def _fit_point(
@@ -262,6 +281,11 @@ def _list_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
+def _check_confidence(confidence: Any) -> None:
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence < 1:
+        raise InputError(f"confidence: {confidence!r} given; a number between 0 and 1, such as 0.95")
+
+
 def _check_direction(direction: str, method: str, epsilon: float | None) -> None:
     if direction not in {*get_args(Direction), "auto"}:
         raise InputError(f"direction: {direction!r} given; 'forward', 'backward' or 'auto'")
@@ -324,7 +348,8 @@ class CoupledChainEstimator:
         max_iterations: int = 2000,
         tolerance: float = 1e-8,
         ensemble: int = 20,
-        ensemble_method: Literal["bootstrap", "posterior"] = "bootstrap",
+        ensemble_method: Literal["auto", "bootstrap", "posterior", "limits"] = "auto",
+        confidence: float = 0.95,
         seed: int = 0,
         direction: Literal["forward", "backward", "auto"] = "forward",
     ) -> None:
@@ -339,6 +364,7 @@ class CoupledChainEstimator:
         self.tolerance = tolerance
         self.ensemble = ensemble
         self.ensemble_method = ensemble_method
+        self.confidence = confidence
         self.seed = seed
         self.direction = direction
 
@@ -390,50 +416,3 @@ class CoupledChainEstimator:
         defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
         changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name]]
         return f"CoupledChainEstimator({', '.join(changed)})"
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Show nothing."""
-
-
-@contextmanager
-def show_progress(progress: Progress | bool | None) -> Iterator[Progress]:
-    """The progress function: the given one; a bar on a terminal (None, True); one that does nothing (False)."""
-    if callable(progress):
-        yield progress
-        return
-    if progress is False or (progress is None and not sys.stderr.isatty()):
-        yield _silent
-        return
-    bar = _Bar()
-    try:
-        yield bar
-    finally:
-        bar.close()
-
-
-class _Bar:
-    """A rich progress bar on stderr that appears only after `PATIENCE` seconds."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._bar: Any = None
-        self._tasks: dict[str, Any] = {}
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self._bar is None:
-            if time.monotonic() - self._since < PATIENCE:
-                return
-            from rich.console import Console
-            from rich.progress import Progress as RichProgress
-
-            self._bar = RichProgress(console=Console(stderr=True), transient=True)
-            self._bar.start()
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()

@@ -60,9 +60,21 @@ class Graph:
         return np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
 
     @property
+    def pairs(self) -> Indices:
+        """Target and source of each edge, (edges, 2)."""
+        return np.column_stack([self.targets, self.sources])
+
+    @property
     def degree(self) -> int:
         """The largest number of others that a sequence may follow."""
         return int(np.diff(self.indptr).max()) - 1
+
+    def matrix(self) -> Any:
+        """The graph as a scipy.sparse array, row: target."""
+        from scipy.sparse import csr_array
+
+        size = self.indptr.size - 1
+        return csr_array((np.ones(self.sources.size), self.sources, self.indptr), shape=(size, size))
 
     def of(self, target: int) -> Indices:
         """Whom a target may follow."""

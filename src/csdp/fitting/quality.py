@@ -20,8 +20,9 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.fit import fit, show_progress
+from csdp.fitting.fit import fit
 from csdp.fitting.methods import JOINT_STATES
+from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Prediction, Progress, Sample, check_chain, match_chain, own_law, read_sample, still_law
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from typing import Literal
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
 from csdp.bounds.closed_forms import PAIR_STATES
+from csdp.bounds.influence import has_influence
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import UNSOUND, Leakage, round_up
-from csdp.chain import Family, Model, certified_model, is_backward
+from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
 from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
@@ -145,12 +146,12 @@ class Curves:
 
     @cached_property
     def _moments(self) -> list[Moments]:
-        return [moments(member, self.query, ages=self.ages) for member in self._members]
+        return [moments(member.point, self.query, ages=self.ages) for member in self._members]
 
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
         errors = [
-            error_from_moments(member, self.query, known, self.ages, epsilon_c, self._estimate)
+            error_from_moments(member.point, self.query, known, self.ages, epsilon_c, self._estimate)
             for member, known in zip(self._members, self._moments, strict=True)
         ]
         return max(errors, key=lambda error: error.safe)
@@ -229,7 +230,8 @@ class Curves:
         Beyond the size at which snapshots are enumerated, releases of a backward chain are certified by `influence`.
         """
         large = all(
-            is_backward(model) and model.states ** min(map(len, model.components())) > PAIR_STATES
+            has_influence(model)
+            and (not model.has_law or model.states ** min(map(len, model.components())) > PAIR_STATES)
             for model in self._members
         )
         return "influence" if large and self._adversary == "informed" else "auto"

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import datasets
+from csdp.accountant import Accountant
 from csdp.aging import Progress
 from csdp.bounds.leakage import leakage
-from csdp.chain import CoupledChain, Family, Model
+from csdp.chain import CoupledChain, Family, InfluenceFamily, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.datasets import Dataset
@@ -196,6 +197,19 @@ class DemoReleases:
 
 
 @dataclass(frozen=True)
+class DemoTogether:
+    """The same releases where all sequences may depend on each other: one backward chain, certified as a family.
+
+    Each pair: for every process whose influences are at most the fitted ones, and for every process within limits that
+    hold together with a confidence.
+    """
+
+    chain: CoupledChain
+    one_release: tuple[float, float]
+    for_ever: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class DemoStudy:
     """All results of a demonstration as records, before anything is drawn."""
 
@@ -204,6 +218,7 @@ class DemoStudy:
     quality: FitQuality
     joint_leakage: float
     coupled_leakage: float
+    together: DemoTogether
     best: FoundPlan
     point_best: FoundPlan
     estimate: PublicEstimate
@@ -287,6 +302,7 @@ def run_study(prepared: DemoData, out: Path, progress: Progress | None = None) -
         quality,
         joint,
         coupled,
+        _certify_together(prepared, plan, progress),
         best,
         point_best,
         estimate,
@@ -335,6 +351,32 @@ def _joint_leakage(prepared: DemoData, point: CoupledChain, plan: Plan) -> tuple
         )
         worst_joint, worst_coupled = max(worst_joint, for_joint), max(worst_coupled, for_coupled)
     return worst_joint, worst_coupled
+
+
+def _certify_together(prepared: DemoData, plan: Plan, progress: Progress) -> DemoTogether:
+    """Certify the plan's releases for all sequences in one component, each tied to its neighbours in the list."""
+    size = len(prepared.past.names)
+    pairs = sorted({(i, (i + step) % size) for i in range(size) for step in (1, size - 1)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CsdpWarning)
+        chain = fit(
+            prepared.past,
+            neighbours=np.array(pairs),
+            public=True,
+            direction="backward",
+            ensemble_method="limits",
+            progress=progress,
+        )
+    assert isinstance(chain, CoupledChain)
+    fitted, limits = (
+        Accountant(Plan(family, plan.query, plan.ages, plan.epsilon_c))
+        for family in (InfluenceFamily.around(chain.without_family(), 0), chain)
+    )
+    return DemoTogether(
+        chain,
+        (fitted.after(1).epsilon, limits.after(1).epsilon),
+        (fitted.limit().epsilon, limits.limit().epsilon),
+    )
 
 
 def _subpanel(panel: Panel, members: list[int]) -> Panel:

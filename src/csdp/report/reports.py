@@ -204,6 +204,7 @@ def write_demo_pages(study: DemoStudy, out: Path, *, version: str) -> list[str]:
         guarantees_section(study.published.certificate),
         _model_section(study, drawings["coupling"]),
         _quality_section(study),
+        _together_section(study),
         frontier_section(drawings["frontier"], _frontier_caption(study)),
         age_section(drawings["leakage"]),
         _record_section(study),
@@ -211,9 +212,9 @@ def write_demo_pages(study: DemoStudy, out: Path, *, version: str) -> list[str]:
     private = [
         _release_section(drawings["private"], "private", caption, words),
         _errors_section(study),
-        *shared[1:5],
+        *shared[1:6],
         _point_bounds_section(study),
-        *shared[5:],
+        *shared[6:],
     ]
     footer = f"csdp {version}, chain digest {study.chain.digest[:16]}"
     return save_report(out, drawings, shared, private, title=case.title, lead=_lead(study), footer=footer)
@@ -243,7 +244,7 @@ def _lead(study: DemoStudy) -> str:
         f"{study.prepared.data.title}. A chain is fitted to a public past; then the {case.what}, {plan.ages[0]} ticks "
         f"old and with noise, is published through a ledger. All releases together leak at most epsilon = "
         f"{case.budget:g} about the present state of any one sequence, at every moment, under each of "
-        f"{len(study.chain.family or (0,))} chains that are plausible given the past."
+        f"{len(study.plan.chain.members)} chains that are plausible given the past."
     )
 
 
@@ -330,6 +331,23 @@ def _quality_section(study: DemoStudy) -> PageSection:
     )
     body = table + paragraph(quality.verdict) + paragraph(joint)
     return PageSection("Does the model explain the data?", body)
+
+
+def _together_section(study: DemoStudy) -> PageSection:
+    together, case = study.together, study.prepared.case
+    (one, one_limits), (ever, ever_limits) = together.one_release, together.for_ever
+    assert together.chain.fitted is not None
+    words = (
+        f"The budget of {case.budget:g} is certified for the groups above, taken as independent of each other. If "
+        f"every sequence may depend on its two neighbours in the list instead, all {together.chain.sequences} are "
+        f"tied. Read backwards, the same releases then leak at most {as_text(one)} (one release) and {as_text(ever)} "
+        "(without end) under every process, also one that changes over time, whose influences are at most the fitted "
+        f"ones. Under every process within limits that hold together with confidence "
+        f"{together.chain.fitted.confidence:g} they leak at most {as_text(one_limits)} and {as_text(ever_limits)}: the "
+        f"public past has only {len(study.prepared.past.ticks)} ticks, and limits from a longer one are narrower. "
+        "This holds for each such process, not for someone who is unsure which of them is true."
+    )
+    return PageSection("All sequences together", paragraph(words))
 
 
 def _frontier_caption(study: DemoStudy) -> str:

@@ -100,11 +100,11 @@ class WhatIf:
         return proven, unproven
 
     def _compute_moments(self, age: int) -> list[Moments]:
-        return [moments(model, self._plan.query, ages=(age,) * model.sequences) for model in self._models]
+        return [moments(model.point, self._plan.query, ages=(age,) * model.sequences) for model in self._models]
 
     def _error(self, age: int, epsilon_c: float, estimate: Estimate) -> Any:
         errors = [
-            error_from_moments(model, self._plan.query, known, (age,) * model.sequences, epsilon_c, estimate)
+            error_from_moments(model.point, self._plan.query, known, (age,) * model.sequences, epsilon_c, estimate)
             for model, known in zip(self._models, self._moments(age), strict=True)
         ]
         return max(errors, key=lambda error: error.safe)
