@@ -376,7 +376,7 @@ def test_a_recorded_state_of_another_plan_is_refused() -> None:
     small = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
     large = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 1.0))
     state = small.release(small.release(small.start(), 1), 5)
-    with pytest.raises(InputError, match="another chain or plan"):
+    with pytest.raises(InputError, match="another chain, plan or version"):
         large.restore(state.to_dict())
 
 
