@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from csdp.accountant.component import METRIC_STATES, SCALAR_STATES, AccountedComponent, Cost, JointComponent
+from csdp.accountant.environment import EnvironmentComponent
 from csdp.accountant.segmented import SegmentComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
 from csdp.bounds.influence import costs_by_age
 from csdp.bounds.leakage import Setting
-from csdp.chain import CoupledChain, Model, is_backward, is_forward
+from csdp.chain import CoupledChain, Model, is_forward
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.plan import Plan
@@ -43,7 +44,8 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
             vector.alike = alike
             accounted.append(vector)
             continue
-        joint = JointComponent(
+        component_of = JointComponent if submodel.has_one_kernel else EnvironmentComponent
+        joint = component_of(
             submodel,
             ages=[plan.ages[i] for plan in plans for i in members],
             costs=[_cost(component) for component in components],
@@ -63,9 +65,10 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
     """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
-    backward = is_backward(model) and model.size > METRIC_STATES
-    forward = is_forward(model) and model.size > SCALAR_STATES
-    if kind == "vector" and not (fits and (is_backward(model) or is_forward(model))):
+    is_past = model.direction == "backward"
+    backward = is_past and model.step_chains and model.size * len(model.step_chains) > METRIC_STATES
+    forward = not is_past and model.step_chains and model.size > SCALAR_STATES
+    if kind == "vector" and not (fits and model.step_chains):
         raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
     if not fits or not (kind == "vector" or (kind == "auto" and (backward or forward))):
         return None
@@ -76,7 +79,7 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
         ages = [setting.ages[i] for i in members]
         for age, cost in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
             costs[age] = costs[age] + cost if age in costs else cost
-    vector = InfluenceComponent if is_backward(model) else SliceComponent
+    vector = InfluenceComponent if is_past else SliceComponent
     return vector(model, members, costs, alpha=sum(component.alpha for component in components))
 
 

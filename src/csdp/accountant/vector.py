@@ -16,9 +16,9 @@ import numpy as np
 from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, stands_for_others, worst_component
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
-from csdp.bounds.influence import InfluenceRule
+from csdp.bounds.influence import InfluenceRule, WorstInfluenceRule, influence_rule
 from csdp.bounds.slice.bound import SliceHistory
-from csdp.chain import CoupledChain, Model
+from csdp.chain import Model
 
 #: Slices before the newest reading that `SliceComponent` follows one by one.
 WINDOW = 32
@@ -39,7 +39,7 @@ class _VectorComponent:
         self.members = tuple(members)
         self.ages = tuple(sorted(costs))
         self.alpha = alpha
-        self._costs = dict(costs)
+        self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
         self._caps = Caps(model, "informed")
         self.finds_rest = self.kind == "vector" and len(self.ages) == 1
 
@@ -62,7 +62,8 @@ class _VectorComponent:
 
     def _cost_between_snapshots(self, age: int) -> float:
         """What the part of a release that is read at one age tells between any two snapshots, at most."""
-        return min(self.alpha, float(self._costs[age].reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
+        each = self._costs[age][: len(self.members)]
+        return min(self.alpha, float(each.reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases tell of one record: the group level; nothing sharper is known of a component this large."""
@@ -77,8 +78,8 @@ class InfluenceComponent(_VectorComponent):
     kind: Kind = "vector"
 
     @cached_property
-    def _rule(self) -> InfluenceRule:
-        return InfluenceRule(self.model)
+    def _rule(self) -> InfluenceRule | WorstInfluenceRule:
+        return influence_rule(self.model)
 
     @cached_property
     def _off_diagonal(self) -> Floats:
@@ -86,11 +87,12 @@ class InfluenceComponent(_VectorComponent):
 
     def initial_state(self) -> Floats:
         """The state before any release."""
-        return np.zeros((self.model.sequences, self.model.states, self.model.states))
+        return np.zeros((self.model.phases * self.model.sequences, self.model.states, self.model.states))
 
     def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between any two snapshots: sequences are changed one after the other."""
-        return float(state.max(axis=(1, 2)).sum()) * (1 + 1e-12)
+        by_phase = state.max(axis=(1, 2)).reshape(self.model.phases, -1)
+        return float(by_phase.sum(axis=1).max()) * (1 + 1e-12)
 
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan; a state of the same sequences stays what it is."""
@@ -158,7 +160,7 @@ class InfluenceComponent(_VectorComponent):
         return state if state is None or kind is None else state[kind]
 
 
-def _find_rest(rule: InfluenceRule, cost: Floats, off_diagonal: Floats) -> Floats | None:
+def _find_rest(rule: InfluenceRule | WorstInfluenceRule, cost: Floats, off_diagonal: Floats) -> Floats | None:
     """A state that `cost` at every step does not raise, close to the least one; None where none is found."""
     state, before = cost, math.inf
     for _ in range(_LONGEST):
@@ -175,7 +177,7 @@ def _find_rest(rule: InfluenceRule, cost: Floats, off_diagonal: Floats) -> Float
     return None
 
 
-def _descend(rule: InfluenceRule, cost: Floats, state: Floats) -> Floats:
+def _descend(rule: InfluenceRule | WorstInfluenceRule, cost: Floats, state: Floats) -> Floats:
     """From a state that a release does not raise down to rest."""
     for _ in range(_LONGEST):
         following = np.minimum(cost + rule.advance(state), state)
@@ -196,13 +198,12 @@ class SliceComponent(_VectorComponent):
 
     @cached_property
     def _history(self) -> SliceHistory:
-        assert isinstance(self.model, CoupledChain)
         return SliceHistory(self.model)
 
     @cached_property
     def _sequence_costs(self) -> list[Floats]:
         """What a release of the plan tells of every sequence (s,), by age."""
-        return [self._costs[age].reshape(len(self.members), -1).max(axis=1) for age in self.ages]
+        return [self._costs[age].max(axis=(1, 2)) for age in self.ages]
 
     def initial_state(self) -> Floats:
         """The state before any release."""

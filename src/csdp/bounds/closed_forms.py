@@ -51,6 +51,7 @@ class AgedPairs:
         vantage: Vantage = PLAIN,
     ) -> None:
         refuse_many_pairs(model)
+        vantage.require_known_present(model, adversary)
         self._model = model
         self._vantage = vantage
         self._adversary = adversary
@@ -221,7 +222,8 @@ def contraction_coefficient(
     refuse_many_pairs(model)
     aged = AgedLaw(model.with_full_past(), index_parts(s, m), ages=[age] * s)
     mass, form = aged.mass, aged.deviation
-    error = float(np.ldexp(np.max(form.error / form.base), form.exponent))
+    occurs = form.base > 0
+    error = float(np.ldexp(np.max(form.error[occurs] / form.base[occurs]), form.exponent))
     widest = 0.0
     for known in known_subsets(adversary, s):
         possible = marginal(present, known, s, m) > 0

@@ -136,7 +136,6 @@ class Component:
     @cached_property
     def _pairs(self) -> AgedPairs:
         setting = self.setting
-        self._require_known_present()
         return AgedPairs(
             self.model,
             ages=self._ages,
@@ -151,19 +150,10 @@ class Component:
         """The exact leakage: of the component, or of its sequence number `secret`."""
         if self._is_lumped:
             return self._exact_lumped()
-        self._require_known_present()
+        self.setting.vantage.require_known_present(self.model, self.setting.adversary)
         cases = [self._worst_case(aged, secret) for aged in self._aged_folds]
         worst = max(cases, key=lambda case: case.value)
         return ComponentLeakage(worst.value, "exact", worst)
-
-    def _require_known_present(self) -> None:
-        """Refuse adversaries who must weigh presents: their law given a path of environments is not known."""
-        given = self.setting.vantage.environment == "given" and self.model.direction == "backward"
-        if given and self.setting.adversary != "informed":
-            raise InputError(
-                f"adversary: {self.setting.adversary!r} given; backward members of which the environment is given hold for "
-                "'informed'. Use bound='group', or forward members"
-            )
 
     def _worst_case(self, aged: AgedReadings, secret: int | None) -> WorstCase:
         """The worst case under one law of the aged readings."""
@@ -257,7 +247,7 @@ class Component:
         setting, age = self.setting, min(self._ages)
         if setting.vantage.environment not in {None, "given"}:
             raise InputError("contraction: holds for a known environment only; use exact, or environment='given'")
-        self._require_known_present()
+        self.setting.vantage.require_known_present(self.model, self.setting.adversary)
         oldest = age if setting.needs_any_past or setting.vantage != PLAIN else setting.oldest
         views = list_views(self.model, setting.vantage, oldest)
         if setting.needs_any_past or setting.vantage.environment == "given":

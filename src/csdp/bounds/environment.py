@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from csdp.aging import AgedLaw, AgedReadings, Deviation, Mass, Progress
+from csdp.aging import Adversary, AgedLaw, AgedReadings, Deviation, Mass, Progress
 from csdp.arrays import Floats
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.views import ClockView, JointView, PathView, View
@@ -52,6 +52,14 @@ class Vantage:
         if self.phase is not None:
             return (f"given the clock: the present lies at phase {self.phase}",)
         return () if self.environment is None else (words[self.environment],)
+
+    def require_known_present(self, model: Model, adversary: Adversary) -> None:
+        """Refuse adversaries who must weigh presents where their law given a path of environments is not known."""
+        if self.environment == "given" and model.direction == "backward" and adversary != "informed":
+            raise InputError(
+                f"adversary: {adversary!r} given; for backward members whose environment is given the answer holds for "
+                "'informed'. Use bound='group', or forward members"
+            )
 
 
 #: Of models without environments.
@@ -108,6 +116,17 @@ def _views_of_known_paths(chain: EnvironmentChain, lead: int) -> list[View]:
         if law[path[end]].sum() > 0 and all(switching[a, b] > 0 for b, a in itertools.pairwise(path)):
             views.append(PathView(chain, path[:lead], law[path[end]] / law[path[end]].sum()))
     return views
+
+
+def has_law_of_past(model: Model) -> bool:
+    """Whether the law of an old reading is known: not under an initial law, nor where environments before it count."""
+    return model.initial is None and (model.has_one_kernel or model.phases > 1 or model.direction == "backward")
+
+
+def longest_paths(model: Model) -> int:
+    """Steps of which all paths of environments are tried, half of what is possible in all; 1 at least."""
+    chains = len(model.step_chains)
+    return 2**62 if chains < 2 else max(1, int(math.log(MAX_PATHS) / math.log(chains) / 2))
 
 
 def list_paths(chain: EnvironmentChain, steps: int) -> list[tuple[int, ...]]:

@@ -61,6 +61,7 @@ class EnvironmentChain(Model):
     """
 
     schema: ClassVar[str] = "csdp/environment-chain/1"
+    has_one_kernel: ClassVar[bool] = False
     environments: tuple[CoupledChain, ...]  #: the chain of each environment
     cycle: tuple[int, ...] | None
     switching: Floats | None

@@ -127,6 +127,8 @@ class Model(ABC):
         """Coupled chains one of which every step follows; under a clock one, with a block of sequences a phase."""
         return ()
 
+    #: whether one kernel leads from every tick to the next
+    has_one_kernel: ClassVar[bool] = True
     #: blocks of sequences that the chains of `step_chains` have
     phases: ClassVar[int] = 1
 
