@@ -266,7 +266,7 @@ def _peak(measure: Floats, law: Floats) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _block_contractions(model: Any) -> list[float]:
+def _block_contractions(model: View) -> list[float]:
     """Largest total variation between rows of R, R^2, R^4, ... R^64, with R the backward kernel."""
     law = model.law_at(0)[0]
     seen = np.flatnonzero(law > 0)

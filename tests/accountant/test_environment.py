@@ -4,6 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+
+import csdp
+from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
+from csdp.accountant.state import State
+from csdp.errors import InputError
 from oracle_environment import (
     clock_backward_kernels,
     likelihoods,
@@ -13,11 +18,6 @@ from oracle_environment import (
     reverse,
     worst,
 )
-
-import csdp
-from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
-from csdp.accountant.state import State
-from csdp.errors import InputError
 
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
 

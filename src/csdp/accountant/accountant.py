@@ -18,7 +18,7 @@ from csdp.accountant.component import PEAK_STEPS, AccountedComponent, worst_comp
 from csdp.accountant.components import build_components
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
 from csdp.arrays import Floats
-from csdp.bounds.environment import Vantage, find_vantages
+from csdp.bounds.environment import find_vantages
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
@@ -246,10 +246,10 @@ class Accountant:
             bound=bound if bound not in {"cap", "none"} else "lineage",
             sound=True,
             adversary=self.plan.adversary,
-            environment=self._vantage.environment,
+            environment="given" if self._environment_words and not self.plan.model.phases > 1 else None,
             assumptions=(
                 "the sequences follow the given model",
-                *self._vantage.assumptions,
+                *self._environment_words,
                 holds_for.get(bound, ""),
                 "which readings were missing must not depend on their values",
             ),
@@ -257,10 +257,11 @@ class Accountant:
         )
 
     @cached_property
-    def _vantage(self) -> Vantage:
-        """What is known of the environment; of a clock every phase is accounted for, and the largest counts."""
-        vantages = find_vantages(self.plan.model, None, None)
-        return vantages[0][1] if len(vantages) == 1 else Vantage()
+    def _environment_words(self) -> tuple[str, ...]:
+        """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
+        if self.plan.model.phases > 1:
+            return (f"given the clock: the largest over its {self.plan.model.phases} phases",)
+        return find_vantages(self.plan.model, None, None)[0][1].assumptions
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 

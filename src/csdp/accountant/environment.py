@@ -124,7 +124,8 @@ class EnvironmentComponent(JointComponent):
 
     def _step(self, state: Floats, *, whole: bool) -> Floats:
         if self.model.cycle is None:
-            return np.maximum.reduce([self._move(state, e, whole=whole) for e in range(len(self._kernels))])
+            worst = np.maximum.reduce([self._move(state, e, whole=whole) for e in range(len(self._kernels))])
+            return np.asarray(worst)
         moved = [self._move(state[phase - 1], phase, whole=whole) for phase in range(self._blocks)]
         return np.stack(moved)
 

@@ -63,6 +63,8 @@ class Component:
 
     def value(self, bound: str) -> ComponentLeakage:
         """The leakage of this component by one bound."""
+        if self.setting.vantage == PLAIN:
+            self.setting.model.require_one_kernel()
         if bound == "auto":
             return self._sharpest()
         if bound in OF_THE_PAST and self.setting.needs_any_past:

@@ -27,6 +27,7 @@ def correlation_degree(model: Model) -> int:
     >>> correlation_degree(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]))
     2
     """
+    model.require_one_kernel()
     if not isinstance(model, CoupledChain):
         return model.sequences
     coupling = model.coupling_matrix()

@@ -16,6 +16,7 @@ from csdp.chain.coupled import CoupledChain, connected_parts, count_kinds
 from csdp.chain.environment_steps import (
     ComposedStep,
     SwitchedStep,
+    check_members,
     draw_environments,
     draw_snapshots,
     iterate_marginals,
@@ -31,6 +32,10 @@ from csdp.errors import InputError, TooLargeError
 EnvironmentKind = Literal["clock", "series", "hidden"]
 #: Ticks that a simulation lets pass before it counts, where the long-run law is too large to draw from.
 _BURN_IN = 200
+_NOT_PROTECTED = (
+    "Facts about the environment itself (a storm, a strike) are not protected: the numbers for the present hold given "
+    "the environment of every tick, whatever it is."
+)
 
 
 class EnvironmentChain(Model):
@@ -75,7 +80,7 @@ class EnvironmentChain(Model):
         switching: Any = None,
         series: str | None = None,
     ) -> None:
-        environments = _check_members(members)
+        environments = check_members(members)
         given = [cycle is not None, switching is not None, series is not None]
         if sum(given) != 1:
             raise InputError(
@@ -90,6 +95,10 @@ class EnvironmentChain(Model):
             switching=checks.check_switching(switching, len(environments)),
             series=checks.check_series(series),
         )
+        if cycle is not None:
+            self._set(given=", given the phase of the clock")
+        else:
+            self._set(given=", given the environment of every tick", not_protected=(_NOT_PROTECTED,))
         shared = ("sequences", "states", "values", "unit", "_names", "initial")
         self._set(**{name: getattr(first, name) for name in shared})
 
@@ -357,20 +366,6 @@ class EnvironmentChain(Model):
         """Refused: the step depends on the environment."""
         self._refuse_one_kernel()
 
-    @property
-    def step(self) -> NoReturn:
-        """Refused: the step depends on the environment."""
-        self._refuse_one_kernel()
-
-    @property
-    def stationary_with_error(self) -> NoReturn:
-        """Refused: the law depends on the environment."""
-        self._refuse_one_kernel()
-
-    def oldest_law(self) -> NoReturn:
-        """Refused: the law depends on the environment."""
-        self._refuse_one_kernel()
-
     def with_initial(self, law: npt.ArrayLike | None) -> NoReturn:
         """Refused: the law of the oldest snapshot depends on the environment."""
         self._refuse_one_kernel()
@@ -383,10 +378,8 @@ class EnvironmentChain(Model):
         self._refuse_one_kernel()
 
     def _refuse_one_kernel(self) -> NoReturn:
-        raise InputError(
-            f"chain: an EnvironmentChain has no single kernel, its environment is {self._kind_text}; what was asked "
-            "for works with a CoupledChain or JointChain only (docs/environments.md lists what carries environments)"
-        )
+        self.require_one_kernel()
+        raise AssertionError("an environment chain has several kernels")
 
     # ---- identity ----------------------------------------------------------------------------------------------
 
@@ -425,6 +418,15 @@ class EnvironmentChain(Model):
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"chain: the JSON lacks or garbles {error}; write it with to_json") from None
 
+    def __getstate__(self) -> dict[str, Any]:
+        carried = {"fitted": self.fitted, "family": self.family, "fit_cost": self.fit_cost}
+        how = {"cycle": self.cycle, "switching": self.switching, "series": self.series}
+        return {"environments": self.environments, "how": how, "carried": carried}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        chain = EnvironmentChain(state["environments"], **state["how"]).carrying(**state["carried"])
+        self.__dict__.update(chain.__dict__)
+
     @property
     def _kind_text(self) -> str:
         if self.cycle is not None:
@@ -438,22 +440,3 @@ class EnvironmentChain(Model):
             f"EnvironmentChain({backward}{len(self.environments)} environments{kind}, {self.sequences} "
             f"sequence{'s' * (self.sequences > 1)}, {self.states} states, digest {self.digest[:8]})"
         )
-
-
-def _check_members(members: Iterable[CoupledChain]) -> tuple[CoupledChain, ...]:
-    """At least one coupled chain, alike in everything but the law."""
-    chains = tuple(members)
-    if not chains:
-        raise InputError("EnvironmentChain: no members given; give a CoupledChain for each environment")
-    for chain in chains:
-        if not isinstance(chain, CoupledChain):
-            raise InputError(f"EnvironmentChain: {type(chain).__name__} given; members are CoupledChain")
-        if chain.initial is not None:
-            raise InputError("EnvironmentChain: a member with an initial law given; leave initial= out")
-        if chain.family is not None or chain.fit_cost is not None:
-            raise InputError(
-                "EnvironmentChain: a fitted member that carries a family or a cost given; make the environment chain "
-                "of plain chains and let the whole carry them"
-            )
-    checks.check_alike("EnvironmentChain", chains)
-    return tuple(chain.carrying() for chain in chains)

@@ -1,13 +1,14 @@
-"""Steps and draws under environments: rounds of a clock, and snapshots with a hidden environment."""
+"""What an environment chain is made of: checked members, rounds of a clock, joint steps, and draws."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from csdp.arrays import Floats, Indices
+from csdp.chain import checks
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.model import States
 from csdp.chain.steps import Step
@@ -138,3 +139,22 @@ def draw_snapshots(environments: Sequence[CoupledChain], path: Indices, random: 
         snapshot = environments[environment].advance(snapshot, random.random(first.sequences))
         out[n] = snapshot
     return out
+
+
+def check_members(members: Iterable[CoupledChain]) -> tuple[CoupledChain, ...]:
+    """At least one coupled chain, alike in everything but the law."""
+    chains = tuple(members)
+    if not chains:
+        raise InputError("EnvironmentChain: no members given; give a CoupledChain for each environment")
+    for chain in chains:
+        if not isinstance(chain, CoupledChain):
+            raise InputError(f"EnvironmentChain: {type(chain).__name__} given; members are CoupledChain")
+        if chain.initial is not None:
+            raise InputError("EnvironmentChain: a member with an initial law given; leave initial= out")
+        if chain.family is not None or chain.fit_cost is not None:
+            raise InputError(
+                "EnvironmentChain: a fitted member that carries a family or a cost given; make the environment chain "
+                "of plain chains and let the whole carry them"
+            )
+    checks.check_alike("EnvironmentChain", chains)
+    return tuple(chain.carrying() for chain in chains)

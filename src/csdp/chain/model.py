@@ -129,8 +129,18 @@ class Model(ABC):
 
     #: whether one kernel leads from every tick to the next
     has_one_kernel: ClassVar[bool] = True
+    given: str = ""  #: what certificates are conditional on, in words to quote
+    not_protected: tuple[str, ...] = ()  #: and what that leaves without protection
     #: blocks of sequences that the chains of `step_chains` have
     phases: ClassVar[int] = 1
+
+    def require_one_kernel(self) -> None:
+        """Refuse a model whose steps are not all alike."""
+        if not self.has_one_kernel:
+            raise InputError(
+                f"chain: {self!r} has no single kernel; what was asked for works with a CoupledChain or JointChain "
+                "only (docs/environments.md lists what carries environments)"
+            )
 
     def given_path(self) -> Model:
         """The model for an adversary who knows the path of environments; the model itself where there are none."""
@@ -313,18 +323,9 @@ class Model(ABC):
 
     # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
 
-    #: entries of a law for each snapshot
     copies: ClassVar[int] = 1
-
-    @property
-    def is_stationary(self) -> bool:
-        """Whether the law stays the same: no initial law is given."""
-        return self.initial is None
-
-    @property
-    def step_depth(self) -> int:
-        """How much rounding one step adds."""
-        return self.step.depth
+    is_stationary = property(lambda self: self.initial is None, doc="Whether the law stays the same.")
+    step_depth = property(lambda self: self.step.depth, doc="How much rounding one step adds.")
 
     def law_at(self, age: int) -> tuple[Floats, float]:
         """The law of the oldest snapshot that a release reads, whatever its age, and its relative error."""
@@ -335,11 +336,7 @@ class Model(ABC):
         return self.step
 
     def with_full_past(self) -> Self:
-        """The same kernel with a past law that gives every snapshot some weight; the law itself cancels.
-
-        A backward chain gives the past from the present whatever the law of either; snapshots that never occur are
-        dropped.
-        """
+        """The same kernel with a past law that gives every snapshot some weight; backward chains need none."""
         if self.direction == "backward" or (self.initial is None and (self.stationary() > 0).all()):
             return self
         return self.with_initial(np.full(self.size, 1.0 / self.size))

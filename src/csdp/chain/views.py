@@ -7,17 +7,19 @@ hidden environment (`JointView`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from csdp.arrays import Floats
 from csdp.chain.environment import EnvironmentChain
+from csdp.chain.model import Model
 from csdp.chain.steps import ReversedStep, Step
+from csdp.errors import InputError
 
 
-class View(Protocol):
+class View(Hashable, Protocol):
     """What the law of aged readings asks of a model, seen from the present tick; ages count back from there."""
 
     @property
@@ -55,6 +57,18 @@ class View(Protocol):
 
     def with_full_past(self) -> View:
         """The same steps from a past of which every snapshot has some weight."""
+
+
+def long_run_views(model: Model) -> list[View]:
+    """Views whose average over ticks is the long run: the model itself, or each phase of its clock."""
+    if not isinstance(model, EnvironmentChain):
+        return [model]
+    if model.kind == "series":
+        raise InputError(
+            f"the public series {model.series!r} has no law, so there is no long run: error and plans need a clock or "
+            "a hidden environment (cycle= or switching=); leakage and certificates do not"
+        )
+    return [JointView(model)] if model.kind == "hidden" else [ClockView(model, h) for h in range(model.period)]
 
 
 class _EnvironmentView:

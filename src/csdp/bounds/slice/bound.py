@@ -83,7 +83,7 @@ def spread_over_environments(model: Model, age: int) -> Floats:
     Given all others of the present; `age` 1 or more. Never grows with age.
     """
     states = _walk(require_forward("slice", model), age, "auto")
-    return np.minimum.reduce([state.boxes.full_spread() for state in states])
+    return np.asarray(np.minimum.reduce([state.boxes.full_spread() for state in states]))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class _SliceState:
         for local, form in zip(self.locals, self.forms, strict=True):
             cells = replace(form.cells, tilt=form.cells.tilt + leakage[form.cells.source])
             moved.append(next_boxes(local, cells, self.boxes).spread(form.shift(distance(leakage))))
-        return np.maximum.reduce(moved)
+        return np.asarray(np.maximum.reduce(moved))
 
 
 def _walk(chains: Sequence[CoupledChain], slices: int | None, form: str) -> Iterator[_SliceState]:
