@@ -19,6 +19,7 @@ from oracle_environment import (
     worst,
 )
 
+SEEDS = [seed if seed < 2 else pytest.param(seed, marks=pytest.mark.slow) for seed in range(4)]
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
 
 
@@ -56,7 +57,7 @@ def test_one_binary_sequence_under_a_clock_is_exact_after_every_release(directio
 
 @pytest.mark.parametrize("state", ["metric", "scalar", "vector"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_state_under_a_clock_lies_below_enumeration(state, direction, seed):
     rng = np.random.default_rng(seed)
     s, m = ((2, 2), (1, 3), (2, 2), (1, 2))[seed]
@@ -74,7 +75,7 @@ def test_no_state_under_a_clock_lies_below_enumeration(state, direction, seed):
 
 @pytest.mark.parametrize("state", ["metric", "vector"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_state_of_a_given_environment_lies_below_any_path(state, direction, seed):
     rng = np.random.default_rng(seed)
     s, m = ((2, 2), (1, 3), (2, 2), (1, 2))[seed]

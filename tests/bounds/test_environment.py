@@ -21,6 +21,7 @@ from oracle_environment import (
 
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
 KINDS = ("plain", "skewed", "persistent", "deterministic", "hub", "own")
+SEEDS = [seed if seed < 5 else pytest.param(seed, marks=pytest.mark.slow) for seed in range(16)]
 #: (sequences, states) of random chains
 SIZES = ((1, 2), (2, 2), (3, 2), (1, 4), (2, 3))
 
@@ -99,7 +100,7 @@ def test_whoever_knows_the_whole_path_is_bounded_by_what_is_given_and_not_by_the
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_clock_is_exact_at_every_phase_and_no_bound_lies_below(direction, seed):
     _, s, m, members, epsilon_c = random_case(seed)
     cycle = ((0, 1), (0, 1, 1), (1, 0))[seed % 3]
@@ -129,7 +130,7 @@ def test_a_clock_is_exact_at_every_phase_and_no_bound_lies_below(direction, seed
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS[:6])
 def test_a_hidden_environment_is_exact_on_the_joint_states(direction, seed):
     rng, s, m, members, epsilon_c = random_case(seed)
     if "deterministic" in (KINDS[seed % 6], KINDS[(seed + 1) % 6]):
@@ -159,7 +160,7 @@ def test_a_hidden_environment_is_exact_on_the_joint_states(direction, seed):
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_bound_for_a_given_environment_lies_below_any_path(direction, seed):
     rng, s, m, members, epsilon_c = random_case(seed)
     kernels = [member_kernel(member) for member in members]
