@@ -5,7 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, EnvironmentChain, Family, JointChain
+import csdp
+from csdp import CoupledChain, EnvironmentChain, Family, JointChain, Mean, Plan
 from csdp.chain.environment_steps import iterate_marginals
 from csdp.chain.files import load_model, read_model, save_model
 from csdp.errors import InputError, NoStationaryLawError, TooLargeError
@@ -166,3 +167,18 @@ def test_limits_and_missing_laws_are_said():
         make("series").simulate(5, seed=1)
     with pytest.raises(InputError, match="no law"):
         _ = make("series").environment_law
+
+
+@pytest.mark.parametrize("kind", HOW)
+def test_rooms_that_do_not_carry_environments_say_so(kind):
+    chain = make(kind)
+    plan = Plan(chain, Mean(), 1, 0.5)
+    for ask in (
+        lambda: csdp.compare(chain, Mean(), budget=0.5, max_age=2, length=5),
+        lambda: csdp.attack(plan, [0.1, 0.2]),
+        lambda: csdp.audit(plan, samples=1000, seed=1),
+        lambda: csdp.correlation_degree(chain),
+        lambda: csdp.aged_correlation(chain, ages=1),
+    ):
+        with pytest.raises(InputError, match="has no single kernel"):
+            ask()

@@ -127,8 +127,7 @@ class Model(ABC):
         """Coupled chains one of which every step follows; under a clock one, with a block of sequences a phase."""
         return ()
 
-    #: whether one kernel leads from every tick to the next
-    has_one_kernel: ClassVar[bool] = True
+    has_one_kernel: ClassVar[bool] = True  #: whether one kernel leads from every tick to the next
     given: str = ""  #: what certificates are conditional on, in words to quote
     not_protected: tuple[str, ...] = ()  #: and what that leaves without protection
     #: blocks of sequences that the chains of `step_chains` have
