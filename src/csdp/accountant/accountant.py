@@ -18,6 +18,7 @@ from csdp.accountant.component import PEAK_STEPS, AccountedComponent, worst_comp
 from csdp.accountant.components import build_components
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
 from csdp.arrays import Floats
+from csdp.bounds.environment import find_vantages
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
@@ -72,7 +73,7 @@ class Accountant:
         return [
             (model.digest, component)
             for model in self.plan.chain.members
-            for component in build_components(model, self.plans, self._kind)
+            for component in build_components(model.given_path(), self.plans, self._kind)
         ]
 
     # ---- the rule ------------------------------------------------------------------------------------------------
@@ -239,13 +240,22 @@ class Accountant:
             bound=bound if bound not in {"cap", "none"} else "lineage",
             sound=True,
             adversary=self.plan.adversary,
+            environment="given" if self._environment_words and not self.plan.model.phases > 1 else None,
             assumptions=(
                 self.plan.chain.members[0].assumption,
+                *self._environment_words,
                 holds_for.get(bound, ""),
                 "which readings were missing must not depend on their values",
             ),
             reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
         )
+
+    @cached_property
+    def _environment_words(self) -> tuple[str, ...]:
+        """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
+        if self.plan.model.phases > 1:
+            return (f"given the clock: the largest over its {self.plan.model.phases} phases",)
+        return find_vantages(self.plan.model, None, None)[0][1].assumptions
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 
@@ -349,7 +359,9 @@ class Accountant:
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
-        return round_up(max(component.alpha for component in self.components) * releases)
+        alpha = max(component.alpha for component in self.components)
+        hidden = any(model.given_path() is not model for model in self.plan.chain.members)  # ties all sequences
+        return round_up((max(alpha, self.history_cost()) if hidden else alpha) * releases)
 
     @cached_property
     def largest_component(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
@@ -16,11 +17,12 @@ import numpy as np
 from csdp.accountant.kernels import BackwardKernel, FlowSolver, answer_distances, step_back
 from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
-from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
+from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
+from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
-from csdp.bounds.lineage import lineage
+from csdp.bounds.lineage import has_lineage, lineage
 from csdp.bounds.slice.bound import slice_bound
-from csdp.chain import Model, is_forward
+from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError, TooLargeError
 
@@ -118,6 +120,19 @@ def stands_for_others(alike: bytes | None, old: bytes | None) -> bool:
     return alike is not None and alike != old
 
 
+def all_pairs_contraction(kernel: Floats) -> float:
+    """tanh(D / 4) of one step, D the largest range over pasts of the log odds of any two snapshots."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(kernel)
+        widest = 0.0
+        for y in range(kernel.shape[1]):
+            odds = logs - logs[:, y : y + 1]  # NaN: a past that leads to neither, which says nothing
+            high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
+            # NaN again: one of the two follows no past at all, so there is nothing to tell apart.
+            widest = max(widest, float(np.nan_to_num(high - low, nan=0.0, posinf=np.inf).max()))
+    return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
+
+
 class Caps:
     """What no number of releases exceeds when all that was read is old enough: freshness, lineage, slice, influence.
 
@@ -127,16 +142,26 @@ class Caps:
     def __init__(self, model: Model, adversary: Adversary) -> None:
         self._model, self._adversary = model, adversary
         self._known: dict[int, tuple[float, str]] = {}
-        self._pairs: dict[int, AgedPairs] = {}
+        self._pairs: dict[tuple[int, Vantage], AgedPairs] = {}
 
     def pairs(self, steps: int) -> AgedPairs:
         """The laws of the snapshot `steps` ago given presents that the adversary must not tell apart."""
-        if steps not in self._pairs:
+        return self.pairs_at(steps, PLAIN)
+
+    def pairs_at(self, steps: int, vantage: Vantage) -> AgedPairs:
+        """The same where the environment is known as `vantage` says."""
+        if (steps, vantage) not in self._pairs:
             if len(self._pairs) > _CACHED_LAWS:
                 self._pairs.clear()
             ages = [steps] * self._model.sequences
-            self._pairs[steps] = AgedPairs(self._model, ages=ages, adversary=self._adversary)
-        return self._pairs[steps]
+            self._pairs[steps, vantage] = AgedPairs(self._model, ages=ages, adversary=self._adversary, vantage=vantage)
+        return self._pairs[steps, vantage]
+
+    def _freshness(self, steps: int) -> float:
+        """The largest log ratio, over the phases of a clock or the paths of a given environment."""
+        counted = min(steps, longest_paths(self._model))  # it never grows with more of them
+        vantages = [vantage for _, vantage in find_vantages(self._model, None, None)]
+        return max(self.pairs_at(counted, vantage).log_ratio for vantage in vantages)
 
     def at(self, steps: int) -> tuple[float, str]:
         """The cap `steps` after the newest reading, and the bound that gives it; infinite for a fresh reading."""
@@ -153,11 +178,12 @@ class Caps:
         caps: list[tuple[float, str]] = [(math.inf, "none")]
         if steps == 0:
             return caps[0]
-        if model.has_law and model.initial is None and model.size <= PAIR_STATES:
-            caps.append((self.pairs(steps).log_ratio * (1 + 1e-13), "freshness"))
+        if has_law_of_past(model) and model.size <= PAIR_STATES:
+            with suppress(InputError):  # an adversary for whom a given environment leaves the law of the present open
+                caps.append((self._freshness(steps) * (1 + 1e-13), "freshness"))
         if has_influence(model) and self._adversary == "informed":
             caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
-        if is_forward(model):
+        if has_lineage(model):
             lag = steps if self._adversary == "uninformed" else 1
             caps.append((float(lineage(model, lag).ranges.max()), "lineage"))
             if len(caps) < 3 and steps > 1:  # no freshness: slice decays with age for every adversary, and never grows
@@ -253,7 +279,7 @@ class JointComponent:
         """
         level = min(cost, worst_component(before)) if before else cost
         state = self.initial_state()
-        return np.asarray(state + level * (1.0 - np.eye(len(state)) * (len(state) > 1)))
+        return np.asarray(state + level * (1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1)))
 
     def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
         """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.
@@ -266,9 +292,9 @@ class JointComponent:
             return state + (self.alpha * share if age == self.ages[0] else 0.0)
         if stale:
             whole = self.alpha * share if age == self.ages[0] else 0.0
-            return np.asarray(state + whole * (1.0 - np.eye(state.shape[0])))
+            return np.asarray(state + whole * (1.0 - np.eye(state.shape[-1])))
         if behind:
-            return np.asarray(state + share * self._distances[age].max() * (1.0 - np.eye(state.shape[0])))
+            return np.asarray(state + share * self._distances[age].max() * (1.0 - np.eye(state.shape[-1])))
         return np.asarray(state + share * self._distances[age])
 
     @cached_property
@@ -304,16 +330,7 @@ class JointComponent:
 
     @cached_property
     def _one_step_contraction(self) -> float:
-        kernel = self.model.kernel()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(kernel)
-            widest = 0.0
-            for y in range(kernel.shape[1]):
-                odds = logs - logs[:, y : y + 1]  # NaN: a past that leads to neither, which says nothing
-                high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
-                # NaN again: one of the two follows no past at all, so there is nothing to tell apart.
-                widest = max(widest, float(np.nan_to_num(high - low, nan=0.0, posinf=np.inf).max()))
-        return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
+        return all_pairs_contraction(self.model.kernel())
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
@@ -333,7 +350,7 @@ class JointComponent:
             value = self._neighbour_distance(state) if self.kind == "metric" else largest
         elif self.kind == "contraction":
             # Releases go on: the present may be anything that follows some past, not only the first one.
-            value = contraction_coefficient(with_full_past(self.model), steps, self.adversary) * largest
+            value = contraction_coefficient(self.model.with_full_past(), steps, self.adversary) * largest
         else:
             value = self._caps.pairs(steps).profile(largest) * (1 + 1e-12)
             if self.kind == "metric":
@@ -349,7 +366,7 @@ class JointComponent:
         tells never grows with age, so the search ends where that falls below the largest so far.
         """
         worst = self.leakage(state, steps)[0]
-        if self.kind != "metric":
+        if not self._may_rise:
             return worst
         for later in range(steps + 1, steps + 1 + PEAK_STEPS):
             ceiling = self.decaying_bound(state, later)
@@ -357,6 +374,11 @@ class JointComponent:
                 return worst
             worst = max(worst, self.leakage(state, later)[0])
         return max(worst, self.decaying_bound(state, steps + 1 + PEAK_STEPS))
+
+    @property
+    def _may_rise(self) -> bool:
+        """Whether ticks without a release may raise what a state tells."""
+        return self.kind == "metric"
 
     def decaying_bound(self, state: Floats, steps: int) -> float:
         """What the largest entry of a state tells; never grows with `steps`."""

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from csdp.accountant.component import SCALAR_STATES, AccountedComponent, Cost, JointComponent
+from csdp.accountant.environment import EnvironmentComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
 from csdp.bounds.influence import costs_by_age, has_influence
 from csdp.bounds.leakage import Setting
-from csdp.chain import Model, is_forward
+from csdp.bounds.lineage import has_lineage
+from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
@@ -34,9 +36,10 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
         components = [Component(setting, members) for setting in settings]
         submodel = components[0].model
         vector = _build_vector(components, kind)
+        component_of = JointComponent if submodel.has_one_kernel else EnvironmentComponent
         accounted.append(
             vector
-            or JointComponent(
+            or component_of(
                 submodel,
                 ages=[plan.ages[i] for plan in plans for i in members],
                 costs=[_cost(component) for component in components],
@@ -52,9 +55,10 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
     """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
-    backward = has_influence(model) and (model.size > METRIC_STATES or not model.has_law)
-    forward = is_forward(model) and model.size > SCALAR_STATES
-    if kind == "vector" and not (fits and (has_influence(model) or is_forward(model))):
+    past, ahead = has_influence(model), has_lineage(model)
+    backward = past and (model.size * len(model.step_chains) > METRIC_STATES or not model.has_law)
+    forward = ahead and model.size > SCALAR_STATES
+    if kind == "vector" and not (fits and (past or ahead)):
         raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
     if not fits or not (kind == "vector" or (kind == "auto" and (backward or forward))):
         return None
@@ -65,7 +69,7 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
         ages = [setting.ages[i] for i in members]
         for age, cost in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
             costs[age] = costs[age] + cost if age in costs else cost
-    vector = InfluenceComponent if has_influence(model) else SliceComponent
+    vector = InfluenceComponent if past else SliceComponent
     return vector(model, members, costs, alpha=sum(component.alpha for component in components))
 
 

@@ -18,7 +18,7 @@ from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.slice.bound import SliceHistory
-from csdp.chain import CoupledChain, Model
+from csdp.chain import Model
 
 #: Slices before the newest reading that `SliceComponent` follows one by one.
 WINDOW = 32
@@ -39,7 +39,7 @@ class _VectorComponent:
         self.members = tuple(members)
         self.ages = tuple(sorted(costs))
         self.alpha = alpha
-        self._costs = dict(costs)
+        self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
         self._caps = Caps(model, "informed")
         self.finds_rest = self.kind == "vector" and len(self.ages) == 1
 
@@ -57,7 +57,8 @@ class _VectorComponent:
 
     def _cost_between_snapshots(self, age: int) -> float:
         """What the part of a release that is read at one age tells between any two snapshots, at most."""
-        return min(self.alpha, float(self._costs[age].reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
+        each = self._costs[age][: len(self.members)]
+        return min(self.alpha, float(each.reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases tell of one record: the group level; nothing sharper is known of a component this large."""
@@ -81,11 +82,12 @@ class InfluenceComponent(_VectorComponent):
 
     def initial_state(self) -> Floats:
         """The state before any release."""
-        return np.zeros((self.model.sequences, self.model.states, self.model.states))
+        return np.zeros((self.model.phases * self.model.sequences, self.model.states, self.model.states))
 
     def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between any two snapshots: sequences are changed one after the other."""
-        return float(state.max(axis=(1, 2)).sum()) * (1 + 1e-12)
+        by_phase = state.max(axis=(1, 2)).reshape(self.model.phases, -1)
+        return float(by_phase.sum(axis=1).max()) * (1 + 1e-12)
 
     def carry(self, before: Before, cost: float) -> Floats:
         """The state for a history under another plan; a state of the same sequences stays what it is."""
@@ -193,13 +195,12 @@ class SliceComponent(_VectorComponent):
 
     @cached_property
     def _history(self) -> SliceHistory:
-        assert isinstance(self.model, CoupledChain)
         return SliceHistory(self.model)
 
     @cached_property
     def _sequence_costs(self) -> list[Floats]:
         """What a release of the plan tells of every sequence (s,), by age."""
-        return [self._costs[age].reshape(len(self.members), -1).max(axis=1) for age in self.ages]
+        return [self._costs[age].max(axis=(1, 2)) for age in self.ages]
 
     def initial_state(self) -> Floats:
         """The state before any release."""

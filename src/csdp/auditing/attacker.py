@@ -131,6 +131,7 @@ class _Window:
                 limit=ATTACK_STATES,
             )
         self._model, self._age = model, plan.min_age
+        model.require_one_kernel()
         self._kernel = model.kernel()
         start = model.oldest_law()[0]
         for _ in range(self.width - 1):

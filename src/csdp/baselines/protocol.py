@@ -143,6 +143,7 @@ def check_stationary(chain: Model) -> None:
         raise InputError(
             f"chain: {type(chain).__name__} given; one CoupledChain or JointChain expected (of a Family, one member)"
         )
+    chain.require_one_kernel()
     if chain.initial is not None:
         raise InputError(
             "chain: it has an initial law; baselines are calibrated to the stationary law. Leave out initial="

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from csdp.aging import UNIT
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, InfluenceFamily, Model, is_backward, is_influence_family
+from csdp.chain import CoupledChain, InfluenceFamily, Model, is_influence_family
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 
@@ -41,9 +41,9 @@ _LONGEST = 10_000
 _ENDLESS = 1e100
 
 
-def require_backward(name: str, model: Model) -> CoupledChain:
-    """The model as a backward chain, or why the bound does not hold for it."""
-    if not is_backward(model):
+def require_backward(name: str, model: Model) -> tuple[CoupledChain, ...]:
+    """The backward chains one of which every step follows, or why the bound does not hold for the model."""
+    if model.direction != "backward" or not model.step_chains:
         raise InputError(
             f"{name}: needs a CoupledChain with direction='backward', whose previous states are independent given the "
             "present; use auto, exact or slice for other models"
@@ -54,7 +54,7 @@ def require_backward(name: str, model: Model) -> CoupledChain:
             needed=model.states,
             limit=MAX_STATES,
         )
-    return model
+    return model.step_chains
 
 
 def require_informed(adversary: str) -> None:
@@ -100,13 +100,19 @@ class Recursion:
 
 
 def influence_rule(model: Model) -> Recursion:
-    """The recursion of a backward chain, or of all processes within the limits of a family."""
-    return FamilyRule(model) if is_influence_family(model) else InfluenceRule(model)
+    """The recursion of one backward chain, of the worst environment at every step, or of all members of a family.
+
+    Under a clock the states have a block of sequences for every phase of the newest slice.
+    """
+    if is_influence_family(model):
+        return FamilyRule(model)
+    chains = require_backward("influence", model)
+    return InfluenceRule(chains[0]) if len(chains) == 1 else WorstInfluenceRule(chains)
 
 
 def has_influence(model: Model) -> bool:
-    """Whether previous states are independent given the present, in one chain or in all members of a family."""
-    return is_backward(model) or is_influence_family(model)
+    """Whether previous states are independent given the present, in each chain or in all members of a family."""
+    return is_influence_family(model) or (model.direction == "backward" and bool(model.step_chains))
 
 
 class InfluenceRule(Recursion):
@@ -119,8 +125,8 @@ class InfluenceRule(Recursion):
     0.040244
     """
 
-    def __init__(self, chain: Model) -> None:
-        self.chain = require_backward("influence", chain)
+    def __init__(self, chain: CoupledChain) -> None:
+        (self.chain,) = require_backward("influence", chain)
         self._kinds: tuple[Indices, Indices] | None = None  # of a rule for one sequence of each kind
 
     @property
@@ -295,6 +301,21 @@ class FamilyRule(Recursion):
         return np.asarray(out * (1.0 + self._slack))
 
 
+class WorstInfluenceRule(Recursion):
+    """The recursion where each step may follow any of several backward chains: at every step the worst of them."""
+
+    def __init__(self, chains: Sequence[CoupledChain]) -> None:
+        self._rules = tuple(InfluenceRule(chain) for chain in chains)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self._rules[0]._shape
+
+    def _step(self, state: Floats) -> Floats:
+        """The state seen from the next slice, entry by entry the worst of the chains."""
+        return np.asarray(np.maximum.reduce([rule.advance(state) for rule in self._rules]))
+
+
 def _number_rows(rows: npt.NDArray[Any]) -> Indices:
     """Equal rows get equal numbers, 0, 1, ..."""
     return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.intp)
@@ -350,10 +371,14 @@ def costs_by_age(
 
 
 def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
-    """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age."""
+    """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age.
+
+    Under a clock the answer has a block of sequences for every phase of the present.
+    """
     rule = influence_rule(chain)
+    costs = {age: np.tile(cost, (chain.phases, 1, 1)) for age, cost in costs.items()}
     ages = sorted(costs, reverse=True)
-    state = np.zeros((chain.sequences, chain.states, chain.states))
+    state = np.zeros_like(costs[ages[0]])
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
         state = rule.advance(state + costs[age], age - following)
     return read_ranges(state)
@@ -367,7 +392,12 @@ def spectral_matrix(model: Model) -> Any:
     """
     from scipy.sparse import coo_array
 
-    chain = require_backward("spectral", model)
+    chains = require_backward("spectral", model)
+    if len(chains) > 1:
+        raise InputError(
+            "spectral: one chain at every step needed; use influence where the environment is not a clock's"
+        )
+    chain = chains[0]
     table, which = chain.transition_table
     targets, weights = chain.edge_targets, chain.edge_weights
     ends = []
@@ -417,7 +447,7 @@ def spectral_factor(chain: Model, age: int, *, for_ever: bool = False) -> float:
     [0.17072, 0.07072, 0.01213]
     """
     matrix = spectral_matrix(chain)
-    total: Floats = np.ones(chain.sequences)
+    total: Floats = np.ones(matrix.shape[0])
     if for_ever:
         total = _sum_of_powers(matrix, total)
     if math.isinf(total.max()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from csdp.aging import Adversary, Progress
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
+from csdp.bounds.environment import Environment
 from csdp.bounds.influence import influence_rule, require_informed
 from csdp.bounds.leakage import Setting, leakage
 from csdp.bounds.lineage import lineage, require_forward
@@ -96,6 +97,8 @@ def leakage_summary(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
+    phase: int | None = None,
+    environment: Environment | None = None,
     worst: int = 10,
     workers: int | Workers = 1,
     progress: Progress | None = None,
@@ -106,7 +109,7 @@ def leakage_summary(
     number for each sequence give all sequences of a component the same. Over a Family: for each sequence the largest.
 
     Args:
-        chain, query, ages, epsilon_c, adversary, workers, progress: as for `csdp.leakage`.
+        chain, query, ages, epsilon_c, adversary, phase, environment, workers, progress: as for `csdp.leakage`.
         bound: one of the bounds, or "auto".
         worst: how many sequences to name.
 
@@ -121,17 +124,15 @@ def leakage_summary(
     if isinstance(worst, bool) or not isinstance(worst, int) or worst < 1:
         raise InputError(f"worst: {worst!r} given; how many sequences to name, 1 or more")
     members = certified_model(chain).members
+    question: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "progress": progress}
+    settings = [
+        setting
+        for model in members
+        for setting in Setting.list_all(model, query, phase=phase, environment=environment, **question)
+    ]
     kinds: list[list[_Kind]] = []
-    for model in members:
-        setting = Setting.make(
-            model,
-            query,
-            ages=ages,
-            epsilon_c=epsilon_c,
-            adversary=adversary,
-            progress=progress,
-            merge_alike=len(members) == 1,  # members are compared sequence by sequence
-        )
+    for each in settings:
+        setting = replace(each, merge_alike=len(settings) == 1)  # several are compared sequence by sequence
         answers = map_components(setting, Component.by_sequence, bound, workers=workers)
         kinds.append(
             [
@@ -230,6 +231,8 @@ def leakage_table(
     epsilon_c: float,
     adversary: Adversary = "informed",
     at_any_tick: bool = False,
+    phase: int | None = None,
+    environment: Environment | None = None,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> LeakageTable:
@@ -251,13 +254,15 @@ def leakage_table(
         "at_any_tick": at_any_tick,
         "progress": progress,
     }
-    setting = Setting.make(model.members[0], query, **question)
+    settings = Setting.list_all(model.members[0], query, phase=phase, environment=environment, **question)
+    setting, single = settings[0], len(model.members) == len(settings) == 1
+    question |= {"phase": phase, "environment": environment}
     rows, missing = [], {}
     for bound in BOUNDS:
         if adversary != "informed" and bound.startswith("printed"):
             continue
         try:
-            if len(model.members) > 1:
+            if not single:
                 rows.append(leakage(model, query, bound=bound, workers=workers, **question))
             else:
                 rows.append(setting.answer(bound, workers=workers))
@@ -302,7 +307,7 @@ def age_curve(
     if adversary not in get_args(Adversary):
         raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(get_args(Adversary))}")
     members = certified_model(chain).members
-    curves = [_curve(member, max_age, bound, adversary, progress) for member in members]
+    curves = [_curve(member.given_path(), max_age, bound, adversary, progress) for member in members]
     return np.array([round_up(float(value)) for value in np.max(curves, axis=0)])
 
 
@@ -312,10 +317,10 @@ def _curve(model: Model, max_age: int, bound: str, adversary: Adversary, progres
         rule = influence_rule(model)
         states = itertools.accumulate(range(max_age - 1), lambda state, _: rule.advance(state), initial=rule.cap(1))
         return np.array([float(state.max()) for state in states])
-    model = require_forward("age_curve", model)
+    chains = require_forward("age_curve", model)
     if bound == "slice":
         return slice_bound(model, max_age, progress=progress).curve
-    if adversary != "uninformed":
+    if adversary != "uninformed" or len(chains) > 1:
         return np.full(max_age, float(lineage(model, 1).ranges.max()))
     curve = lineage(model, max_age, curve=True, progress=progress).curve
     assert curve is not None

@@ -27,6 +27,7 @@ def correlation_degree(model: Model) -> int:
     >>> correlation_degree(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]))
     2
     """
+    model.require_one_kernel()
     if not isinstance(model, CoupledChain):
         return model.sequences
     coupling = model.coupling_matrix()
@@ -45,7 +46,7 @@ def bounded_aged_correlation(model: Model, *, ages: Sequence[int], oldest: int |
     """
     s, m = model.sequences, model.states
     pairs = AgedPairs(model, ages=ages, adversary="informed", oldest=oldest)
-    joint = pairs.aged.mass.measure  # Pr(x, z)
+    joint = pairs.laws[0].mass.measure  # Pr(x, z)
     tensor = joint.reshape((m,) * (2 * s))
     best = 0.0
     for i in range(s):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, TypeGuard, get_args
 
@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import checks
-from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States, sort_eigenvalues
+from csdp.chain.laws import sort_eigenvalues
+from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
@@ -191,14 +192,10 @@ class CoupledChain(Model):
             kinds = np.column_stack([self._which, labels])
             _, first, copies = np.unique(kinds, axis=0, return_index=True, return_counts=True)
             return [((int(i),), int(n)) for i, n in zip(first, copies, strict=True)]
-        copies_by_kind: dict[Any, tuple[tuple[int, ...], int]] = {}
-        for component in components:
-            kind = self._signature(component, labels) if len(component) <= 64 else component
-            representative, count = copies_by_kind.get(kind, (component, 0))
-            copies_by_kind[kind] = (representative, count + 1)
-        return list(copies_by_kind.values())
+        return count_kinds(components, lambda component: self.signature(component, labels))
 
-    def _signature(self, component: tuple[int, ...], labels: npt.NDArray[np.integer[Any]]) -> Any:
+    def signature(self, component: tuple[int, ...], labels: npt.NDArray[np.integer[Any]]) -> Any:
+        """What two components have in common that are of one kind."""
         place = {member: i for i, member in enumerate(component)}
         edges = [range(self._indptr[target], self._indptr[target + 1]) for target in component]
         return (
@@ -254,6 +251,11 @@ class CoupledChain(Model):
     def own_step(self) -> Step:
         """One step of the joint law in the chain's own direction."""
         return choose_step(self.local)
+
+    @property
+    def step_chains(self) -> tuple[CoupledChain, ...]:
+        """The chain itself: all steps are alike."""
+        return (self,)
 
     @cached_property
     def is_positive(self) -> bool:
@@ -345,7 +347,7 @@ class CoupledChain(Model):
         rate = min(1.0, float(np.exp(np.mean(np.log(rates[-50:])))))
         return (1.0 + 0j, complex(rate)), rate
 
-    def _advance(self, snapshot: States, uniform: Floats) -> States:
+    def advance(self, snapshot: States, uniform: Floats) -> States:
         """Next states by inverting `Pr(next_j <= b | snapshot)`, one uniform number a sequence."""
         out = np.zeros(self.sequences, dtype=snapshot.dtype)
         cumulative = np.zeros(self.sequences)
@@ -419,6 +421,18 @@ def connected_parts(graph: Any) -> list[tuple[int, ...]]:
     order = np.argsort(label, kind="stable")
     cuts = np.searchsorted(label[order], np.arange(1, count))
     return sorted(tuple(component.tolist()) for component in np.split(order, cuts))
+
+
+def count_kinds(
+    components: Iterable[tuple[int, ...]], signature: Callable[[tuple[int, ...]], Any]
+) -> list[tuple[tuple[int, ...], int]]:
+    """One component of each kind with the number of its copies; large ones are not compared."""
+    copies_by_kind: dict[Any, tuple[tuple[int, ...], int]] = {}
+    for component in components:
+        kind = signature(component) if len(component) <= 64 else component
+        representative, count = copies_by_kind.get(kind, (component, 0))
+        copies_by_kind[kind] = (representative, count + 1)
+    return list(copies_by_kind.values())
 
 
 def is_forward(model: Model) -> TypeGuard[CoupledChain]:

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from csdp.chain.coupled import CoupledChain
+from csdp.chain.environment import EnvironmentChain
 from csdp.chain.influence_family import InfluenceFamily
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 from csdp.errors import InputError
 from csdp.json_text import parse_json
 
-_KINDS: dict[str, type[CoupledChain] | type[JointChain] | type[InfluenceFamily]] = {
+_KINDS: dict[str, type[Model]] = {
     **dict.fromkeys(CoupledChain.schemas(), CoupledChain),
     **dict.fromkeys(JointChain.schemas(), JointChain),
+    **dict.fromkeys(EnvironmentChain.schemas(), EnvironmentChain),
     **dict.fromkeys(InfluenceFamily.schemas(), InfluenceFamily),
 }
 
 
 def read_model(text: str) -> Model:
-    """The model that a JSON text describes: a CoupledChain, a JointChain or an InfluenceFamily.
+    """The model that a JSON text describes: a CoupledChain, JointChain, EnvironmentChain or InfluenceFamily.
 
     Text without a schema is read as plain `coupling` and `transitions`, or as a `kernel`, written by hand.
 
@@ -45,7 +47,7 @@ def model_from_dict(content: Any) -> Model:
         raise InputError(f"chain: the JSON is garbled ({error}); write it with to_json or `csdp chain new`") from None
 
 
-def _kind(content: dict[str, Any]) -> type[CoupledChain] | type[JointChain] | type[InfluenceFamily]:
+def _kind(content: dict[str, Any]) -> type[Model]:
     if "schema" not in content:
         return JointChain if "kernel" in content else CoupledChain
     schema = content["schema"]

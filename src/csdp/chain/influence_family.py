@@ -191,7 +191,8 @@ class InfluenceFamily(Model):
     def _own_kernel(self) -> Floats:
         self._refuse_law()
 
-    def _advance(self, snapshot: States, uniform: Floats) -> States:
+    def advance(self, snapshot: States, uniform: Floats) -> States:
+        """Refused: there is no single law."""
         self._refuse_law()
 
     # ---- identity ------------------------------------------------------------------------------------------------

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.chain import checks
+from csdp.chain.laws import margins, product_law, reverse_kernel, sort_eigenvalues
 from csdp.chain.stationary import ChainSummary, stationary_law, summarise
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
+    from csdp.chain.coupled import CoupledChain
     from csdp.chain.family import Family, FitRecord
     from csdp.chain.influence_family import InfluenceFamily
 
@@ -120,7 +122,31 @@ class Model(ABC):
     def _own_kernel(self) -> Floats: ...
 
     @abstractmethod
-    def _advance(self, snapshot: States, uniform: Floats) -> States: ...
+    def advance(self, snapshot: States, uniform: Floats) -> States:
+        """The snapshot that follows in the model's own direction, from one number in [0, 1) for each sequence."""
+
+    @property
+    def step_chains(self) -> tuple[CoupledChain, ...]:
+        """Coupled chains one of which every step follows; under a clock one, with a block of sequences a phase."""
+        return ()
+
+    has_one_kernel: ClassVar[bool] = True  #: whether one kernel leads from every tick to the next
+    given: str = ""  #: what certificates are conditional on, in words to quote
+    not_protected: tuple[str, ...] = ()  #: and what that leaves without protection
+    #: blocks of sequences that the chains of `step_chains` have
+    phases: ClassVar[int] = 1
+
+    def require_one_kernel(self) -> None:
+        """Refuse a model whose steps are not all alike."""
+        if not self.has_one_kernel:
+            raise InputError(
+                f"chain: {self!r} has no single kernel; what was asked for works with a CoupledChain or JointChain "
+                "only (docs/environments.md lists what carries environments)"
+            )
+
+    def given_path(self) -> Model:
+        """The model for an adversary who knows the path of environments; the model itself where there are none."""
+        return self
 
     # ---- the models that might be true ---------------------------------------------------------------------------
 
@@ -248,7 +274,7 @@ class Model(ABC):
         if self.initial is None or self.initial.ndim == 2 or self.sequences == 1:
             return True
         joint = self.initial.reshape((self.states,) * self.sequences)
-        return bool(np.allclose(joint, _product(margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
+        return bool(np.allclose(joint, product_law(margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
 
     @cached_property
     def step(self) -> Step:
@@ -261,13 +287,13 @@ class Model(ABC):
         """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""
         self._refuse_large_kernel()
         own = self._own_kernel()
-        return own if self.direction == "forward" else _reverse(own, self.stationary())
+        return own if self.direction == "forward" else reverse_kernel(own, self.stationary())
 
     def backward_kernel(self) -> Floats:
         """R[x, w] = Pr(previous snapshot is w | present is x), in the long run; up to 4,096 joint states."""
         self._refuse_large_kernel()
         own = self._own_kernel()
-        return own if self.direction == "backward" else _reverse(own, self.stationary())
+        return own if self.direction == "backward" else reverse_kernel(own, self.stationary())
 
     def _refuse_large_kernel(self) -> None:
         if self.size > KERNEL_STATES:
@@ -291,7 +317,7 @@ class Model(ABC):
     def stationary_with_error(self) -> tuple[Floats, float]:
         """The stationary law and an estimate of its largest relative error."""
         self.refuse_large()
-        start = _product(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
+        start = product_law(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
         law, error = stationary_law(
             self.own_step, start=np.maximum(start, 1e-300), positive=self.is_positive, kernel=self._own_kernel
         )
@@ -302,7 +328,27 @@ class Model(ABC):
         if self.initial is None:
             return self.stationary_with_error
         self.refuse_large()
-        return (self.initial if self.initial.ndim == 1 else _product(self.initial)), 0.0
+        return (self.initial if self.initial.ndim == 1 else product_law(self.initial)), 0.0
+
+    # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
+
+    copies: ClassVar[int] = 1
+    is_stationary = property(lambda self: self.initial is None, doc="Whether the law stays the same.")
+    step_depth = property(lambda self: self.step.depth, doc="How much rounding one step adds.")
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The law of the oldest snapshot that a release reads, whatever its age, and its relative error."""
+        return self.oldest_law()
+
+    def step_to(self, age: int) -> Step:
+        """The step forward in time that leads to a snapshot of this age: the same for all."""
+        return self.step
+
+    def with_full_past(self) -> Self:
+        """The same kernel with a past law that gives every snapshot some weight; backward chains need none."""
+        if self.direction == "backward" or (self.initial is None and (self.stationary() > 0).all()):
+            return self
+        return self.with_initial(np.full(self.size, 1.0 / self.size))
 
     def spectrum(self) -> tuple[tuple[complex, ...], float]:
         """Eigenvalues, largest first, and the factor by which differences between laws shrink in one step."""
@@ -348,11 +394,11 @@ class Model(ABC):
             cumulative = np.cumsum(margins, axis=1)[:, :-1]
             snapshot = (random.random(self.sequences)[:, None] >= cumulative).sum(axis=1).astype(kind)
             for _ in range(burn_in if self.initial is None else 0):
-                snapshot = self._advance(snapshot, random.random(self.sequences))
+                snapshot = self.advance(snapshot, random.random(self.sequences))
         out = np.empty((steps, self.sequences), dtype=kind)
         out[0] = snapshot
         for n in range(1, steps):
-            snapshot = self._advance(snapshot, random.random(self.sequences))
+            snapshot = self.advance(snapshot, random.random(self.sequences))
             out[n] = snapshot
         return out if self.direction == "forward" else np.ascontiguousarray(out[::-1])
 
@@ -361,7 +407,7 @@ class Model(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data with a versioned schema; `from_dict` gives an equal model back."""
         return {
-            "schema": self.schema if self.direction == "forward" else BACKWARD_SCHEMA,
+            "schema": self._written_schema,
             **({} if self.direction == "forward" else {"direction": self.direction}),
             "sequences": self.sequences,
             "states": self.states,
@@ -371,6 +417,10 @@ class Model(ABC):
             "initial": None if self.initial is None else self.initial.tolist(),
             **self._fit_content(),
         }
+
+    @property
+    def _written_schema(self) -> str:
+        return self.schema if self.direction == "forward" else BACKWARD_SCHEMA
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The content as JSON text with a versioned schema."""
@@ -408,30 +458,3 @@ class Model(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
         self._set(values=checks.freeze(np.array(state["values"])), unit=state["unit"])
-
-
-def sort_eigenvalues(values: Any) -> tuple[complex, ...]:
-    """Eigenvalues by modulus, then by real and imaginary part, the largest first."""
-    return tuple(complex(v) for v in sorted(values, key=lambda v: (-abs(v), -v.real, -v.imag)))
-
-
-def _reverse(kernel: Floats, law: Floats) -> Floats:
-    """The kernel of a stationary chain in the other direction of time; snapshots that never occur lead to the law."""
-    joint = (kernel * law[:, None]).T
-    total = joint.sum(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        return np.where(total > 0, joint / total, law[None, :])
-
-
-def _product(margins: Floats) -> Floats:
-    """Joint law of independent sequences."""
-    joint = np.ones(1)
-    for row in margins:
-        joint = np.multiply.outer(joint, row).ravel()
-    return joint
-
-
-def margins(joint: Floats) -> Floats:
-    """Law of every sequence (s, m) under a joint law with one axis for each."""
-    axes = range(joint.ndim)
-    return np.array([joint.sum(axis=tuple(a for a in axes if a != i)) for i in axes])

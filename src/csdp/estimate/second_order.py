@@ -17,6 +17,7 @@ import numpy as np
 from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
+from csdp.chain.views import long_run_views
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query, all_snapshots
@@ -72,6 +73,7 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
             # Pair laws of a chain that hardly mixes may not settle; the joint law is then solved for.
             with suppress(CsdpError):
                 return _by_pairs(model, query, ages, kinds)
+    long_run_views(model)  # refuse what has no long run
     try:
         return _by_joint_law(model, query, ages)
     except CsdpError:
@@ -154,14 +156,17 @@ def pair_laws(model: CoupledChain) -> Floats:
 def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
     s, m = model.sequences, model.states
     table = model.value_table
+    views = long_run_views(model)
     if isinstance(query, FoldComputation):
-        aged = AgedLaw(model, query.contributions(), ages=ages, fold=query.fold)
-        read = aged.classes / query.denominator
+        laws = [AgedLaw(view, query.contributions(), ages=ages, fold=query.fold) for view in views]
+        read = laws[0].classes / query.denominator
     else:
-        aged = AgedLaw(model, index_parts(s, m), ages=ages)
-        read = query.evaluate(all_snapshots(s, m)[aged.classes[:, 0].astype(np.intp)], table)
+        laws = [AgedLaw(view, index_parts(s, m), ages=ages) for view in views]
+        read = query.evaluate(all_snapshots(s, m)[laws[0].classes[:, 0].astype(np.intp)], table)
     now = query.evaluate(all_snapshots(s, m), table)
-    measure = aged.mass.measure
+    # Of a hidden environment, summed over it; under a clock, the mean over its phases.
+    folded = [aged.mass.measure.reshape(aged.model.copies, model.size, -1).sum(axis=0) for aged in laws]
+    measure = np.mean(folded, axis=0)
     law, base = measure.sum(axis=1), measure.sum(axis=0)
     mean_now, mean_aged = law @ now, base @ read
     off_now, off_read = now - mean_now, read - mean_aged

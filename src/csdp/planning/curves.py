@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from csdp.accountant import Accountant
 from csdp.aging import Adversary
@@ -159,11 +159,10 @@ class Curves:
     # ---- leakage: grows with epsilon_c -----------------------------------------------------------------------------
 
     @cached_property
-    def _settings(self) -> list[Setting]:
-        return [
-            Setting.make(member, self.query, ages=self.ages, epsilon_c=1.0, adversary=self._adversary, at_any_tick=True)
-            for member in self._members
-        ]
+    def _settings(self) -> list[list[Setting]]:
+        """By model; several of one under a clock, one for each phase."""
+        options: dict[str, Any] = {"ages": self.ages, "adversary": self._adversary, "at_any_tick": True}
+        return [Setting.list_all(member, self.query, epsilon_c=1.0, **options) for member in self._members]
 
     def leakage_value(self, epsilon_c: float) -> float:
         """The leakage as a number, for a search; of a giant system quickly, from its cap."""
@@ -180,7 +179,7 @@ class Curves:
     @cached_property
     def _group_level(self) -> float:
         """Plain DP of all tied records at a noise level of 1."""
-        return max(part.alpha for setting in self._settings for part in setting.components)
+        return max(part.alpha for settings in self._settings for each in settings for part in each.components)
 
     def leakage(self, epsilon_c: float) -> Leakage:
         """The certified leakage of the present at a noise level: the largest over the models."""
@@ -197,10 +196,10 @@ class Curves:
         """The leakage of one release, by model."""
         if (epsilon_c, bound) not in self._firsts:
             answers = []
-            for i, setting in enumerate(self._settings):
-                moved = setting.at(epsilon_c)
-                answers.append(moved.answer(bound))
-                self._settings[i] = moved  # with the aged law that was just made
+            for i, settings in enumerate(self._settings):
+                moved = [setting.at(epsilon_c) for setting in settings]
+                answers.append(_largest([setting.answer(bound) for setting in moved]))
+                self._settings[i] = moved  # with the aged laws that were just made
             self._firsts[epsilon_c, bound] = answers
         return self._firsts[epsilon_c, bound]
 

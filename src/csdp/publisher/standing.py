@@ -309,12 +309,13 @@ def describe_guarantee(
         "algorithm": ALGORITHM,
         "words": [
             "Leakage of the present: how much everything published so far tells about anyone's present state, "
-            f"to an {plan.adversary} adversary, if the sequences follow the model.",
+            f"to an {plan.adversary} adversary, if the sequences follow the model{plan.model.given}.",
             "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
             "once it is old enough to be published. Every private fit that the dataset's chains came from is in it.",
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
             "however they are tied.",
             "Which readings are missing must not depend on their values.",
+            *plan.model.not_protected,
             *(AGE_WORDS[kind] for kind in times),
         ],
     }

@@ -107,7 +107,8 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             spent["present"],
             _ceiling(publisher, state, budget, changed=changed),
             "the present state of each sequence, from everything published so far",
-            f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model",
+            f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model"
+            f"{plan.model.given}",
         ),
         Promise(
             "event",
@@ -155,8 +156,14 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             "state": None if now is None else now.bound,
         },
         promises=promises,
-        not_promised=(*not_promised(plan.epsilon_c), *(AGE_WORDS[kind] for kind in times if kind != "wall")),
-        sentence=sentence(publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick),
+        not_promised=(
+            *not_promised(plan.epsilon_c),
+            *(AGE_WORDS[kind] for kind in times if kind != "wall"),
+            *plan.model.not_protected,
+        ),
+        sentence=sentence(
+            publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick, given=plan.model.given
+        ),
         assumptions=tuple(dict.fromkeys(assumptions)),
         limits=dict(spent["limits"]),
         counts={
@@ -218,8 +225,8 @@ def not_promised(epsilon_c: float) -> tuple[str, ...]:
     )
 
 
-def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newest: int | None) -> str:
-    """One sentence to quote, which states what is proven and nothing more."""
+def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newest: int | None, given: str = "") -> str:
+    """One sentence to quote, which states what is proven and nothing more; `given`: what it is conditional on."""
     if newest is None:
         return f"Nothing has been published of {dataset} yet."
     by_name = {promise.name: promise for promise in promises}
@@ -227,7 +234,7 @@ def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newes
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
         f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}), for an adversary "
-        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model; a single past reading has plain "
+        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past reading has plain "
         f"differential privacy with epsilon {as_text(event)}."
     )
 

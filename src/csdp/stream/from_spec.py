@@ -241,6 +241,7 @@ def _make_drift_check(plan: Plan) -> DriftMonitor:
     with warnings.catch_warnings():
         # Its warning is about acting on an alarm in public; here it goes to the operator alone.
         warnings.simplefilter("ignore", PrivacyLeakWarning)
+        plan.model.require_one_kernel()
         assert isinstance(plan.model, CoupledChain | JointChain)
         return DriftCheck(plan.model)
 

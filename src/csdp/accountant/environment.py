@@ -1,0 +1,225 @@
+"""A small component under environments: a state for its joint snapshots, tick by tick under the kernel of each.
+
+Under a clock the state has a block for every phase of its slice, so that one history serves them all: block h follows
+the histories whose slice lies at phase h, and a step leads from each block to the next. Where the environment is given
+but not by a clock there is one block, and every step takes the worst environment.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from csdp.accountant.component import (
+    METRIC_SPREAD,
+    SCALAR_STATES,
+    JointComponent,
+    Kind,
+    all_pairs_contraction,
+)
+from csdp.accountant.kernels import FlowSolver, LawPairs, ProfileTable, step_back
+from csdp.aging import UNIT
+from csdp.arrays import Floats
+from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
+from csdp.bounds.environment import Vantage, list_paths, longest_paths
+from csdp.chain import EnvironmentChain
+from csdp.chain.steps import METRIC_STATES
+from csdp.chain.views import PathView
+from csdp.errors import InputError, TooLargeError
+
+#: Steps after which a metric state is followed by its largest entry alone, and after which it is left as it is.
+_METRIC_STEPS = 64
+_SCALAR_STEPS = 4096
+
+
+class EnvironmentComponent(JointComponent):
+    """A component of an EnvironmentChain whose environment is public: states (blocks, n, n), or (blocks, 1, 1)."""
+
+    model: EnvironmentChain
+
+    def _choose(self, kind: str) -> Kind:
+        is_forward = self.model.direction == "forward"
+        if kind not in {"auto", "metric", "scalar"}:
+            raise InputError(f"state: {kind!r} given for an EnvironmentChain; 'auto', 'metric', 'scalar' or 'vector'")
+        given = self.model.cycle is None
+        if self.model.size > SCALAR_STATES or (given and not is_forward and self.adversary != "informed"):
+            return "cap"
+        if given and is_forward:
+            return "contraction"  # the backward kernel depends on every environment before
+        spread = self.ages[-1] - self.ages[0]
+        fits = all(cost.answers for cost in self._costs) and spread <= METRIC_SPREAD
+        if kind == "metric" and not fits:
+            raise TooLargeError(
+                f"metric state: ages spread over {spread} steps; at most {METRIC_SPREAD}, and unequal ages only for "
+                "additive queries. Use state='scalar'",
+                needed=spread,
+                limit=METRIC_SPREAD,
+            )
+        return "metric" if fits and (kind == "metric" or (kind == "auto" and self._is_small)) else "scalar"
+
+    @property
+    def _is_small(self) -> bool:
+        return self.model.size * len(self.model.environments) <= METRIC_STATES
+
+    # ---- kernels -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _kernels(self) -> list[Floats]:
+        """Backward kernels: of every phase of a clock, or of every environment."""
+        if self.model.cycle is None:
+            return [chain.backward_kernel() for chain in self.model.environments]
+        return [self.model.backward_kernel(phase=phase) for phase in range(self.model.period)]
+
+    @cached_property
+    def _relative(self) -> float:
+        """Bound on the relative error of the entries of a kernel."""
+        law = 0.0 if self.model.direction == "backward" else self.model.periodic_with_error[1]
+        return 4.0 * law + 8.0 * (self.model.size + 8) * UNIT
+
+    @cached_property
+    def _tables(self) -> list[ProfileTable]:
+        return [ProfileTable(kernel, relative=self._relative) for kernel in self._kernels]
+
+    @property
+    def _blocks(self) -> int:
+        return self.model.phases
+
+    # ---- states --------------------------------------------------------------------------------------------------
+
+    def initial_state(self) -> Floats:
+        """The state before any release."""
+        n = self.model.size if self.kind == "metric" else 1
+        return np.zeros((self._blocks, n, n))
+
+    @cached_property
+    def _distances(self) -> dict[int, Floats]:
+        every = np.arange(self.model.size)
+        zero = np.zeros((self.model.size, self.model.size))
+        return {
+            age: sum((cost.distances(age, every) for cost in self._costs if age in cost.answers), start=zero)
+            for age in self.ages
+        }
+
+    def advance(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+        if steps == 0 or state.max() <= 0 or self.kind == "cap":
+            return state
+        if self.kind == "contraction":
+            return np.asarray(state * min(1.0, self._one_step_contraction) ** steps)
+        for n in range(min(steps, _SCALAR_STEPS)):
+            if self.kind == "metric" and n == _METRIC_STEPS:
+                state = state.max(axis=(1, 2), keepdims=True) * self._apart(state)
+            whole = self.kind == "metric" and n < _METRIC_STEPS
+            following = self._step(state, whole=whole)
+            if np.array_equal(following, state):
+                break
+            state = following
+        return state
+
+    def _apart(self, state: Floats) -> Floats:
+        """1 between different snapshots, 0 else; 1 for a state of one number."""
+        return np.asarray(1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1))
+
+    def _step(self, state: Floats, *, whole: bool) -> Floats:
+        if self.model.cycle is None:
+            worst = np.maximum.reduce([self._move(state, e, whole=whole) for e in range(len(self._kernels))])
+            return np.asarray(worst)
+        moved = [self._move(state[phase - 1], phase, whole=whole) for phase in range(self._blocks)]
+        return np.stack(moved)
+
+    def _move(self, state: Floats, number: int, *, whole: bool) -> Floats:
+        """One block a step later, under one of the kernels."""
+        table, largest = self._tables[number], float(state.max())
+        if not whole:
+            return np.asarray(table.largest(largest) * self._apart(state) + np.zeros_like(state))
+        block = state.reshape(state.shape[-2:])
+        moved = step_back(block, self._kernels[number], table.pairs(largest), relative=self._relative)
+        return np.asarray(moved.reshape(state.shape))
+
+    @cached_property
+    def _one_step_contraction(self) -> float:
+        """The coefficient between any two snapshots, the worst environment."""
+        return max(all_pairs_contraction(chain.kernel()) for chain in self.model.environments)
+
+    # ---- leakage -------------------------------------------------------------------------------------------------
+
+    def _leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        if state.max() <= 0:
+            return 0.0, self.kind
+        cap, why = self.cap(steps)
+        if self.kind == "cap":
+            return (float(state.max()), "group") if state.max() < cap else (cap, why)
+        value = max(self._leakage_at(state, steps, phase) for phase in range(self._blocks))
+        return (value, self.kind) if value <= cap else (cap, why)
+
+    def _leakage_at(self, state: Floats, steps: int, phase: int) -> float:
+        """The leakage of a present at one phase (0 without a clock)."""
+        if self.kind == "contraction":
+            return self._contraction_over_paths(steps) * float(state.max())
+        counted = min(steps, self._longest)
+        state = self.advance(state, steps - counted)
+        block = state[(phase - counted) % self._blocks]
+        largest = float(block.max())
+        if largest <= 0:
+            return 0.0
+        if counted == 0:
+            return self._neighbour_distance(block) if self.kind == "metric" else largest
+        pairs = self._pairs_at(counted, phase)
+        value = pairs.profile(largest) * (1 + 1e-12)
+        if self.kind == "metric":
+            solver = FlowSolver(block)
+            rows = [LawPairs(p.first, p.second, p.gap, p.error, p.exponent) for p in pairs]
+            value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
+        return value
+
+    @cached_property
+    def _longest(self) -> int:
+        """Steps over which laws are made, of all paths of environments; older histories are stepped closer."""
+        return min(_METRIC_STEPS, longest_paths(self.model))
+
+    def _pairs_at(self, steps: int, phase: int) -> AgedPairs:
+        return self._caps.pairs_at(steps, Vantage("given") if self.model.cycle is None else Vantage(phase=phase))
+
+    def _contraction_over_paths(self, steps: int) -> float:
+        if steps == 0:
+            return 1.0
+        counted = min(steps, self._longest)
+        if counted not in self._contractions:
+            views = [PathView(self.model, path) for path in list_paths(self.model, counted)]
+            self._contractions[counted] = max(contraction_coefficient(v, counted, self.adversary) for v in views)
+        return self._contractions[counted] * min(1.0, self._one_step_contraction) ** (steps - counted)
+
+    @cached_property
+    def _contractions(self) -> dict[int, float]:
+        return {}
+
+    @property
+    def _may_rise(self) -> bool:
+        return self.kind in {"metric", "scalar"}
+
+    def _neighbour_distance(self, state: Floats) -> float:
+        s, m = self.model.sequences, self.model.states
+        if self.adversary != "informed":
+            return float(state.max())
+        digits = np.array(np.unravel_index(np.arange(self.model.size), (m,) * s)).T
+        differ = (digits[:, None, :] != digits[None, :, :]).sum(axis=2) == 1
+        return float(state[differ].max(initial=0.0))
+
+    def decaying_bound(self, state: Floats, steps: int) -> float:
+        """What the largest entry of a state tells; never grows with `steps`."""
+        if not self._may_rise or steps == 0 or state.max() <= 0:
+            return max(self.leakage(state, steps)[0], float(state.max()) * (steps == 0))
+        level = float(state.max())
+        counted = min(steps, self._longest)
+        for _ in range(min(steps - counted, _SCALAR_STEPS)):
+            level = max(table.largest(level) for table in self._tables)
+        values = [self._pairs_at(counted, phase).profile(level) for phase in range(self._blocks)]
+        return min(max(values) * (1 + 1e-12), self.cap(steps)[0])
+
+    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+        """What all releases tell of one record: the group level; nothing sharper is known under environments."""
+        cost = self.alpha * (self.ages[-1] - self.ages[0] + 1 + stale)
+        cost = cost + earlier if overlap else max(cost, earlier)
+        return math.inf if releases is None else cost * releases
