@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -183,7 +183,7 @@ def count_switches(weights: Floats) -> Floats:
     return np.asarray(weights[:-1].T @ weights[1:])
 
 
-def begin(readings: Sample, graph: Graph, weights: Floats, *, common: Floats, hidden: bool) -> EnvironmentFit:
+def begin(graph: Graph, weights: Floats, *, common: Floats, hidden: bool) -> EnvironmentFit:
     """A fit that every environment begins as the common chain; `common` are its expected transitions (edges, m, m)."""
     expected = np.repeat(common[..., None], weights.shape[1], axis=3)
     count = weights.shape[1]
@@ -208,22 +208,13 @@ def label_weights(labels: Indices, count: int, certainty: float = 1.0) -> Floats
     return weights
 
 
-def fit_known(
-    readings: Sample,
-    graph: Graph,
-    labels: Indices,
-    count: int,
-    *,
-    common: Floats,
-    prior: Floats,
-    kernel: Kernel,
-    effort: EnvironmentEffort,
-    often: Floats | None = None,
-) -> EnvironmentFit:
-    """Members for environments that are known at every step; `often` says how often each step counts."""
-    weights = label_weights(labels, count) * (1.0 if often is None else often[:, None])
-    first = begin(readings, graph, weights, common=common, hidden=False)
-    return climb(readings, first, prior, kernel, iterations=effort.iterations, tolerance=effort.tolerance)
+def reweigh(readings: Sample, fit: EnvironmentFit) -> EnvironmentFit:
+    """The same members with the weights of other readings, to climb from: that of a hidden environment."""
+    assert fit.switching is not None
+    scores = step_scores(readings, fit.graph, fit.shares[:, None, None] * fit.moves)
+    forward, _ = filter_scores(scores, fit.start, fit.switching)
+    weights, _ = smooth_scores(scores, forward, fit.switching)
+    return replace(fit, weights=weights, path=())
 
 
 def fit_hidden(
@@ -243,7 +234,7 @@ def fit_hidden(
     tried = []
     for n in range(effort.starts):
         weights = label_weights(cluster(features, count, random), count, 0.9)
-        first = begin(readings, graph, weights, common=common, hidden=True)
+        first = begin(graph, weights, common=common, hidden=True)
         tried.append(climb(readings, first, prior, kernel, iterations=effort.trial, tolerance=effort.tolerance))
         progress(f"starts of {count} environments", n + 1, effort.starts)
     best = max(tried, key=lambda fit: fit.path[-1])
