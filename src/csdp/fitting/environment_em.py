@@ -22,7 +22,7 @@ from csdp.fitting.pairs import Graph
 from csdp.fitting.sample import Progress, Sample, normalise_rows
 
 #: Makes transition rows of expected transitions (edges, m, m, E), given the rows so far.
-Kernel = Callable[[Floats, Floats | None], Floats]
+Kernel = Callable[[Floats, Floats], Floats]
 #: Pseudo-switches in each cell of the switching matrix, and of the first environment.
 SWITCHES = 0.5
 #: Transitions of several sequences below which one thread is quicker.
@@ -31,7 +31,7 @@ _THREADED = 100_000
 
 @dataclass(frozen=True)
 class EnvironmentEffort:
-    """Starts of a hidden fit, its first iterations from each, all iterations, and the gain per step that stops it."""
+    """Starts of a hidden fit, iterations tried from each, all iterations, and the gain per transition that stops."""
 
     starts: int = 4
     trial: int = 15
@@ -61,12 +61,10 @@ class EnvironmentFit:
         return int(self.shares.shape[1])
 
 
-def free_rows(expected: Floats, before: Floats | None) -> Floats:
-    """Rows that the expected transitions speak for, each cell a number of its own; kept where there are none."""
-    rows = np.moveaxis(normalise_rows(np.moveaxis(expected, 2, -1), 0.0), -1, 2)
-    if before is None:
-        return rows
-    return np.where(expected.sum(axis=2, keepdims=True) > 0, rows, before)
+def free_rows(expected: Floats, before: Floats) -> Floats:
+    """Rows that the expected transitions speak for, each cell a number of its own; as before where there are none."""
+    sums = expected.sum(axis=2, keepdims=True)
+    return np.where(sums > 0, expected / np.where(sums > 0, sums, 1.0), before)
 
 
 def share_rows(expected: Floats, graph: Graph) -> Floats:
@@ -155,7 +153,7 @@ def climb(
             likelihood = float(gains.sum())
             objective += SWITCHES * float(np.log(switching).sum() + np.log(start).sum())
         path.append(likelihood + objective)
-        if len(path) > 1 and path[-1] - path[-2] <= tolerance * readings.transitions:
+        if len(path) > 1 and path[-1] - path[-2] <= tolerance * readings.transitions * readings.sequences:
             converged = True
             break
     return EnvironmentFit(
@@ -190,7 +188,7 @@ def begin(graph: Graph, weights: Floats, *, common: Floats, hidden: bool) -> Env
     return EnvironmentFit(
         graph,
         share_rows(expected, graph),
-        free_rows(expected, None),
+        free_rows(expected, np.full(expected.shape, 1.0 / expected.shape[1])),
         expected,
         weights,
         np.full((count, count), 1.0 / count) if hidden else None,
@@ -269,10 +267,10 @@ def cluster(features: Floats, count: int, random: np.random.Generator) -> Indice
         size = np.bincount(labels, minlength=count)
         sums = np.stack([features[labels == e].sum(axis=0) for e in range(count)])
         centres = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
-    return labels.astype(np.intp)
+    return np.asarray(labels, dtype=np.intp)
 
 
 def _distances(features: Floats, centres: Floats) -> Floats:
     """Squared distances (rows, centres), never negative."""
     squares = (features**2).sum(axis=1)[:, None] - 2.0 * features @ centres.T + (centres**2).sum(axis=1)
-    return np.maximum(squares, 0.0)
+    return np.asarray(np.maximum(squares, 0.0))

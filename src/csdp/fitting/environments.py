@@ -142,7 +142,8 @@ class _Split:
         known = settings.known
         self.settings = settings if known is None else replace(settings, known=_cut_labels(known, 0, cut))
         self.labels = None if known is None else known.labels[cut - 1 :]
-        self.independent = fit_candidate(Candidate("independent", 0), self.past, self.settings).chain
+        free = replace(self.settings, kernel="free")
+        self.independent = fit_candidate(Candidate("independent", 0), self.past, free).chain
 
     def gain(self, candidate: Candidate) -> Gain:
         """The gain of a candidate after a fit on the readings before the cut."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
-from csdp.chain import CoupledChain, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.fit import fit, show_progress
 from csdp.fitting.methods import JOINT_STATES
@@ -195,6 +195,7 @@ def _split(
     if not record.screened and isinstance(chain, CoupledChain):
         known = np.column_stack([chain.edge_targets, chain.edge_sources])
     method: Any = record.method
+    kernel: Any = record.kernel
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said when the chain itself was fitted
         again = fit(
@@ -206,8 +207,10 @@ def _split(
             public=True,
             ensemble=0,
             direction=chain.direction,
+            kernel=kernel,
             progress=report,
         )
+    assert not isinstance(again, EnvironmentChain)
     return again, past.in_direction(chain.direction), future, True
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, JointChain
+from csdp.chain import CoupledChain, JointChain, Model
 from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
@@ -198,7 +198,7 @@ def normalise_rows(count: Floats, pseudo: float) -> Floats:
     return np.where(sums > 0, raised / np.where(sums > 0, sums, 1.0), 1.0 / count.shape[-1])
 
 
-def match_chain(chain: CoupledChain | JointChain, readings: Sample) -> Sample:
+def match_chain(chain: Model, readings: Sample) -> Sample:
     """The readings in the order of the chain's sequences; they must be those, and of its states."""
     if readings.m > chain.states:
         raise InputError(f"data: {readings.m} states given; the chain has {chain.states}")
