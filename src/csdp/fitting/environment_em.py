@@ -49,6 +49,7 @@ class EnvironmentFit:
     moves: Floats  # (edges, m, m, E)
     expected: Floats
     weights: Floats  # (steps, E)
+    switches: Floats | None  # (E, E) expected; None where the environment is known
     switching: Floats | None  # in the order of the readings
     start: Floats
     path: tuple[float, ...]
@@ -132,10 +133,9 @@ def climb(
     iterations: int,
     tolerance: float,
 ) -> EnvironmentFit:
-    """EM from the weights of a fit, which are fixed where its environment is known (`switching` None)."""
+    """EM from the weights of a fit, which are fixed where its environment is known (`switches` None)."""
     shares, moves, expected = fit.shares, fit.moves, fit.expected
-    weights, start, switching = fit.weights, fit.start, fit.switching
-    switches = None if switching is None else count_switches(weights)
+    weights, switches, start, switching = fit.weights, fit.switches, fit.start, fit.switching
     path: list[float] = list(fit.path)
     converged, likelihood = False, fit.log_likelihood
     for _ in range(iterations):
@@ -157,7 +157,7 @@ def climb(
             converged = True
             break
     return EnvironmentFit(
-        fit.graph, shares, moves, expected, weights, switching, start, tuple(path), converged, likelihood
+        fit.graph, shares, moves, expected, weights, switches, switching, start, tuple(path), converged, likelihood
     )
 
 
@@ -191,6 +191,7 @@ def begin(graph: Graph, weights: Floats, *, common: Floats, hidden: bool) -> Env
         free_rows(expected, np.full(expected.shape, 1.0 / expected.shape[1])),
         expected,
         weights,
+        count_switches(weights) if hidden else None,
         np.full((count, count), 1.0 / count) if hidden else None,
         np.full(count, 1.0 / count),
         (),
@@ -211,8 +212,8 @@ def reweigh(readings: Sample, fit: EnvironmentFit) -> EnvironmentFit:
     assert fit.switching is not None
     scores = step_scores(readings, fit.graph, fit.shares[:, None, None] * fit.moves)
     forward, _ = filter_scores(scores, fit.start, fit.switching)
-    weights, _ = smooth_scores(scores, forward, fit.switching)
-    return replace(fit, weights=weights, path=())
+    weights, switches = smooth_scores(scores, forward, fit.switching)
+    return replace(fit, weights=weights, switches=switches, path=())
 
 
 def fit_hidden(
