@@ -25,18 +25,25 @@ from csdp.fitting.sample import Progress, Sample, normalise_rows
 Kernel = Callable[[Floats, Floats], Floats]
 #: Pseudo-switches in each cell of the switching matrix, and of the first environment.
 SWITCHES = 0.5
+#: Steps over which snapshots are averaged before they are grouped, one start after the other: environments may last.
+WINDOWS = (1, 4, 16)
 #: Transitions of several sequences below which one thread is quicker.
 _THREADED = 100_000
 
 
 @dataclass(frozen=True)
 class EnvironmentEffort:
-    """Starts of a hidden fit, iterations tried from each, all iterations, and the gain per transition that stops."""
+    """Starts of a hidden fit, iterations tried from each, all iterations, and the gain per transition that stops.
 
-    starts: int = 4
+    The likelihood of a hidden environment has plateaus, on which a step gains little for a long time, so `tolerance` is
+    small there; with a known environment it is concave, and `known_tolerance` does.
+    """
+
+    starts: int = 6
     trial: int = 15
-    iterations: int = 500
-    tolerance: float = 1e-6
+    iterations: int = 2000
+    tolerance: float = 1e-8
+    known_tolerance: float = 1e-6
     seed: int = 0
 
 
@@ -232,7 +239,8 @@ def fit_hidden(
     features = step_features(readings)
     tried = []
     for n in range(effort.starts):
-        weights = label_weights(cluster(features, count, random), count, 0.9)
+        averaged = average_steps(features, WINDOWS[n % len(WINDOWS)])
+        weights = label_weights(cluster(averaged, count, random), count, 0.9)
         first = begin(graph, weights, common=common, hidden=True)
         tried.append(climb(readings, first, prior, kernel, iterations=effort.trial, tolerance=effort.tolerance))
         progress(f"starts of {count} environments", n + 1, effort.starts)
@@ -253,6 +261,15 @@ def step_features(readings: Sample) -> Floats:
     centred = np.where(known, both, 0.0) - np.where(known, np.where(known, both, 0.0).sum(axis=0) / number, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / number)
     return np.asarray(centred / np.where(spread > 0, spread, 1.0))
+
+
+def average_steps(features: Floats, window: int) -> Floats:
+    """Means of every row and its neighbours, `window` rows in all; fewer at the ends."""
+    width = min(window, features.shape[0])
+    sums = np.cumsum(np.vstack([np.zeros((1, features.shape[1])), features]), axis=0)
+    first = np.clip(np.arange(features.shape[0]) - (width - 1) // 2, 0, None)
+    last = np.clip(np.arange(features.shape[0]) + width // 2 + 1, None, features.shape[0])
+    return np.asarray((sums[last] - sums[first]) / (last - first)[:, None])
 
 
 def cluster(features: Floats, count: int, random: np.random.Generator) -> Indices:
