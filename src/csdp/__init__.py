@@ -7,7 +7,7 @@ from csdp.bounds.leakage import leakage
 from csdp.bounds.overview import LeakageSummary, LeakageTable, age_curve, leakage_summary, leakage_table
 from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_leakage_coefficient, correlation_degree
 from csdp.bounds.result import Leakage
-from csdp.chain import CoupledChain, Family, FitRecord, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, JointChain
 from csdp.fitting.fit import fit
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
 
@@ -40,6 +40,7 @@ __all__ = [
     "Drift",
     "DriftCheck",
     "DynamicPlan",
+    "EnvironmentChain",
     "Family",
     "FitQuality",
     "FitRecord",

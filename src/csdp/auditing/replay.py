@@ -266,7 +266,7 @@ class _DatasetReplay:
             if recorded != scheduled:
                 words = f"charged at noise level {recorded:g}, the schedule says {scheduled:g}"
                 self._report(entry, words, recorded, scheduled)
-        stale, state = self._advance(entry, float(charge.present), published)
+        stale, state = self.advance(entry, float(charge.present), published)
         self._state = state
         self._releases += 1
         self._stale = max(self._stale, stale)
@@ -290,7 +290,7 @@ class _DatasetReplay:
             if f"dataset {self.name!r}: {words}" not in self.notes:
                 self.notes.append(f"dataset {self.name!r}: {words}")
 
-    def _advance(self, entry: Entry, recorded: float, published: dict[str, Any] | None) -> tuple[int, State]:
+    def advance(self, entry: Entry, recorded: float, published: dict[str, Any] | None) -> tuple[int, State]:
         """Staleness of a charged tick and the state after it.
 
         The output records the staleness. A tick that was charged and lost has no output: it counts as stale only if

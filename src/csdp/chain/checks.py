@@ -167,6 +167,37 @@ def check_initial(initial: Any, sequences: int, states: int) -> Floats | None:
     return freeze(check_rows("initial", law))
 
 
+def check_cycle(cycle: Any, environments: int) -> tuple[int, ...] | None:
+    """The number of the environment at each phase of a clock."""
+    if cycle is None:
+        return None
+    numbers = np.asarray(cycle)
+    if numbers.ndim != 1 or not numbers.size or not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError(f"cycle: {cycle!r} given; the number of a member for each phase of the clock expected")
+    if numbers.min() < 0 or numbers.max() >= environments:
+        raise InputError(f"cycle: members 0 to {environments - 1} exist; {cycle!r} given")
+    return tuple(int(number) for number in numbers)
+
+
+def check_switching(switching: Any, environments: int) -> Floats | None:
+    """Probabilities of the next environment given the present one, rows from -> to."""
+    if switching is None:
+        return None
+    rows = as_floats("switching", switching)
+    if rows.shape != (environments, environments):
+        raise InputError(
+            f"switching: shape {rows.shape} given; ({environments}, {environments}) expected, one row for each member"
+        )
+    return freeze(check_rows("switching", rows))
+
+
+def check_series(series: Any) -> str | None:
+    """The name of a public series of environments."""
+    if series is not None and (not isinstance(series, str) or not series.strip()):
+        raise InputError(f"series: {series!r} given; the name of the public series of environments expected")
+    return series
+
+
 def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Make an array read-only."""
     array.setflags(write=False)

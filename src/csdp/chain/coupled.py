@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, TypeGuard, get_args
 
@@ -175,14 +175,9 @@ class CoupledChain(Model):
         >>> CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]]).components()
         [(0,), (1,)]
         """
-        from scipy.sparse.csgraph import connected_components
-
         if self.initial is not None and not self.initial_factors:
             return [tuple(range(self.sequences))]
-        count, label = connected_components(self.sparse_coupling, directed=True, connection="weak")
-        order = np.argsort(label, kind="stable")
-        cuts = np.searchsorted(label[order], np.arange(1, count))
-        return sorted(tuple(component.tolist()) for component in np.split(order, cuts))
+        return connected_parts(self.sparse_coupling)
 
     def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """One component of each kind with the number of its copies.
@@ -196,14 +191,10 @@ class CoupledChain(Model):
             kinds = np.column_stack([self._which, labels])
             _, first, copies = np.unique(kinds, axis=0, return_index=True, return_counts=True)
             return [((int(i),), int(n)) for i, n in zip(first, copies, strict=True)]
-        copies_by_kind: dict[Any, tuple[tuple[int, ...], int]] = {}
-        for component in components:
-            kind = self._signature(component, labels) if len(component) <= 64 else component
-            representative, count = copies_by_kind.get(kind, (component, 0))
-            copies_by_kind[kind] = (representative, count + 1)
-        return list(copies_by_kind.values())
+        return count_kinds(components, lambda component: self.signature(component, labels))
 
-    def _signature(self, component: tuple[int, ...], labels: npt.NDArray[np.integer[Any]]) -> Any:
+    def signature(self, component: tuple[int, ...], labels: npt.NDArray[np.integer[Any]]) -> Any:
+        """What two components have in common that are of one kind."""
         place = {member: i for i, member in enumerate(component)}
         edges = [range(self._indptr[target], self._indptr[target + 1]) for target in component]
         return (
@@ -350,7 +341,7 @@ class CoupledChain(Model):
         rate = min(1.0, float(np.exp(np.mean(np.log(rates[-50:])))))
         return (1.0 + 0j, complex(rate)), rate
 
-    def _advance(self, snapshot: States, uniform: Floats) -> States:
+    def advance(self, snapshot: States, uniform: Floats) -> States:
         """Next states by inverting `Pr(next_j <= b | snapshot)`, one uniform number a sequence."""
         out = np.zeros(self.sequences, dtype=snapshot.dtype)
         cumulative = np.zeros(self.sequences)
@@ -414,6 +405,28 @@ class CoupledChain(Model):
             f"CoupledChain({backward}{self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
             f"{self.edges} coupling{'s' * (self.edges > 1)}, digest {self.digest[:8]})"
         )
+
+
+def connected_parts(coupling: Any) -> list[tuple[int, ...]]:
+    """Sets of sequences that a sparse coupling connects, whatever the direction."""
+    from scipy.sparse.csgraph import connected_components
+
+    count, label = connected_components(coupling, directed=True, connection="weak")
+    order = np.argsort(label, kind="stable")
+    cuts = np.searchsorted(label[order], np.arange(1, count))
+    return sorted(tuple(component.tolist()) for component in np.split(order, cuts))
+
+
+def count_kinds(
+    components: Iterable[tuple[int, ...]], signature: Callable[[tuple[int, ...]], Any]
+) -> list[tuple[tuple[int, ...], int]]:
+    """One component of each kind with the number of its copies; large ones are not compared."""
+    copies_by_kind: dict[Any, tuple[tuple[int, ...], int]] = {}
+    for component in components:
+        kind = signature(component) if len(component) <= 64 else component
+        representative, count = copies_by_kind.get(kind, (component, 0))
+        copies_by_kind[kind] = (representative, count + 1)
+    return list(copies_by_kind.values())
 
 
 def is_forward(model: Model) -> TypeGuard[CoupledChain]:

@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from csdp.chain.coupled import CoupledChain
+from csdp.chain.environment import EnvironmentChain
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 from csdp.errors import InputError
 from csdp.json_text import parse_json
 
-_KINDS: dict[str, type[CoupledChain] | type[JointChain]] = {
+_KINDS: dict[str, type[Model]] = {
     **dict.fromkeys(CoupledChain.schemas(), CoupledChain),
     **dict.fromkeys(JointChain.schemas(), JointChain),
+    **dict.fromkeys(EnvironmentChain.schemas(), EnvironmentChain),
 }
 
 
 def read_model(text: str) -> Model:
-    """The model that a JSON text describes: a CoupledChain or a JointChain.
+    """The model that a JSON text describes: a CoupledChain, a JointChain or an EnvironmentChain.
 
     Text without a schema is read as plain `coupling` and `transitions`, or as a `kernel`, written by hand.
 
@@ -43,7 +45,7 @@ def model_from_dict(content: Any) -> Model:
         raise InputError(f"chain: the JSON is garbled ({error}); write it with to_json or `csdp chain new`") from None
 
 
-def _kind(content: dict[str, Any]) -> type[CoupledChain] | type[JointChain]:
+def _kind(content: dict[str, Any]) -> type[Model]:
     if "schema" not in content:
         return JointChain if "kernel" in content else CoupledChain
     schema = content["schema"]

@@ -92,7 +92,8 @@ class JointChain(Model):
         """Stationary law of every sequence (s, m)."""
         return margins(self.stationary().reshape((self.states,) * self.sequences))
 
-    def _advance(self, snapshot: States, uniform: Floats) -> States:
+    def advance(self, snapshot: States, uniform: Floats) -> States:
+        """The next snapshot, by inverting its law; the first number decides."""
         shape = (self.states,) * self.sequences
         row = self._kernel[np.ravel_multi_index(tuple(snapshot.astype(np.intp)), shape)]
         number = min(int(np.searchsorted(np.cumsum(row), uniform[0], side="right")), self.size - 1)

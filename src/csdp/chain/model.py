@@ -117,7 +117,8 @@ class Model(ABC):
     def _own_kernel(self) -> Floats: ...
 
     @abstractmethod
-    def _advance(self, snapshot: States, uniform: Floats) -> States: ...
+    def advance(self, snapshot: States, uniform: Floats) -> States:
+        """The snapshot that follows in the model's own direction, from one number in [0, 1) for each sequence."""
 
     # ---- the models that might be true ---------------------------------------------------------------------------
 
@@ -251,13 +252,13 @@ class Model(ABC):
         """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""
         self._refuse_large_kernel()
         own = self._own_kernel()
-        return own if self.direction == "forward" else _reverse(own, self.stationary())
+        return own if self.direction == "forward" else reverse_kernel(own, self.stationary())
 
     def backward_kernel(self) -> Floats:
         """R[x, w] = Pr(previous snapshot is w | present is x), in the long run; up to 4,096 joint states."""
         self._refuse_large_kernel()
         own = self._own_kernel()
-        return own if self.direction == "backward" else _reverse(own, self.stationary())
+        return own if self.direction == "backward" else reverse_kernel(own, self.stationary())
 
     def _refuse_large_kernel(self) -> None:
         if self.size > KERNEL_STATES:
@@ -338,11 +339,11 @@ class Model(ABC):
             cumulative = np.cumsum(margins, axis=1)[:, :-1]
             snapshot = (random.random(self.sequences)[:, None] >= cumulative).sum(axis=1).astype(kind)
             for _ in range(burn_in if self.initial is None else 0):
-                snapshot = self._advance(snapshot, random.random(self.sequences))
+                snapshot = self.advance(snapshot, random.random(self.sequences))
         out = np.empty((steps, self.sequences), dtype=kind)
         out[0] = snapshot
         for n in range(1, steps):
-            snapshot = self._advance(snapshot, random.random(self.sequences))
+            snapshot = self.advance(snapshot, random.random(self.sequences))
             out[n] = snapshot
         return out if self.direction == "forward" else np.ascontiguousarray(out[::-1])
 
@@ -351,7 +352,7 @@ class Model(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data with a versioned schema; `from_dict` gives an equal model back."""
         return {
-            "schema": self.schema if self.direction == "forward" else BACKWARD_SCHEMA,
+            "schema": self._written_schema,
             **({} if self.direction == "forward" else {"direction": self.direction}),
             "sequences": self.sequences,
             "states": self.states,
@@ -361,6 +362,10 @@ class Model(ABC):
             "initial": None if self.initial is None else self.initial.tolist(),
             **self._fit_content(),
         }
+
+    @property
+    def _written_schema(self) -> str:
+        return self.schema if self.direction == "forward" else BACKWARD_SCHEMA
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The content as JSON text with a versioned schema."""
@@ -405,7 +410,7 @@ def sort_eigenvalues(values: Any) -> tuple[complex, ...]:
     return tuple(complex(v) for v in sorted(values, key=lambda v: (-abs(v), -v.real, -v.imag)))
 
 
-def _reverse(kernel: Floats, law: Floats) -> Floats:
+def reverse_kernel(kernel: Floats, law: Floats) -> Floats:
     """The kernel of a stationary chain in the other direction of time; snapshots that never occur lead to the law."""
     joint = (kernel * law[:, None]).T
     total = joint.sum(axis=1, keepdims=True)

@@ -217,7 +217,7 @@ class _BatchPublisher:
                     placed.unpersist()
                     before, placed = corrected, self._place_readings(batch, corrected, limit).persist()
                 fates, times = _count_fates(placed)
-                closed, mark = self._advance(before, times, limit)
+                closed, mark = self.advance(before, times, limit)
                 self._store(placed, number, closed.start, mark, limit)
             finally:
                 placed.unpersist()
@@ -288,7 +288,7 @@ class _BatchPublisher:
         placer = ReadingPlacer(self._clock, before, limit, self._levels, self._order)
         return known.mapInArrow(placer.__call__, _PLACED)
 
-    def _advance(self, before: Mark | None, times: tuple[Time, Time] | None, limit: Time) -> tuple[range, Mark | None]:
+    def advance(self, before: Mark | None, times: tuple[Time, Time] | None, limit: Time) -> tuple[range, Mark | None]:
         """The ticks that a batch closes and the mark after it, from its least and greatest times."""
         mark = before
         start = None if before is None else before.closed + 1
