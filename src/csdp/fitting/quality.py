@@ -23,6 +23,7 @@ from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.fit import fit, show_progress
 from csdp.fitting.methods import JOINT_STATES
 from csdp.fitting.sample import Prediction, Progress, Sample, check_chain, match_chain, own_law, read_sample, still_law
+from csdp.fitting.scores import batch_error
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -236,17 +237,7 @@ def _scores(
         gains += prediction.joint_scores()
     if not any(row[1] for row in rows):
         raise InputError("data: no held-out transition was read at both ends; fill the gaps")
-    return rows, float(gains.mean()), _batch_error(gains)
-
-
-def _batch_error(series: Floats) -> float:
-    """Standard error of a mean of dependent numbers, from the means of about n^(1/2) batches."""
-    batches = max(2, math.isqrt(series.size))
-    length = series.size // batches
-    if length < 1 or not np.isfinite(series).all():
-        return math.inf
-    means = series[: batches * length].reshape(batches, length).mean(axis=1)
-    return float(means.std(ddof=1) / math.sqrt(batches))
+    return rows, float(gains.mean()), batch_error(gains)
 
 
 def _run_checks(
