@@ -8,7 +8,8 @@ state. So the rank of a reading among those of its state
 - where readings are independent given the states, unrelated to the rank of the neighbouring tick (Wald and Wolfowitz
   1943, with the tail of Bernstein's inequality).
 
-Neither uses the chain, so a wrong chain raises no alarm here, and none is raised by sequences that move together.
+Neither uses the chain, so a wrong chain raises no alarm here, and none is raised by sequences that move together. Where
+the environment of every tick is public (a clock, a series), places are changed within the same environment only.
 """
 
 from __future__ import annotations
@@ -72,22 +73,25 @@ def inside_scores(readings: Floats, states: npt.NDArray[Any]) -> Floats:
     return scores
 
 
-def state_p(scores: Floats, states: npt.NDArray[Any], m: int) -> float:
-    """Chance of such ranks if the reading tells nothing more of the states around it, corrected for the lags."""
-    ps = [_kruskal_p(scores, states, lag, m) for lag in (*LAGS, *(-lag for lag in LAGS))]
+def state_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], m: int) -> float:
+    """Chance of such ranks if the reading tells nothing more of the states around it, corrected for the lags.
+
+    `groups` are the states, each split by environment where that is public.
+    """
+    ps = [_kruskal_p(scores, groups, states, lag, m) for lag in (*LAGS, *(-lag for lag in LAGS))]
     return min(1.0, len(ps) * min(ps))
 
 
-def _kruskal_p(scores: Floats, states: npt.NDArray[Any], lag: int, m: int) -> float:
-    """Do ranks inside a state differ by the state `lag` ticks later (earlier, below 0)?"""
+def _kruskal_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], lag: int, m: int) -> float:
+    """Do ranks inside a group differ by the state `lag` ticks later (earlier, below 0)?"""
     now, then = (slice(None, -lag), slice(lag, None)) if lag > 0 else (slice(-lag, None), slice(None, lag))
     rows = (states[now] >= 0) & (states[then] >= 0)
-    score, at, to = scores[now][rows], states[now][rows].astype(np.intp), states[then][rows].astype(np.intp)
-    cell = at * m + to
-    counts, sums = (np.bincount(cell, weight, m * m).reshape(m, m) for weight in (np.ones(cell.size), score))
+    score, at, to = scores[now][rows], groups[now][rows].astype(np.intp), states[then][rows].astype(np.intp)
+    kinds = int(at.max(initial=0)) + 1
+    counts, sums = (np.bincount(at * m + to, w, kinds * m).reshape(kinds, m) for w in (np.ones(at.size), score))
     size, total = counts.sum(axis=1), sums.sum(axis=1)
-    squares = np.bincount(at, score**2, m) - total**2 / np.maximum(size, 1)
-    largest = np.zeros(m)
+    squares = np.bincount(at, score**2, kinds) - total**2 / np.maximum(size, 1)
+    largest = np.zeros(kinds)
     np.maximum.at(largest, at, score**2)
     # Evenly spread ranks reach a square of 3; where many readings are equal, the few others need larger groups.
     _pool_small(counts, sums, LEAST_COUNT * np.maximum(1.0, (largest / 3.0) ** 2))
@@ -129,16 +133,20 @@ def _serial_p(scores: Floats, states: npt.NDArray[Any], lag: int) -> float:
     return float(min(1.0, 2.0 * np.exp(-(off**2) / (2.0 * (variance + most * off / 3.0)))))
 
 
-def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int) -> Floats:
-    """For each sequence (s, 2): chances of `state_p` and `reading_p`."""
+def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int, environments: Indices | None = None) -> Floats:
+    """For each sequence (s, 2): chances of `state_p` and `reading_p`; `environments` (T,) where they are public."""
     ps = np.ones((states.shape[1], 2))
     for j in range(states.shape[1]):
-        scores = inside_scores(readings[:, j], states[:, j])
-        ps[j] = state_p(scores, states[:, j], m), reading_p(scores, states[:, j])
+        own = states[:, j].astype(np.intp)
+        groups = own if environments is None else np.where(own >= 0, environments * m + own, -1)
+        scores = inside_scores(readings[:, j], groups)
+        ps[j] = state_p(scores, groups, own, m), reading_p(scores, groups)
     return ps
 
 
-def propose_states(readings: Floats, ps: Floats, *, than: int, level: float) -> tuple[int, bool] | None:
+def propose_states(
+    readings: Floats, ps: Floats, *, than: int, level: float, environments: Indices | None = None
+) -> tuple[int, bool] | None:
     """A finer number of states, of equally many readings each, inside which readings tell no more of states.
 
     The number, and whether it is enough by the test; None where readings have not that many distinct values.
@@ -147,10 +155,10 @@ def propose_states(readings: Floats, ps: Floats, *, than: int, level: float) -> 
     finest = None
     for m in (number for number in FINER if number > than):
         states = np.column_stack([quantile_states(readings[:, j], m) for j in worst])
-        if states.max(initial=0) + 1 <= than:
+        if max(np.unique(column[column >= 0]).size for column in states.T) <= than:
             continue
         finest = m
-        if emission_ps(readings[:, worst], states, m)[:, 0].min() * ps.size >= level:
+        if emission_ps(readings[:, worst], states, m, environments)[:, 0].min() * ps.size >= level:
             return m, True
     return None if finest is None else (finest, False)
 
@@ -161,4 +169,5 @@ def quantile_states(readings: Floats, m: int) -> Indices:
     if not known.any():
         return np.full(readings.size, -1)
     edges = np.unique(np.quantile(readings[known], np.arange(1, m) / m))
+    edges = edges[edges > readings[known].min()]  # no state without readings
     return np.where(known, np.searchsorted(edges, readings, side="right"), -1)

@@ -94,7 +94,7 @@ class EnvironmentPrediction:
         while self._cursor < target:
             self._told += self._target_scores(self._cursor)
             self._cursor += 1
-        return _shares(self._told)
+        return shares_of_logs(self._told)
 
     def _target_scores(self, target: int) -> Floats:
         """Log-probability (steps, E) of what a target did, under each environment."""
@@ -122,7 +122,7 @@ class EnvironmentPrediction:
         return law, switching if self.chain.direction == "forward" else reverse_kernel(switching, law)
 
 
-def _shares(logs: Floats) -> Floats:
+def shares_of_logs(logs: Floats) -> Floats:
     """Probabilities from logarithms, along the last axis; equal ones where all are impossible."""
     top = logs.max(axis=-1, keepdims=True)
     raised = np.exp(logs - np.where(np.isfinite(top), top, 0.0))

@@ -177,7 +177,7 @@ def fit_quality(
     table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
     weights = [row.transitions for row in table]
     mean, alone, still = np.average([[r.chain, r.independent, r.stationary] for r in table], axis=0, weights=weights)
-    finer, hubs = _propose_finer(chain, numbers, ps, checks), find_hubs(chain)
+    finer, hubs = _propose_finer(sample, numbers, ps, checks), find_hubs(chain)
     explains, verdict = describe(chain, gain, error, useless=bool(mean <= still), checks=checks, hubs=hubs, finer=finer)
     return FitQuality(
         future.transitions,
@@ -201,13 +201,14 @@ def fit_quality(
 
 
 def _propose_finer(
-    chain: Chain, numbers: Floats | None, ps: list[tuple[Any, ...]], checks: FitChecks
+    sample: Sample, numbers: Floats | None, ps: list[tuple[Any, ...]], checks: FitChecks
 ) -> tuple[int, bool] | None:
     """A finer number of states where the present ones hide something, and whether it is enough."""
     check = checks.emission_states
     if numbers is None or check is None or check.passed:
         return None
-    return propose_states(numbers, np.array([row[3] for row in ps]), than=chain.states, level=check.level)
+    chances = np.array([row[3] for row in ps])
+    return propose_states(numbers, chances, than=sample.m, level=check.level, environments=sample.environments)
 
 
 def _split(
@@ -329,7 +330,7 @@ def _check_emissions(
     """What readings tell beyond their states, of states and of readings; and the chance of each sequence."""
     if numbers is None:
         return None, None, [None] * chain.sequences
-    ps = emission_ps(numbers, sample.in_direction("forward").states, chain.states)
+    ps = emission_ps(numbers, sample.states, chain.states, sample.environments)
     questions = ("state", "reading")
     of_states, of_readings = (
         _worst_check(

@@ -103,9 +103,7 @@ def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
 def check_chain(chain: Any) -> None:
     """Refuse what is no chain."""
     if not isinstance(chain, CoupledChain | JointChain | EnvironmentChain):
-        raise InputError(
-            f"chain: {type(chain).__name__} given; CoupledChain, JointChain or EnvironmentChain expected"
-        )
+        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or EnvironmentChain expected")
 
 
 def read_sample(data: Any, *, states: int | None, private: bool = False) -> Sample:

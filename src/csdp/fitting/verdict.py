@@ -119,12 +119,12 @@ def _explain_failures(chain: Chain, checks: FitChecks) -> list[str]:
     if not order.passed:
         sentences.append(
             f"The present alone does not tell the future: the state before it says more ({_place(order)}). A "
-            f"first-order chain is not enough: use a longer step, finer states{_or_environment(chain)}."
+            f"first-order chain is not enough: use a longer step, finer states, {_environment_advice(chain)}."
         )
     if not homogeneity.passed:
         sentences.append(
             f"The second half moves differently from the first ({_place(homogeneity)}). Fit on a shorter, recent "
-            f"stretch{_or_environment(chain)}."
+            f"stretch, {_environment_advice(chain)}."
         )
     if together is not None and not together.passed:
         sentences.append(
@@ -134,10 +134,10 @@ def _explain_failures(chain: Chain, checks: FitChecks) -> list[str]:
     return sentences
 
 
-def _or_environment(chain: Chain) -> str:
+def _environment_advice(chain: Chain) -> str:
     if isinstance(chain, EnvironmentChain) and chain.kind == "hidden":
-        return ", or more environments (environments=)"
-    return ", or environment='hidden', whose environment remembers"
+        return "or with more environments (environments=)"
+    return "or with environment='hidden' if such times come and go"
 
 
 def _together_advice(chain: Chain) -> str:
