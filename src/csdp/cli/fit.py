@@ -149,7 +149,7 @@ def fit(
                 )
             mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
             new = (mapping_file, mapping) if discretiser is None else ()
-            result = FitResult(target, chain, _evaluate(chain, panel), *new)
+            result = FitResult(target, chain, _evaluate(chain, panel, readings), *new)
         result.save()
     if form == "json":
         print_json(result.to_dict())
@@ -212,7 +212,7 @@ def _read_past(data: str, step: str | None, until: str | None) -> Readings:
     return past
 
 
-def _evaluate(chain: CoupledChain | JointChain, panel: Panel) -> FitEvidence | str:
+def _evaluate(chain: CoupledChain | JointChain, panel: Panel, readings: Readings) -> FitEvidence | str:
     """How good the fit is, or why that cannot be said."""
     from csdp.fitting.quality import fit_quality
 
@@ -225,7 +225,9 @@ def _evaluate(chain: CoupledChain | JointChain, panel: Panel) -> FitEvidence | s
         warnings.simplefilter("ignore", CsdpWarning)  # the fit itself has warned
         try:
             with progress_bar() as progress:
-                quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
+                quality = fit_quality(
+                    chain.without_family(), panel, readings=readings, public=True, progress=progress or False
+                )
         except InputError:
             return "Too few ticks to hold some out: how well the chain explains the readings is unknown."
         apart = quality.together is not None and not quality.together.passed
