@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from csdp.arrays import Indices
 from csdp.errors import InputError
+from csdp.fitting.fit import EnvironmentName
 from csdp.panel import Panel
 
-EnvironmentName = Literal["clock", "hidden", "auto"]
 #: Most classes that the times of day of a panel are put into where no cycle is given.
 DAY_CLASSES = 8
 _ALLOWED = "'clock', 'hidden', 'auto', or a public series: one whole number for each tick"

@@ -20,11 +20,12 @@ from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 if TYPE_CHECKING:
     from csdp.fitting import methods
     from csdp.fitting.em import Effort
-    from csdp.fitting.ordinal import KernelName
     from csdp.fitting.pairs import Neighbours
     from csdp.fitting.sample import Progress, Sample
 
 Method = Literal["em", "ching", "counts", "moments", "joint"]
+EnvironmentName = Literal["clock", "hidden", "auto"]
+KernelName = Literal["free", "ordinal"]
 METHODS = ("em", "ching", "counts", "moments", "joint")
 ENSEMBLES = ("bootstrap", "posterior")
 #: Share of the readings that is set aside where the data chooses the direction.
@@ -322,7 +323,7 @@ def _check_environment(
     shrinkage: float | None,
 ) -> None:
     """Refuse what a fit with environments, or with parametric matrices, cannot do."""
-    if kernel not in {"free", "ordinal"}:
+    if kernel not in get_args(KernelName):
         raise InputError(f"kernel: {kernel!r} given; 'free' or 'ordinal'")
     hidden = isinstance(environment, str) and environment in {"hidden", "auto"}
     if environments is not None and not hidden:
