@@ -13,7 +13,7 @@ from numba import njit
 _jit = njit(cache=True, nogil=True)
 
 
-def _logistic(z: float) -> float:
+def _logistic(z: Any) -> Any:
     """The logistic function, exact to its last digits for negative arguments."""
     small = np.exp(-abs(z))
     return small / (1.0 + small) if z < 0.0 else 1.0 / (1.0 + small)

@@ -10,7 +10,8 @@ import numpy as np
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain
-from csdp.chain.model import Direction, reverse_kernel
+from csdp.chain.laws import reverse_kernel
+from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.fitting.environment_em import filter_scores, step_scores
 from csdp.fitting.environment_source import read_clock
