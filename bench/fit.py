@@ -1,4 +1,7 @@
-"""Fitting: against R's markovchain (fitHighOrderMultivarMC) on a size it can finish, and growth with s and T."""
+"""Fitting: against R's markovchain (fitHighOrderMultivarMC) on a size it can finish, and growth with s and T.
+
+Hidden environments: iterations of EM against the same in numpy, and a whole fit.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from bench.record import Record, median_seconds, point, ratio_record, scaled_size
-from csdp import CoupledChain, fit
-from csdp.fitting.pairs import complete_graph, pair_counts
+from csdp import CoupledChain, EnvironmentChain, fit
+from csdp.fitting import environment_em as em
+from csdp.fitting.pairs import complete_graph, graph_of_pairs, pair_counts
 from csdp.fitting.sample import read_sample
 
 _PEER = "R's markovchain, fitHighOrderMultivarMC"
@@ -86,6 +90,67 @@ def timed(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> Record
     return record
 
 
+def driven_states(sequences: int, ticks: int, count: int = 4) -> np.ndarray[Any, Any]:
+    """Readings of own chains of two states under a hidden environment that moves all of them."""
+    ups = np.linspace(0.1, 0.7, count)
+    members = [CoupledChain({(j, j): 1.0 for j in range(sequences)}, [[1 - p, p], [0.9 - p, 0.1 + p]]) for p in ups]
+    switching = np.full((count, count), 0.1 / count) + 0.9 * np.eye(count)
+    return EnvironmentChain(members, switching=switching).simulate(ticks, seed=0)
+
+
+def numpy_iterations(table: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], rounds: int) -> float:
+    """EM for hidden environments of own chains of two states, written in numpy; the last log-likelihood."""
+    steps, count = weights.shape
+    sequences = table.shape[1]
+    cells = (np.arange(sequences) * 2 + table[:-1]) * 2 + table[1:]
+    moved = weights[:-1].T @ weights[1:] + 0.5
+    likelihood = 0.0
+    for _ in range(rounds):
+        switching, start = moved / moved.sum(axis=1, keepdims=True), (weights[0] + 0.5) / (weights[0] + 0.5).sum()
+        counted = [np.bincount(cells.ravel(), np.repeat(w, sequences), minlength=4 * sequences) for w in weights.T]
+        moves = (np.array(counted) + 0.5).reshape(count, sequences, 2, 2)
+        logs = np.log(moves / moves.sum(axis=3, keepdims=True)).reshape(count, -1)
+        scores = np.array([each[cells].sum(axis=1) for each in logs]).T
+        top = scores.max(axis=1, keepdims=True)
+        chances = np.exp(scores - top)
+        forward, backward, scale = np.empty_like(chances), np.ones_like(chances), np.empty(steps)
+        before = start
+        for t in range(steps):
+            forward[t] = before * chances[t]
+            scale[t] = forward[t].sum()
+            forward[t] /= scale[t]
+            before = forward[t] @ switching
+        for t in range(steps - 2, -1, -1):
+            backward[t] = switching @ (chances[t + 1] * backward[t + 1]) / scale[t + 1]
+        weights = forward * backward
+        moved = forward[:-1].T @ (chances[1:] * backward[1:] / scale[1:, None]) * switching + 0.5
+        likelihood = float(np.log(scale).sum() + top.sum())
+    return likelihood
+
+
+def hidden_environments(sequences: int, ticks: int, count: int = 4) -> list[Record]:
+    """Iterations against numpy, and a whole fit with its comparison on readings set aside."""
+    table = driven_states(sequences, ticks, count)
+    sample = read_sample(table, states=2)
+    graph = graph_of_pairs(np.empty((0, 2), dtype=np.intp), sequences)
+    weights = np.random.default_rng(0).dirichlet(np.ones(count), ticks - 1)
+    prior = np.full((sequences, 2, 2, 1), 0.5)
+    first = em.begin(graph, weights, common=prior[..., 0], hidden=True)
+
+    def climb() -> em.EnvironmentFit:
+        return em.climb(sample, first, prior, em.free_rows, iterations=3, tolerance=-np.inf)
+
+    assert np.isclose(climb().log_likelihood, numpy_iterations(table, weights, 3))  # compiled code warm
+    size = f"{count} hidden environments, {sequences:,} sequences, {ticks:,} ticks"
+    ours, theirs = median_seconds(climb, 3), median_seconds(lambda: numpy_iterations(table, weights, 3), 3)
+    begun = time.perf_counter()
+    chain = fit(table, environment="hidden", environments=count, public=True, ensemble=0)
+    assert chain.fitted is not None
+    whole: Record = {"case": f"fit of {size}", "seconds": time.perf_counter() - begun}
+    whole["iterations"], whole["gain"] = chain.fitted.iterations, chain.fitted.gains[0][1]
+    return [ratio_record(f"EM of {size}", "the same in numpy", ours, theirs, target=1.0), whole]
+
+
 def run(scale: float = 1.0) -> list[Record]:
     """R on growing sizes that it can finish, then growth with s and with T, then two large ones."""
     sizes = [(3, 2, 1000), (6, 3, 2000), (10, 4, 5000)] if scale == 1 else [(3, 2, scaled_size(1000, scale, 200))]
@@ -99,4 +164,5 @@ def run(scale: float = 1.0) -> list[Record]:
         x, y = np.log([r[name] for r in grown]), np.log([r[key] for r in grown])
         records.append({"case": f"growth of {label} with {name}", "exponent": float(np.polyfit(x, y, 1)[0])})
     large = [timed(200, 4, 20_000), timed(10_000, 4, 1000, rounds=1)] if scale == 1 else []
-    return records + by_s + by_t + large
+    hidden = hidden_environments(scaled_size(1000, scale, 20), scaled_size(2000, scale, 200))
+    return records + by_s + by_t + large + hidden

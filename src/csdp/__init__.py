@@ -20,7 +20,7 @@ if _typing.TYPE_CHECKING:
     from csdp.baselines.comparison import compare
     from csdp.estimate import mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
-    from csdp.fitting.fit import CoupledChainEstimator
+    from csdp.fitting.estimator import CoupledChainEstimator
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
     from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
@@ -98,7 +98,7 @@ _LATER = {
     "Accountant": "csdp.accountant",
     "Attack": "csdp.auditing.attacker",
     "Discretiser": "csdp.panel",
-    "CoupledChainEstimator": "csdp.fitting.fit",
+    "CoupledChainEstimator": "csdp.fitting.estimator",
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",

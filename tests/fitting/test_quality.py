@@ -187,7 +187,7 @@ def test_wrong_data():
         quality(chain, np.zeros((300, 3), int))
     with pytest.raises(InputError, match="beyond the declared 2"):
         quality(chain, np.full((300, 2), 2))
-    with pytest.raises(InputError, match="CoupledChain or JointChain"):
+    with pytest.raises(InputError, match="CoupledChain, JointChain or EnvironmentChain"):
         csdp.fit_quality("chain", np.zeros((300, 2), int), public=True)
     with pytest.raises(InputError, match="sequences a, x2 given; the chain has x1, x2"):
         quality(chain, csdp.Panel.from_states(np.zeros((300, 2), int), names=["a", "x2"]))

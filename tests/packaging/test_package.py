@@ -90,7 +90,7 @@ def test_the_typed_marker_and_the_notices_are_in_the_tree():
     assert (ROOT / "src/csdp/py.typed").exists()
     data = ROOT / "src/csdp/datasets/data"
     notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
-    bundled = {path.name for path in data.iterdir()} - {"README.md", "OGL-UK-2.0.txt"}
+    bundled = {path.name for path in data.iterdir()} - {"README.md", "CC0-1.0.txt", "OGL-UK-2.0.txt"}
     assert bundled
     assert all(name in notice and name in (data / "README.md").read_text(encoding="utf-8") for name in bundled)
     assert all(any(ROOT.glob(pattern)) for pattern in PROJECT["license-files"])
@@ -105,7 +105,8 @@ def test_what_is_in_the_wheel(built):
     top = {name.partition("/")[0] for name in names}
     assert len(top) == 2  # the package and its description: no tests, no docs
     licences = {name.rpartition("/licenses/")[2] for name in names if "/licenses/" in name}
-    assert licences == {"LICENSE", "NOTICE", "src/csdp/datasets/data/OGL-UK-2.0.txt"}
+    texts = {f"src/csdp/datasets/data/{name}" for name in ("CC0-1.0.txt", "OGL-UK-2.0.txt")}
+    assert licences == {"LICENSE", "NOTICE", *texts}
 
 
 @pytest.mark.slow

@@ -127,8 +127,11 @@ class FitRecord:
     number of other sequences that one may follow, `screened` whether they were chosen from the data. `parameters`
     counts the free numbers of the model. `held_out` are the log-likelihoods per tick of both directions of time on
     readings that were set aside, where the data chose between them. `confidence` is that of the limits of a
-    family at once (`ensemble_method` "limits", no further chains). A record of a private fit holds nothing but what the
-    noised counts gave.
+    family at once (`ensemble_method` "limits", no further chains). `environment` says where the environment comes from
+    (clock, series, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
+    each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
+    aside, standard error) for every chain that was compared. A record of a private fit holds nothing but what
+    the noised counts gave.
 
     >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
     True
@@ -155,6 +158,11 @@ class FitRecord:
     direction: str = "forward"
     held_out: tuple[tuple[str, float], ...] = ()
     confidence: float | None = None
+    environment: str | None = None
+    environments: int = 0
+    shrinkage: float = 0.0
+    kernel: str = "free"
+    gains: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def monotone(self) -> bool:
@@ -166,7 +174,9 @@ class FitRecord:
         content = asdict(self)
         content["path"], content["warnings"] = list(self.path), list(self.warnings)
         content["held_out"] = [list(pair) for pair in self.held_out]
-        return content
+        content["gains"] = [list(each) for each in self.gains]
+        # Records of chains without environments are written as they always were.
+        return {key: value for key, value in content.items() if key not in _LATER or value != _LATER[key]}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
@@ -178,8 +188,13 @@ class FitRecord:
         values = dict(content)
         values["path"] = tuple(_finite(value) for value in values.get("path", ()))
         values["held_out"] = tuple((str(name), _finite(value)) for name, value in values.get("held_out", ()))
+        values["gains"] = tuple((str(name), _finite(gain), _finite(se)) for name, gain, se in values.get("gains", ()))
         values["warnings"] = tuple(str(text) for text in values.get("warnings", ()))
         return cls(**values)
+
+
+#: Fields of a `FitRecord` that are not written while they say nothing.
+_LATER: dict[str, Any] = {"environment": None, "environments": 0, "shrinkage": 0.0, "kernel": "free", "gains": []}
 
 
 def _finite(value: Any) -> float:

@@ -12,12 +12,12 @@ import typer
 
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import as_text
-from csdp.chain import CoupledChain, FitRecord, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, FitRecord, JointChain
 from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.terminal import console, print_json, print_lines, print_table, print_warnings, printable, progress_bar
 from csdp.errors import CsdpWarning, InputError
-from csdp.fitting.fit import Method
+from csdp.fitting.fit import EnvironmentName, KernelName, Method
 from csdp.fitting.fit import fit as fit_chain
 from csdp.panel import Discretiser, Panel, Readings, read_readings
 from csdp.queries import Mean
@@ -88,6 +88,31 @@ def fit(
             "readings better (auto)."
         ),
     ] = "forward",
+    environment: Annotated[
+        EnvironmentName | None,
+        typer.Option(
+            help="Let the chain depend on an environment: a public clock, a hidden one, or whichever explains held-out "
+            "readings better (auto).",
+            show_default="none",
+        ),
+    ] = None,
+    cycle: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of ticks after which the clock of --environment clock or auto repeats.",
+            show_default="times of day",
+        ),
+    ] = None,
+    environments: Annotated[
+        int | None,
+        typer.Option(help="Number of hidden environments.", show_default="chosen on held-out readings"),
+    ] = None,
+    kernel: Annotated[
+        KernelName,
+        typer.Option(
+            help="Transition matrices: every cell free, or ordinal with few numbers, for many ordered states."
+        ),
+    ] = "free",
     public: options.Public = False,
     epsilon: Annotated[
         float | None,
@@ -119,6 +144,8 @@ def fit(
                 "--until": until, "--epsilon": epsilon, "--edges": edges, "--bounds": bounds,
                 "--discretiser": discretiser, "--save-discretiser": save_discretiser, "--neighbours": neighbours,
                 "--direction": None if direction == "forward" else direction,
+                "--environment": environment, "--cycle": cycle, "--environments": environments,
+                "--kernel": None if kernel == "free" else kernel,
             }  # fmt: skip
             _check_engine_options(engine, method, in_memory_only, public=public)
             counted = _fit_pair_counts(data, engine, method, states, smoothing, step=step)
@@ -154,11 +181,15 @@ def fit(
                     public=public,
                     epsilon=epsilon,
                     direction=direction,
+                    environment=environment,
+                    cycle=cycle,
+                    environments=environments,
+                    kernel=kernel,
                     progress=progress or False,
                 )
             mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
             new = (mapping_file, mapping) if discretiser is None else ()
-            result = FitResult(target, chain, _evaluate(chain, panel), *new)
+            result = FitResult(target, chain, _evaluate(chain, panel, readings), *new)
         result.save()
     if form == "json":
         print_json(result.to_dict())
@@ -179,7 +210,7 @@ class FitResult:
     """A fitted chain, how well it fits (or why that is unknown), and the discretiser that was made for it."""
 
     file: Path
-    chain: CoupledChain | JointChain
+    chain: CoupledChain | EnvironmentChain | JointChain
     evidence: FitEvidence | str
     discretiser_file: Path | None = None
     discretiser: Discretiser | None = None
@@ -217,7 +248,9 @@ def _read_past(data: str, step: str | None, until: str | None) -> Readings:
     return past
 
 
-def _evaluate(chain: CoupledChain | JointChain, panel: Panel) -> FitEvidence | str:
+def _evaluate(
+    chain: CoupledChain | EnvironmentChain | JointChain, panel: Panel, readings: Readings
+) -> FitEvidence | str:
     """How good the fit is, or why that cannot be said."""
     from csdp.fitting.quality import fit_quality
 
@@ -230,14 +263,17 @@ def _evaluate(chain: CoupledChain | JointChain, panel: Panel) -> FitEvidence | s
         warnings.simplefilter("ignore", CsdpWarning)  # the fit itself has warned
         try:
             with progress_bar() as progress:
-                quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
+                quality = fit_quality(
+                    chain.without_family(), panel, readings=readings, public=True, progress=progress or False
+                )
         except InputError:
             return "Too few ticks to hold some out: how well the chain explains the readings is unknown."
         apart = quality.together is not None and not quality.together.passed
-        return FitEvidence(quality, _leakages(chain, panel) if apart and chain.size <= JOINT_STATES else None)
+        compared = apart and chain.size <= JOINT_STATES and not isinstance(chain, EnvironmentChain)
+        return FitEvidence(quality, _leakages(chain, panel) if compared else None)
 
 
-def _leakages(chain: CoupledChain | JointChain, panel: Panel) -> tuple[float, float]:
+def _leakages(chain: CoupledChain | EnvironmentChain | JointChain, panel: Panel) -> tuple[float, float]:
     """The leakage under the chain, and under a joint chain, whose sequences can change together within one step."""
     joint = fit_chain(panel, method="joint", public=True, ensemble=0, progress=False)
     own, other = (leakage(m, Mean(), ages=1, epsilon_c=1.0).epsilon for m in (chain.without_family(), joint))
@@ -259,6 +295,9 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
                 "if it changes over time; certificates hold for each of them, not for someone unsure which is true."
             ]
         )
+    if record.gains:
+        print_lines(["Gain over independent chains, nats per held-out tick (standard error):"])
+        print_lines(f"  {name}: {gain:.3f} ({error:.3f})" for name, gain, error in record.gains)
     if isinstance(result.evidence, str):
         print_lines([result.evidence])
     else:

@@ -8,6 +8,8 @@ given the past, so `R <- (R + 1) L` has mean n after n rows, whatever the rival 
 - within n rows `R >= n / a` has probability at most a (Doob).
 
 Neither is an approximation. R is the average of two kinds of bet: on all sequences at once, and on each by itself.
+Under a hidden environment the chain's probability is filtered from the rows so far, and, within a row, from the
+sequences that come before.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.fitting.environment_prediction import known_environments, shares_of_logs
 from csdp.fitting.progress import show_progress
-from csdp.fitting.sample import Progress, check_chain, match_chain, read_sample
+from csdp.fitting.sample import Chain, Progress, check_chain, match_chain, read_sample
+from csdp.panel import Panel
 
 #: Transitions that the rival must see before it believes half of what it sees.
 _DOUBT = 10.0
@@ -76,7 +80,7 @@ class _NextLaw:
             self.sources = self.targets = np.arange(s)
         self.starts: Indices = np.searchsorted(self.targets, np.arange(s))
 
-    def __call__(self, present: Indices) -> tuple[Floats, Bools]:
+    def __call__(self, present: Indices, following: Indices, environment: int | None) -> tuple[Floats, Bools]:
         """Laws (s, m) and which of them are known, given a snapshot with -1 for missing readings."""
         at = np.maximum(present, 0)
         if isinstance(self.chain, JointChain):
@@ -86,6 +90,40 @@ class _NextLaw:
             return law, np.full(s, bool((present >= 0).all()))
         law = np.add.reduceat(self._mixed[np.arange(self.sources.size), at[self.sources]], self.starts, axis=0)
         return law, np.logical_and.reduceat(present[self.sources] >= 0, self.starts)
+
+
+class _EnvironmentLaw:
+    """Next-state laws of a chain with environments, row by row; bets are on each sequence from its own state."""
+
+    def __init__(self, chain: EnvironmentChain) -> None:
+        if chain.direction == "backward":
+            raise InputError(
+                "chain: a backward chain with environments given; a watch needs the law of the next snapshot: fit one "
+                "with direction='forward' to watch with"
+            )
+        self.chain = chain
+        self._members = [_NextLaw(member) for member in chain.environments]
+        self.sources = self.targets = self.starts = np.arange(chain.sequences)
+        self._law = None if chain.switching is None else np.asarray(chain.environment_law)
+
+    def __call__(self, present: Indices, following: Indices, environment: int | None) -> tuple[Floats, Bools]:
+        """Laws (s, m) given the past and the sequences before in the same row, and which of them are known."""
+        each = [member(present, following, None) for member in self._members]
+        laws = np.array([law for law, _ in each])
+        known = np.logical_and.reduce([told for _, told in each])
+        chance = laws[:, np.arange(following.size), np.maximum(following, 0)]
+        with np.errstate(divide="ignore"):
+            scores = np.log(np.where(known & (following >= 0), chance, 1.0))
+            before = np.log(np.arange(len(each)) == environment) if self._law is None else np.log(self._law)
+        told = before[:, None] + np.cumsum(np.column_stack([np.zeros(len(each)), scores]), axis=1)
+        weights = shares_of_logs(told.T)
+        if self.chain.switching is not None:
+            self._law = weights[-1] @ self.chain.switching
+        return np.asarray(np.einsum("se,esm->sm", weights[:-1], laws)), known
+
+
+def _next_law(chain: Chain) -> _NextLaw | _EnvironmentLaw:
+    return _EnvironmentLaw(chain) if isinstance(chain, EnvironmentChain) else _NextLaw(chain)
 
 
 class DriftCheck:
@@ -98,6 +136,9 @@ class DriftCheck:
     The answer depends on the readings, so acting on it in public reveals something about them: it warns unless they
     are declared `public`.
 
+    A chain with a clock takes the first row as that of `first_tick` and every row as one tick; one that follows a
+    public series gets its number with each row.
+
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     >>> check = DriftCheck(chain, public=True)
     >>> any(check.update(row).alarm for row in chain.simulate(500, seed=1))
@@ -108,10 +149,11 @@ class DriftCheck:
 
     def __init__(
         self,
-        chain: CoupledChain | JointChain,
+        chain: Chain,
         *,
         rows_between_false_alarms: float = 1_000_000,
         half_life: float = 500,
+        first_tick: int = 0,
         public: bool = False,
     ) -> None:
         check_chain(chain)
@@ -123,12 +165,13 @@ class DriftCheck:
         self.chain = chain
         self.threshold = math.log(rows_between_false_alarms)
         self._fade = 0.5 ** (1.0 / half_life)
-        self._law = _NextLaw(chain)
+        self._first_tick, self._ticks = first_tick, 0
         self._allowance = _allowance(chain)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything, as after an alarm that has been dealt with."""
+        self._law: _NextLaw | _EnvironmentLaw = _next_law(self.chain)
         edges, m, s = self._law.sources.size, self.chain.states, self.chain.sequences
         self.rows = 0
         self.alarmed_at: int | None = None
@@ -153,8 +196,11 @@ class DriftCheck:
         """The sequences of which the evidence speaks most."""
         return tuple(self.chain.names[i] for i in np.argsort(-self._each, kind="stable")[:most])
 
-    def update(self, snapshot: npt.ArrayLike) -> DriftStatus:
-        """Take one row of states, -1 where missing, and say whether the chain still stands."""
+    def update(self, snapshot: npt.ArrayLike, *, environment: int | None = None) -> DriftStatus:
+        """Take one row of states, -1 where missing, and say whether the chain still stands.
+
+        `environment` is the number of a public series that the chain follows.
+        """
         row = np.asarray(snapshot)
         if row.shape != (self.chain.sequences,) or not np.issubdtype(row.dtype, np.integer):
             raise InputError(
@@ -163,17 +209,27 @@ class DriftCheck:
         if (row < -1).any() or (row >= self.chain.states).any():
             raise InputError(f"snapshot: states lie between 0 and {self.chain.states - 1}; -1 marks a missing reading")
         following = row.astype(np.intp)
+        known = self._environment(environment)
         if self._before is not None:
-            self._bet(self._before, following)
+            self._bet(self._before, following, known)
         self._before = following
         self.rows += 1
+        self._ticks += 1
         alarm = self.evidence >= self.threshold
         if alarm and self.alarmed_at is None:
             self.alarmed_at = self.rows - 1
         return DriftStatus(self.rows, self.evidence, self.threshold, alarm)
 
-    def _bet(self, present: Indices, following: Indices) -> None:
-        law, known = self._law(present)
+    def _environment(self, given: int | None) -> int | None:
+        """The environment of the coming row, where the chain knows it."""
+        if not isinstance(self.chain, EnvironmentChain):
+            return None
+        series = None if given is None else [given]
+        path = known_environments(self.chain, np.array([self._first_tick + self._ticks]), series)
+        return None if path is None else int(path[0])
+
+    def _bet(self, present: Indices, following: Indices, environment: int | None) -> None:
+        law, known = self._law(present, following, environment)
         known = known & (following >= 0)
         sources, targets, starts = self._law.sources, self._law.targets, self._law.starts
         at, to, edges = np.maximum(present, 0)[sources], np.maximum(following, 0)[targets], np.arange(sources.size)
@@ -208,32 +264,48 @@ def _warn_of_leak() -> None:
     )
 
 
-def _allowance(chain: CoupledChain | JointChain) -> Floats:
+def _allowance(chain: Chain) -> Floats:
     """Nats per transition that each sequence of a fitted chain may be off: twice the mean divergence in its family."""
     s = chain.sequences
     if chain.family is not None and len(chain.family.members) > 1:
-        rows = chain.simulate(200, seed=0).astype(np.intp)
-        point = _NextLaw(chain)
-        own = [point(row)[0] for row in rows]
+        rows, path = _typical_rows(chain)
+        own = _laws_along(chain, rows, path)
         total = np.zeros(s)
         for member in chain.family.members[1:]:
-            assert isinstance(member, CoupledChain | JointChain)
-            other = _NextLaw(member)
-            for row, law in zip(rows, own, strict=True):
-                theirs = other(row)[0]
-                both = (theirs > 0) & (law > 0)
-                ratio = np.where(both, theirs / np.where(law > 0, law, 1.0), 1.0)
-                total += (theirs * np.log(ratio)).sum(axis=1)
-        return np.asarray(2.0 * total / (rows.shape[0] * (len(chain.family.members) - 1)))
+            check_chain(member)
+            theirs = _laws_along(member, rows, path)  # type: ignore[arg-type]
+            both = (theirs > 0) & (own > 0)
+            ratio = np.where(both, theirs / np.where(own > 0, own, 1.0), 1.0)
+            total += (theirs * np.log(ratio)).sum(axis=(0, 2))
+        return np.asarray(2.0 * total / (own.shape[0] * (len(chain.family.members) - 1)))
     record = chain.fitted
     off = 0.0 if record is None else min(0.1, record.parameters / max(record.observations, 1))
     return np.full(s, off)
 
 
+def _typical_rows(chain: Chain) -> tuple[Indices, Indices]:
+    """Rows that a chain would show, and their environments (0 where it has none)."""
+    if not isinstance(chain, EnvironmentChain):
+        return chain.simulate(201, seed=0).astype(np.intp), np.zeros(201, dtype=np.intp)
+    if chain.kind != "series":
+        rows, path = chain.simulate_with_environments(201, seed=0)
+        return rows.astype(np.intp), path
+    path = np.arange(201) // 20 % len(chain.environments)
+    return chain.simulate_given(path.tolist(), seed=0).astype(np.intp), path
+
+
+def _laws_along(chain: Chain, rows: Indices, path: Indices) -> Floats:
+    """Laws (rows - 1, s, m) of each row given those before."""
+    law = _next_law(chain)
+    pairs = zip(rows[:-1], rows[1:], path[1:].tolist(), strict=True)
+    return np.array([law(present, following, environment)[0] for present, following, environment in pairs])
+
+
 def drift(
-    chain: CoupledChain | JointChain,
+    chain: Chain,
     data: Any,
     *,
+    environment: Any = None,
     false_alarm: float = 0.001,
     half_life: float = 500,
     public: bool = False,
@@ -241,7 +313,8 @@ def drift(
 ) -> Drift:
     """Does the chain still describe new readings? If they follow it, it says no with chance at most `false_alarm`.
 
-    The same watch as `DriftCheck`, with the alarm at `R >= rows / false_alarm`.
+    The same watch as `DriftCheck`, with the alarm at `R >= rows / false_alarm`. `environment` is the public series that
+    the chain follows, its number at every tick.
 
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     >>> drift(chain, chain.simulate(2000, seed=1), public=True).drifted
@@ -249,7 +322,7 @@ def drift(
     >>> other = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
     >>> print(drift(chain, other.simulate(2000, seed=1), public=True).verdict)
     The chain no longer describes these data, from row 83 at the latest (most: x1). Fit again before relying on its \
-leakage.
+leakage; if such times come and go, with environment='hidden'.
     """
     check_chain(chain)
     if isinstance(false_alarm, bool) or not isinstance(false_alarm, int | float) or not 0 < false_alarm < 1:
@@ -258,11 +331,15 @@ leakage.
         _warn_of_leak()
     readings = match_chain(chain, read_sample(data, states=chain.states))
     ticks = readings.states.shape[0]
-    check = DriftCheck(chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, public=True)
+    first = int(data.ticks[0]) if isinstance(data, Panel) else 0
+    series = _read_series(environment, ticks)
+    check = DriftCheck(
+        chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, first_tick=first, public=True
+    )
     highest, suspects = -math.inf, check.suspects()
     with show_progress(progress) as report:
         for n, row in enumerate(readings.states):
-            status = check.update(row)
+            status = check.update(row, environment=series[n])
             if status.alarm and check.alarmed_at == n:
                 suspects = check.suspects()
             highest = max(highest, status.evidence)
@@ -273,7 +350,12 @@ leakage.
     if drifted:
         verdict = (
             f"The chain no longer describes these data, from row {check.alarmed_at} at the latest "
-            f"(most: {', '.join(suspects)}). Fit again before relying on its leakage."
+            f"(most: {', '.join(suspects)}). Fit again before relying on its leakage"
+            + (
+                "."
+                if isinstance(chain, EnvironmentChain)
+                else "; if such times come and go, with environment='hidden'."
+            )
         )
     if not check.transitions:
         raise InputError("data: no transition was read at both ends; nothing can be said")
@@ -288,3 +370,13 @@ leakage.
         check.expected / check.transitions,
         verdict,
     )
+
+
+def _read_series(environment: Any, ticks: int) -> list[int | None]:
+    """The number of a public series at every tick, or None for each where none is given."""
+    if environment is None:
+        return [None] * ticks
+    series = np.asarray(environment)
+    if series.shape != (ticks,) or not np.issubdtype(series.dtype, np.integer):
+        raise InputError(f"environment: shape {series.shape} of {series.dtype} given; {ticks} whole numbers expected")
+    return list(series.tolist())

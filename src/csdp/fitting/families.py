@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from csdp.chain import CoupledChain, Family, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
 from csdp.chain.coupled import connected_parts
 from csdp.chain.influence_family import FAMILY_STATES, influence_limits
 from csdp.chain.steps import METRIC_STATES
@@ -64,7 +64,7 @@ def limits_family(
 
 
 def ensemble_family(
-    point: CoupledChain | JointChain,
+    point: CoupledChain | JointChain | EnvironmentChain,
     estimate: methods.PointEstimate,
     *,
     count: int,

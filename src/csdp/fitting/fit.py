@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from csdp.chain import CoupledChain, Family, FitRecord, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, InfluenceFamily, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 from csdp.fitting.progress import show_progress
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from csdp.fitting.sample import Progress, Sample
 
 Method = Literal["em", "ching", "counts", "moments", "joint"]
+EnvironmentName = Literal["clock", "hidden", "auto"]
+KernelName = Literal["free", "ordinal"]
 METHODS = ("em", "ching", "counts", "moments", "joint")
 EnsembleMethod = Literal["auto", "bootstrap", "posterior", "limits"]
 ENSEMBLES = get_args(EnsembleMethod)
@@ -46,8 +48,13 @@ def fit(
     confidence: float = 0.95,
     seed: int = 0,
     direction: Direction | Literal["auto"] = "forward",
+    environment: Any = None,
+    cycle: int | Sequence[int] | None = None,
+    environments: int | None = None,
+    shrinkage: float | None = None,
+    kernel: KernelName = "free",
     progress: Progress | bool | None = None,
-) -> CoupledChain | JointChain:
+) -> CoupledChain | JointChain | EnvironmentChain:
     """Fit a chain; it carries `fitted` (the record of the fit) and `family` (the chains that the data leaves possible).
 
     "em" maximises `sum_t ln sum_k coupling[j][k] transitions[j][k][x_k(t)][x_j(t+1)]`, with pseudo-counts, over
@@ -73,6 +80,18 @@ def fit(
         direction: "forward", "backward" (the chain gives the past from the present, so that `influence` counts the
             noise at any size), or "auto": whichever explains the last 30 % better after a fit on the rest; the record
             shows both. Joint chains are forward.
+        environment: None; "clock" (a public clock), an array with the environment of every tick (a public series),
+            "hidden" (a Markov environment that nobody sees), or "auto": independent, coupled, by the clock where there
+            is one, hidden, and hidden with coupled members, whichever gains most on the last 30 % after a fit on the
+            rest; `fitted.gains` shows all that were compared. Needs method "em" and public readings; members follow
+            themselves only unless `neighbours` is given. The answer is an EnvironmentChain.
+        cycle: with "clock" or "auto", the number of ticks after which the clock repeats, or the environment of each
+            of its phases (tick mod length). Default: a panel's times of day, in at most 8 classes.
+        environments: number of hidden environments; default: chosen on the last 30 %.
+        shrinkage: transitions of the common chain that every environment gets besides its own; default: chosen on the
+            last 30 % for known environments, 5 for hidden ones.
+        kernel: "free" transition matrices, or "ordinal": `Pr(next <= b | a) = logistic(cut_b - place_a)`, with 2 (m-1)
+            numbers instead of m (m-1), for many ordered states.
         progress: called with (what, done, total); default a bar on a terminal.
 
     Formal guarantee, with epsilon: the chain, its record and its family are epsilon-differentially private for one
@@ -89,31 +108,43 @@ def fit(
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
     from csdp.fitting import families
     from csdp.fitting.em import Effort
+    from csdp.fitting.environment_source import read_environment
+    from csdp.fitting.environments import EnvironmentSettings, fit_best
     from csdp.fitting.sample import read_sample
 
     _check_settings(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
     _check_confidence(confidence)
     epsilon = _check_privacy(epsilon, public)
     _check_direction(direction, method, epsilon)
+    _check_environment(environment, kernel, method, epsilon, smoothing, environments, shrinkage)
     readings = read_sample(data, states=states, private=epsilon is not None)
     effort = Effort(restarts, max_iterations, tolerance, seed)
+    kind, known = read_environment(environment, cycle, data, len(readings.states))
+    limits = None
     with show_progress(progress) as report:
-        held_out: tuple[tuple[str, float], ...] = ()
-        if direction == "auto":
-            held_out = _score_directions(
-                readings, method, neighbours, smoothing=smoothing, effort=effort, report=report
+        ways: tuple[Direction, ...] = get_args(Direction) if direction == "auto" else (direction,)
+        if kind is None and kernel == "free":
+            direction, held_out = _choose_direction(readings, method, neighbours, ways, smoothing, effort, report)
+            compared: dict[str, Any] = {"held_out": held_out}
+            readings = readings.in_direction(direction)
+            if ensemble:
+                limits = families.choose_limits(
+                    readings, neighbours, kind=ensemble_method, method=method, epsilon=epsilon, progress=report
+                )
+            estimate = _fit_point(
+                readings,
+                method,
+                neighbours if limits is None else limits[0].pairs,
+                smoothing=smoothing,
+                epsilon=epsilon,
+                effort=effort,
+                report=report,
             )
-            direction = "backward" if dict(held_out)["backward"] > dict(held_out)["forward"] else "forward"
-        readings = readings.in_direction(direction)
-        limits = None
-        if ensemble:
-            limits = families.choose_limits(
-                readings, neighbours, kind=ensemble_method, method=method, epsilon=epsilon, progress=report
+        else:
+            settings = EnvironmentSettings(
+                kind, known, environments, neighbours, float(smoothing), shrinkage, kernel, effort, report
             )
-        edges = neighbours if limits is None else limits[0].pairs
-        estimate = _fit_point(
-            readings, method, edges, smoothing=smoothing, epsilon=epsilon, effort=effort, report=report
-        )
+            estimate, direction, compared = fit_best(readings, settings, ways)
         notes = _notes(readings, estimate, smoothing, method) if epsilon is None else _private_notes(estimate, method)
         for note in notes:
             if note.startswith(("EM did not", "zero")):
@@ -134,12 +165,12 @@ def fit(
         epsilon=epsilon,
         public=public,
         ensemble=ensemble if limits is None else 0,
-        ensemble_method=_family_method(ensemble, ensemble_method, epsilon, limits=limits is not None),
+        ensemble_method=_family_method(ensemble, ensemble_method, estimate, limits=limits is not None),
         seed=seed,
         warnings=tuple(notes),
         direction=direction,
-        held_out=held_out,
         confidence=None if limits is None else float(confidence),
+        **compared,
     )
     point = estimate.chain.carrying(fitted=record, fit_cost=estimate.cost)
     if not ensemble:
@@ -164,13 +195,13 @@ def fit(
     return point.carrying(fitted=record, fit_cost=estimate.cost, family=family)
 
 
-def _family_method(ensemble: int, kind: str, epsilon: float | None, *, limits: bool) -> str | None:
+def _family_method(ensemble: int, kind: str, estimate: methods.PointEstimate, *, limits: bool) -> str | None:
     """How the family was made, for the record."""
     if not ensemble:
         return None
     if limits:
         return "limits"
-    return "parametric" if epsilon is not None else ("bootstrap" if kind == "auto" else kind)
+    return "parametric" if "parametric" in estimate.draws else ("bootstrap" if kind == "auto" else kind)
 
 
 def _check_privacy(epsilon: float | None, public: bool) -> float | None:
@@ -190,12 +221,23 @@ def _check_privacy(epsilon: float | None, public: bool) -> float | None:
     return None if epsilon is None else float(epsilon)
 
 
-def _score_directions(
-    readings: Sample, method: str, neighbours: Any, *, smoothing: float, effort: Effort, report: Progress
-) -> tuple[tuple[str, float], ...]:
-    """Log-likelihood per tick of the last part of the readings, in each direction, after a fit on the rest."""
+def _choose_direction(
+    readings: Sample,
+    method: str,
+    neighbours: Any,
+    ways: tuple[Direction, ...],
+    smoothing: float,
+    effort: Effort,
+    report: Progress,
+) -> tuple[Direction, tuple[tuple[str, float], ...]]:
+    """The direction that explains the last part of the readings best, after a fit on the rest, and the scores.
+
+    Scores are log-likelihoods per tick; there are none where only one direction is left.
+    """
     from csdp.fitting.sample import Prediction
 
+    if len(ways) == 1:
+        return ways[0], ()
     cut = round(readings.states.shape[0] * (1 - HELD_OUT))
     if min(cut, readings.states.shape[0] - cut) < 20:
         raise InputError(
@@ -203,15 +245,16 @@ def _score_directions(
             "'forward' or 'backward'"
         )
     quick = replace(effort, restarts=1)
-    scores = []
-    for way in get_args(Direction):
+    scores: list[tuple[Direction, float]] = []
+    for way in ways:
         past = readings.between(0, cut).in_direction(way)
         rest = readings.between(cut - 1, len(readings.states)).in_direction(way)
         estimate = _fit_point(past, method, neighbours, smoothing=smoothing, epsilon=None, effort=quick, report=report)
+        assert not isinstance(estimate.chain, EnvironmentChain)
         prediction = Prediction(estimate.chain, rest)
         total = sum(float(prediction.scores(j)[0].sum()) for j in range(readings.sequences))
         scores.append((way, total / rest.transitions))
-    return tuple(scores)
+    return max(scores, key=lambda each: each[1])[0], tuple(scores)
 
 
 def _fit_point(
@@ -295,6 +338,41 @@ def _check_direction(direction: str, method: str, epsilon: float | None) -> None
         raise InputError("direction: 'auto' looks at the readings; with epsilon give 'forward' or 'backward'")
 
 
+def _check_environment(
+    environment: Any,
+    kernel: str,
+    method: str,
+    epsilon: float | None,
+    smoothing: float,
+    environments: int | None,
+    shrinkage: float | None,
+) -> None:
+    """Refuse what a fit with environments, or with parametric matrices, cannot do."""
+    if kernel not in get_args(KernelName):
+        raise InputError(f"kernel: {kernel!r} given; 'free' or 'ordinal'")
+    hidden = isinstance(environment, str) and environment in {"hidden", "auto"}
+    if environments is not None and not hidden:
+        raise InputError("environments: the number of hidden ones; use it with environment='hidden' or 'auto'")
+    if environments is not None and (not isinstance(environments, int | np.integer) or environments < 2):
+        raise InputError(f"environments: {environments!r} given; a whole number of at least 2")
+    if shrinkage is not None and environment is None:
+        raise InputError("shrinkage: given without environments; use it with environment=")
+    if shrinkage is not None and not (math.isfinite(shrinkage) and shrinkage > 0):
+        raise InputError(f"shrinkage: {shrinkage!r} given; a finite number of transitions above 0")
+    if environment is None and kernel == "free":
+        return
+    option = "kernel" if environment is None else "environment"
+    if method != "em":
+        raise InputError(f"{option}: needs the likelihood of the readings; use method='em', not {method!r}")
+    if epsilon is not None:
+        raise InputError(
+            f"{option}: it is chosen and fitted on the readings themselves, not on noised counts; fit private readings "
+            f"without {option}=, or fit on public ones (public=True)"
+        )
+    if not smoothing > 0:
+        raise InputError(f"{option}: needs smoothing above 0, since rare environments see few transitions")
+
+
 def _check_settings(
     method: str,
     smoothing: float,
@@ -318,101 +396,3 @@ def _check_settings(
             raise InputError(f"{name}: {number!r} given; a whole number of at least {least}")
 
 
-class CoupledChainEstimator:
-    """`csdp.fit` with the interface of scikit-learn, without needing it: `fit(X)` leaves the chain in `chain_`.
-
-    Parameters are those of `csdp.fit`.
-
-    Works with `sklearn.base.clone`, pipelines and searches over parameters. `score(X)` is the mean log-likelihood of a
-    transition under `chain_`.
-
-    >>> from csdp import CoupledChain
-    >>> states = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]]).simulate(3000, seed=1)
-    >>> CoupledChainEstimator(public=True, ensemble=0).fit(states).chain_.marginals().round(1).tolist()
-    [[0.7, 0.3]]
-    """
-
-    chain_: CoupledChain | JointChain
-    n_features_in_: int
-
-    def __init__(
-        self,
-        *,
-        method: Literal["em", "ching", "counts", "moments", "joint"] = "em",
-        states: int | None = None,
-        neighbours: Neighbours = None,
-        smoothing: float = 0.5,
-        public: bool = False,
-        epsilon: float | None = None,
-        restarts: int = 1,
-        max_iterations: int = 2000,
-        tolerance: float = 1e-8,
-        ensemble: int = 20,
-        ensemble_method: Literal["auto", "bootstrap", "posterior", "limits"] = "auto",
-        confidence: float = 0.95,
-        seed: int = 0,
-        direction: Literal["forward", "backward", "auto"] = "forward",
-    ) -> None:
-        self.method = method
-        self.states = states
-        self.neighbours = neighbours
-        self.smoothing = smoothing
-        self.public = public
-        self.epsilon = epsilon
-        self.restarts = restarts
-        self.max_iterations = max_iterations
-        self.tolerance = tolerance
-        self.ensemble = ensemble
-        self.ensemble_method = ensemble_method
-        self.confidence = confidence
-        self.seed = seed
-        self.direction = direction
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; `deep` is there for scikit-learn and changes nothing."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change parameters by name, as scikit-learn's searches do."""
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise InputError(f"set_params: no parameter {name!r}; there are {', '.join(known)}")
-            setattr(self, name, value)
-        return self
-
-    def fit(self, X: Any, y: None = None) -> Self:
-        """Fit a chain on X (a Panel, an array or a dataframe of states); y is there for scikit-learn."""
-        self.chain_ = fit(X, **self.get_params())
-        self.n_features_in_ = self.chain_.sequences
-        return self
-
-    def score(self, X: Any, y: None = None) -> float:
-        """Mean log-likelihood of a transition of X under the fitted chain."""
-        from csdp.fitting.sample import Prediction, match_chain, read_sample
-
-        if not hasattr(self, "chain_"):
-            raise InputError("score: nothing is fitted yet; call fit(X) first")
-        readings = match_chain(self.chain_, read_sample(X, states=self.chain_.states))
-        prediction = Prediction(self.chain_, readings)
-        parts = [prediction.scores(j) for j in range(self.chain_.sequences)]
-        known = sum(int(which.sum()) for _, which in parts)
-        if not known:
-            raise InputError("score: no transition was read at both ends")
-        return float(np.sum([score.sum() for score, _ in parts])) / known
-
-    def __sklearn_tags__(self) -> Any:
-        """The tags of the estimator; called by scikit-learn only."""
-        from importlib import import_module
-
-        kinds = import_module("sklearn.utils")
-        return kinds.Tags(
-            estimator_type=None,
-            target_tags=kinds.TargetTags(required=False),
-            input_tags=kinds.InputTags(categorical=True),
-        )
-
-    def __repr__(self) -> str:
-        defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
-        changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name]]
-        return f"CoupledChainEstimator({', '.join(changed)})"

@@ -4,7 +4,7 @@ Ensembles, with seeds that make them repeatable (and carry no claim of privacy):
 
 bootstrap   the fit is repeated on moving blocks of transitions drawn with replacement (Künsch 1989)
 posterior   rows and weights are drawn from their Dirichlet laws, given the transitions that EM assigned to each source
-parametric  the fit is repeated on counts of simulated readings, noised like the real ones (private fits)
+parametric  the fit is repeated on simulated readings: hidden environments, and private fits, whose counts are noised
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.errors import InputError, TooLargeError
 from csdp.fitting import pairs
 from csdp.fitting.em import Effort, EMFit, complete_transitions, count_transitions, fit_all
@@ -26,7 +26,7 @@ from csdp.fitting.pairs import Graph, pair_counts, read_neighbours, screen_neigh
 from csdp.fitting.sample import Progress, Sample, normalise_rows, snapshot_numbers
 from csdp.noise import variance
 
-Chain = CoupledChain | JointChain
+Chain = CoupledChain | EnvironmentChain | JointChain
 Draw = Callable[[np.random.Generator], Chain]
 
 #: Joint states up to which transitions are counted.
@@ -168,7 +168,7 @@ def fit_pairs(
         return solve(table, laws, _ignore_progress)
 
     def simulate(random: np.random.Generator) -> Chain:
-        table = pair_counts(_repetition(point, readings, random), graph).astype(np.float64)
+        table = pair_counts(simulate_sample(point, readings, random), graph).astype(np.float64)
         assert scale is not None
         table += pairs.simulated_noise(table.shape, scale, random)
         return solve(table, pairs.pair_marginals(table, graph), _ignore_progress)
@@ -215,7 +215,7 @@ def fit_joint(
 
     def simulate(random: np.random.Generator) -> Chain:
         assert scale is not None
-        table = joint_counts(_repetition(point, readings, random))
+        table = joint_counts(simulate_sample(point, readings, random))
         table += pairs.simulated_noise(table.shape, scale, random)
         return make(smoothed_kernel(table, independent_kernel(table, s, m, smoothing), smoothing))
 
@@ -232,7 +232,7 @@ def fit_joint(
     )
 
 
-def _repetition(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:
+def simulate_sample(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:
     """Readings of a simulation, missing where the real ones are; nothing else of those is looked at."""
     states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
     drawn = replace(readings, states=states, direction="forward").in_direction(readings.direction)

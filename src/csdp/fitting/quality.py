@@ -1,39 +1,43 @@
 """csdp.fit_quality: does a chain explain the readings, and what does it leave unexplained?
 
-The tests are built on residuals that have mean zero given the whole past. If the chain is right, a residual r with
-variance v stays uncorrelated with anything known before. So `sum h r` has mean zero and variance `sum h^2 v` for every
-h that looks only back: the square of their quotient is about chi-square (martingale central limit theorem). Cells with
-variance below 5 are left out, as in the usual rule for such tests. Where the chain was fitted on the same readings the
-tests are conservative.
+Tests of the chain are built on residuals that have mean zero given the whole past (`residual_tests`), also for chains
+with environments, known or hidden (`environment_prediction`). Where the chain was fitted on the same readings they are
+conservative. Whether readings tell more than their states is asked without the chain (`emissions`).
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
-from csdp.chain import CoupledChain, JointChain
+from csdp.arrays import Floats
+from csdp.chain import EnvironmentChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.fitting.emissions import emission_ps, propose_states, read_numbers
+from csdp.fitting.environment_prediction import add_environments, predict
 from csdp.fitting.fit import fit
-from csdp.fitting.methods import JOINT_STATES
 from csdp.fitting.progress import show_progress
-from csdp.fitting.sample import Prediction, Progress, Sample, check_chain, match_chain, own_law, read_sample, still_law
+from csdp.fitting.residual_tests import compared_sequences, homogeneity_p, order_p, together_ps
+from csdp.fitting.sample import (
+    Chain,
+    Prediction,
+    Progress,
+    Sample,
+    check_chain,
+    match_chain,
+    own_law,
+    read_sample,
+    still_law,
+)
+from csdp.fitting.scores import batch_error, join_graphs, members_of
+from csdp.fitting.verdict import FitChecks, Hub, describe, find_hubs
+from csdp.panel import Panel
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-#: Standard errors by which a gain must differ from zero before it is called one.
-SURE = 3.0
-#: Variance that a cell needs for the normal approximation.
-LEAST_VARIANCE = 5.0
-#: Columns of residuals (sequences, by present and by next state) that are compared with each other.
-TOGETHER_COLUMNS = 2000
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class SequenceQuality:
     order_p: float
     homogeneity_p: float
     together_p: float
+    emission_p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class FitQuality:
     `chain`, `independent`, `stationary`: log-likelihood per transition on held-out readings of the chain, of one chain
     for each sequence, and of the law that ignores the past. `gain` is that of the chain over independent chains, per
     tick and all sequences together, `gain_error` its standard error. `order`, `homogeneity` and `together` are tests
-    at a stated level; `together` is None for a joint chain, which can express any movement together.
+    at a stated level; `together` is None for a joint chain, which can express any movement together. Where the
+    readings behind the states are given, `emission_states` and `emission_readings` ask what they tell beyond their
+    states, and `finer_states` is a number of states proposed instead. `hubs` are sequences that others seem to follow.
     """
 
     held_out_ticks: int
@@ -91,6 +98,10 @@ class FitQuality:
     table: tuple[SequenceQuality, ...]
     explains: bool
     verdict: str
+    emission_states: FitCheck | None = None
+    emission_readings: FitCheck | None = None
+    finer_states: int | None = None
+    hubs: tuple[Hub, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
@@ -100,16 +111,18 @@ class FitQuality:
         from rich.console import Group
         from rich.table import Table
 
-        table = Table("sequence", "coupled", "independent", "no past")
+        table = Table("sequence", "chain", "independent", "no past")
         for row in self.table[:30]:
             table.add_row(row.name, f"{row.chain:.4f}", f"{row.independent:.4f}", f"{row.stationary:.4f}")
         return Group(table, self.verdict)
 
 
 def fit_quality(
-    chain: CoupledChain | JointChain,
+    chain: Chain,
     data: Any,
     *,
+    readings: Any = None,
+    environment: Any = None,
     train: Any = None,
     held_out: float = 0.3,
     level: float = 0.001,
@@ -124,10 +137,16 @@ def fit_quality(
 
     Tests, on all of the data, each with false-alarm rate `level` over all sequences: does the state before the
     present one say more (order), does the second half move as the first (homogeneity), do sequences move together
-    within a step, which a coupled chain cannot express (together)?
+    within a step, which a coupled chain cannot express (together)? Of a chain with environments the same is asked given
+    the clock, given the public series (`environment`, its number at every tick), or given what the past tells of the
+    hidden one. With `readings` (the `Readings` that the states were made of, or numbers of the same shape): given the
+    state, does the reading inside it tell more of the next and previous state (emission_states) and reading
+    (emission_readings)? Then certificates for these states do not hold for published readings, and finer ones are
+    proposed.
 
     The answer reveals something about the data: it warns unless they are declared public.
 
+    >>> from csdp import CoupledChain
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
     >>> states = chain.simulate(4000, seed=1)
     >>> quality = fit_quality(fit(states, public=True, ensemble=0), states, public=True)
@@ -145,40 +164,57 @@ def fit_quality(
     if not 0 < level < 1:
         raise InputError(f"level: {level!r} given; a chance between 0 and 1")
     check_chain(chain)
-    readings = match_chain(chain, read_sample(data, states=chain.states))
+    sample = match_chain(chain, read_sample(data, states=chain.states))
+    ticks = np.asarray(data.ticks) if isinstance(data, Panel) else np.arange(sample.states.shape[0])
+    sample = add_environments(chain, sample, ticks, environment)
+    numbers = None
+    if readings is not None:
+        numbers = read_numbers(readings, chain.names, ticks if isinstance(data, Panel) else None, ticks.size)
     with show_progress(progress) as report:
-        scored, past, future, refitted = _split(chain, readings, train, held_out, report)
+        scored, past, future, refitted = _split(chain, sample, train, held_out, report)
         rows, gain, error = _scores(scored, past, future, report)
-        checks, ps = _run_checks(chain, readings, level, report)
+        checks, ps = _run_checks(chain, sample, numbers, level, report)
     # A chain that was fitted again has no names of its own.
     table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
-    weights = np.array([row.transitions for row in table], dtype=np.float64)
-    mean, alone, still = (
-        float(np.average(kind, weights=weights))
-        for kind in ([r.chain for r in table], [r.independent for r in table], [r.stationary for r in table])
-    )
-    explains, verdict = _verdict(chain, mean <= still, gain, error, checks)
-    order, homogeneity, together = checks
+    weights = [row.transitions for row in table]
+    mean, alone, still = np.average([[r.chain, r.independent, r.stationary] for r in table], axis=0, weights=weights)
+    finer, hubs = _propose_finer(sample, numbers, ps, checks), find_hubs(chain)
+    explains, verdict = describe(chain, gain, error, useless=bool(mean <= still), checks=checks, hubs=hubs, finer=finer)
     return FitQuality(
         future.transitions,
         refitted,
-        mean,
-        alone,
-        still,
+        float(mean),
+        float(alone),
+        float(still),
         gain,
         error,
-        order,
-        homogeneity,
-        together,
+        checks.order,
+        checks.homogeneity,
+        checks.together,
         table,
         explains,
         verdict,
+        checks.emission_states,
+        checks.emission_readings,
+        None if finer is None else finer[0],
+        hubs,
     )
 
 
+def _propose_finer(
+    sample: Sample, numbers: Floats | None, ps: list[tuple[Any, ...]], checks: FitChecks
+) -> tuple[int, bool] | None:
+    """A finer number of states where the present ones hide something, and whether it is enough."""
+    check = checks.emission_states
+    if numbers is None or check is None or check.passed:
+        return None
+    chances = np.array([row[3] for row in ps])
+    return propose_states(numbers, chances, than=sample.m, level=check.level, environments=sample.environments)
+
+
 def _split(
-    chain: CoupledChain | JointChain, readings: Sample, train: Any, held_out: float, report: Progress
-) -> tuple[CoupledChain | JointChain, Sample, Sample, bool]:
+    chain: Chain, readings: Sample, train: Any, held_out: float, report: Progress
+) -> tuple[Chain, Sample, Sample, bool]:
     """The chain that is scored, the readings before and after the split, and whether the chain was fitted again."""
     if train is not None:
         past = match_chain(chain, read_sample(train, states=chain.states))
@@ -191,31 +227,46 @@ def _split(
     record = chain.fitted
     if record is None or record.epsilon is not None:
         return chain, past.in_direction(chain.direction), future, False
-    known: Any = record.neighbours
-    if not record.screened and isinstance(chain, CoupledChain):
-        known = np.column_stack([chain.edge_targets, chain.edge_sources])
+    return _fit_again(chain, past, report), past.in_direction(chain.direction), future, True
+
+
+def _fit_again(chain: Chain, past: Sample, report: Progress) -> Chain:
+    """A chain fitted in the same way on other readings."""
+    record = chain.fitted
+    assert record is not None
+    neighbours: Any = record.neighbours
+    if not record.screened and not isinstance(chain, JointChain):
+        graph = join_graphs(members_of(chain))
+        neighbours = np.column_stack([graph.targets, graph.sources])
+    environment: dict[str, Any] = {}
+    if isinstance(chain, EnvironmentChain):
+        environment = {"environment": past.environments, "shrinkage": record.shrinkage}
+        if chain.kind == "hidden":
+            environment |= {"environment": "hidden", "environments": len(chain.environments)}
     method: Any = record.method
+    kernel: Any = record.kernel
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said when the chain itself was fitted
-        again = fit(
+        return fit(
             past.states,
             method=method,
             states=chain.states,
-            neighbours=known,
+            neighbours=neighbours,
             smoothing=record.smoothing,
             public=True,
             ensemble=0,
             direction=chain.direction,
+            kernel=kernel,
             progress=report,
+            **environment,
         )
-    return again, past.in_direction(chain.direction), future, True
 
 
 def _scores(
-    chain: CoupledChain | JointChain, past: Sample, future: Sample, report: Progress
+    chain: Chain, past: Sample, future: Sample, report: Progress
 ) -> tuple[list[tuple[str, int, float, float, float]], float, float]:
     """Held-out scores of every sequence, and the gain over independent chains per tick with its standard error."""
-    prediction = Prediction(chain, future)
+    prediction = predict(chain, future)
     gains = np.zeros(future.transitions)
     rows = []
     for j, name in enumerate(chain.names):
@@ -233,28 +284,18 @@ def _scores(
         mean, lone, none = (float(part[known].sum()) / n for part in (score, alone, still))
         rows.append((name, int(known.sum()), mean, lone, none))
         report("scoring", j + 1, chain.sequences)
-    if isinstance(chain, JointChain):
+    if isinstance(prediction, Prediction) and isinstance(chain, JointChain):
         gains += prediction.joint_scores()
     if not any(row[1] for row in rows):
         raise InputError("data: no held-out transition was read at both ends; fill the gaps")
-    return rows, float(gains.mean()), _batch_error(gains)
-
-
-def _batch_error(series: Floats) -> float:
-    """Standard error of a mean of dependent numbers, from the means of about n^(1/2) batches."""
-    batches = max(2, math.isqrt(series.size))
-    length = series.size // batches
-    if length < 1 or not np.isfinite(series).all():
-        return math.inf
-    means = series[: batches * length].reshape(batches, length).mean(axis=1)
-    return float(means.std(ddof=1) / math.sqrt(batches))
+    return rows, float(gains.mean()), batch_error(gains)
 
 
 def _run_checks(
-    chain: CoupledChain | JointChain, readings: Sample, level: float, report: Progress
-) -> tuple[tuple[FitCheck, FitCheck, FitCheck | None], list[tuple[float, float, float]]]:
-    readings = readings.in_direction(chain.direction)
-    prediction = Prediction(chain, readings)
+    chain: Chain, readings: Sample, numbers: Floats | None, level: float, report: Progress
+) -> tuple[FitChecks, list[tuple[Any, ...]]]:
+    """The checks, and the chances of every sequence."""
+    prediction = predict(chain, readings)
     s, names = chain.sequences, chain.names
     some = compared_sequences(s, chain.states)
     place = {int(j): i for i, j in enumerate(some)}
@@ -270,16 +311,35 @@ def _run_checks(
         report("testing", j + 1, s)
     order = _worst_check("does the state before the present one say more?", older, names, level)
     homogeneity = _worst_check("does the second half move as the first?", halves, names, level)
-    together = None
+    together, emissions = None, _check_emissions(chain, readings, numbers, level)
     if not isinstance(chain, JointChain) and s > 1:
-        ps = together_ps(left, spread, readings.states[:-1, some])
+        hidden = isinstance(chain, EnvironmentChain) and chain.kind == "hidden"
+        ps = together_ps(left, spread, prediction.sample.states[:-1, some], in_turn=hidden)
         close[some] = ps.min(axis=1)
         pairs = some.size * (some.size - 1) // 2
         i, k = np.unravel_index(int(ps.argmin()), ps.shape)
         where = (names[some[i]], names[some[k]])
         question = "do sequences move together within a step?"
         together = FitCheck(question, min(1.0, float(ps.min()) * pairs), level, where, pairs)
-    return (order, homogeneity, together), list(zip(older.tolist(), halves.tolist(), close.tolist(), strict=True))
+    columns = (older.tolist(), halves.tolist(), close.tolist(), emissions[2])
+    return FitChecks(order, homogeneity, together, *emissions[:2]), list(zip(*columns, strict=True))
+
+
+def _check_emissions(
+    chain: Chain, sample: Sample, numbers: Floats | None, level: float
+) -> tuple[FitCheck | None, FitCheck | None, list[float | None]]:
+    """What readings tell beyond their states, of states and of readings; and the chance of each sequence."""
+    if numbers is None:
+        return None, None, [None] * chain.sequences
+    ps = emission_ps(numbers, sample.states, chain.states, sample.environments)
+    questions = ("state", "reading")
+    of_states, of_readings = (
+        _worst_check(
+            f"does the reading inside a state tell more of the next and previous {what}?", ps[:, i], chain.names, level
+        )
+        for i, what in enumerate(questions)
+    )
+    return of_states, of_readings, ps[:, 0].tolist()
 
 
 def _worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float) -> FitCheck:
@@ -287,123 +347,3 @@ def _worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float
     first = np.argsort(ps)[:3]
     where = tuple(names[i] for i in first if ps[i] * ps.size < level) or (names[int(first[0])],)
     return FitCheck(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
-
-
-def _verdict(
-    chain: CoupledChain | JointChain, useless: bool, gain: float, error: float, checks: tuple[Any, ...]
-) -> tuple[bool, str]:
-    """Whether the chain explains the data, and the same in words."""
-    kind = "joint chain" if isinstance(chain, JointChain) else "coupled chain"
-    figures = f"({gain:.4f} nats per tick, standard error {error:.4f})"
-    explains = math.isfinite(gain) and gain >= -SURE * error and not useless
-    if chain.sequences == 1:
-        sentences = ["There is one sequence, so there is nothing that a coupling could explain."]
-    elif not math.isfinite(gain):
-        sentences = [f"The {kind} does NOT explain these data: it calls impossible what they show. Fit with smoothing."]
-    elif gain > SURE * error:
-        sentences = [f"The {kind} explains these data better than independent chains {figures}."]
-    elif gain < -SURE * error:
-        sentences = [f"The {kind} does NOT explain these data: independent chains do better {figures}."]
-    else:
-        sentences = [f"The {kind} explains these data no better than independent chains {figures}."]
-    if useless:
-        sentences.append("Knowing the present does not help: the law that knows no past does as well.")
-    failures = _failures(chain, checks)
-    if explains and not failures:
-        sentences.append("No test speaks against it.")
-    return explains and not failures, " ".join([*sentences, *failures])
-
-
-def _failures(chain: CoupledChain | JointChain, checks: tuple[Any, ...]) -> list[str]:
-    """One sentence for each test that failed, with what to do."""
-    order, homogeneity, together = checks
-    sentences = []
-    if not order.passed:
-        sentences.append(
-            f"The present alone does not tell the future: the state before it says more ({_chance(order.p)}; "
-            f"{', '.join(order.where)}). A first-order chain is not enough: use a longer step, or finer states."
-        )
-    if not homogeneity.passed:
-        sentences.append(
-            f"The second half moves differently from the first ({_chance(homogeneity.p)}; "
-            f"{', '.join(homogeneity.where)}). Fit on a shorter, recent stretch, or apart for each regime."
-        )
-    if together is not None and not together.passed:
-        advice = "use method='joint'"
-        if chain.size > JOINT_STATES:
-            advice = f"method='joint' can, for fewer sequences or states (at most {JOINT_STATES:,} joint states)"
-        sentences.append(
-            f"Sequences move together within a step ({_chance(together.p)}; {' and '.join(together.where)}), which a "
-            f"coupled chain cannot express: {advice}, and compare the leakage."
-        )
-    return sentences
-
-
-def _chance(p: float) -> str:
-    return "p < 1e-12" if p < 1e-12 else f"p = {p:.1e}"
-
-
-def chi_square_tail(statistic: Any, freedom: Any) -> Floats:
-    """Chance that chi-square with so many degrees of freedom is larger; 1 where there are none."""
-    from scipy.special import gammaincc
-
-    some = np.asarray(freedom) > 0
-    return np.where(some, gammaincc(np.where(some, freedom, 1) / 2.0, np.asarray(statistic) / 2.0), 1.0)
-
-
-def _chi_square(sums: Floats, variances: Floats) -> tuple[float, int]:
-    kept = variances >= LEAST_VARIANCE
-    return float((np.square(sums[kept]) / variances[kept]).sum()), int(kept.sum())
-
-
-def order_p(prediction: Prediction, target: int, left: Floats, variance: Floats) -> float:
-    """Does the state before the present one say more than the chain has it?"""
-    before = prediction.sample.states[:-2, target]
-    m = prediction.chain.states
-    back = (before[:, None] == np.arange(m)).astype(np.float64)
-    return float(chi_square_tail(*_chi_square(back.T @ left[1:], back.T @ variance[1:])))
-
-
-def homogeneity_p(prediction: Prediction, target: int, left: Floats, variance: Floats) -> float:
-    """Does a sequence move in the second half as in the first, from each of its states?"""
-    present = prediction.sample.states[:-1, target]
-    back = (present[:, None] == np.arange(prediction.chain.states)).astype(np.float64)
-    half = present.size // 2
-    s1, v1 = back[:half].T @ left[:half], back[:half].T @ variance[:half]
-    s2, v2 = back[half:].T @ left[half:], back[half:].T @ variance[half:]
-    kept = (v1 >= LEAST_VARIANCE) & (v2 >= LEAST_VARIANCE)
-    whole = np.where(kept, v1 + v2, 1.0)
-    # What the fit has already set to zero is the sum of both halves; the difference is what is left.
-    difference = s2 - v2 / whole * (s1 + s2)
-    statistic = (np.square(difference) * whole / np.where(kept, v1 * v2, 1.0))[kept].sum()
-    return float(chi_square_tail(statistic, kept.sum()))
-
-
-def together_ps(left: Floats, variance: Floats, present: npt.NDArray[Any]) -> Floats:
-    """Chance (k, k), for every pair of sequences, of residuals that agree so well if they move apart.
-
-    left, variance (steps, k, m - 1), present (steps, k). Two questions, the sharper answer counts twice: do the
-    residuals agree overall, and do they agree from each pair of present states (a shock that makes both change moves
-    them up or down, depending on where they are)?
-    """
-    m = left.shape[2] + 1
-    at = (present[:, :, None] == np.arange(m)).astype(np.float64)
-    finer = [(at[:, :, :, None] * part[:, :, None, :]).reshape(*part.shape[:2], -1) for part in (left, variance)]
-    return np.minimum(1.0, 2.0 * np.minimum(_pairwise(left, variance), _pairwise(*finer)))
-
-
-def _pairwise(left: Floats, variance: Floats) -> Floats:
-    n, k, cells = left.shape
-    sums = (left.reshape(n, -1).T @ left.reshape(n, -1)).reshape(k, cells, k, cells)
-    spread = (variance.reshape(n, -1).T @ variance.reshape(n, -1)).reshape(k, cells, k, cells)
-    kept = spread >= LEAST_VARIANCE
-    each = np.where(kept, np.square(sums) / np.where(kept, spread, 1.0), 0.0)
-    ps = chi_square_tail(each.sum(axis=(1, 3)), kept.sum(axis=(1, 3)))
-    ps[np.arange(k), np.arange(k)] = 1.0
-    return ps
-
-
-def compared_sequences(sequences: int, states: int) -> Indices:
-    """The sequences that are compared with each other: all, or as many as fit, evenly spaced."""
-    most = max(2, TOGETHER_COLUMNS // (states * (states - 1)))
-    return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)

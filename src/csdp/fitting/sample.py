@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
@@ -21,6 +21,7 @@ from csdp.panel.readings import check_distinct, match_names, number_names
 #: Called with what is done, how far, and out of how much.
 Progress = Callable[[str, int, int], None]
 States = npt.NDArray[np.int16]
+Chain = CoupledChain | JointChain | EnvironmentChain
 
 #: Largest number of states of a fit.
 MAX_STATES = 1024
@@ -29,13 +30,17 @@ _DISCRETISE = "a fit needs whole-number states; discretise first and pass the Pa
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """States (T, s), -1 where missing, of sequences with `m` states each; newest first for a backward chain."""
+    """States (T, s), -1 where missing, of sequences with `m` states each; newest first for a backward chain.
+
+    `environments` (T,) are the environments under which the step that leads to each tick happens, where known.
+    """
 
     states: States
     m: int
     names: tuple[str, ...] | None
     values: Floats | None
     direction: Direction = "forward"
+    environments: Indices | None = None
 
     @property
     def sequences(self) -> int:
@@ -72,13 +77,15 @@ class Sample:
 
     def between(self, start: int, stop: int) -> Sample:
         """The readings of some ticks."""
-        return replace(self, states=self.states[start:stop])
+        path = None if self.environments is None else self.environments[start:stop]
+        return replace(self, states=self.states[start:stop], environments=path)
 
     def in_direction(self, direction: Direction) -> Sample:
         """The same readings in the order in which a chain of that direction meets them."""
         if direction == self.direction:
             return self
-        return replace(self, states=np.ascontiguousarray(self.states[::-1]), direction=direction)
+        path = None if self.environments is None else self.environments[::-1]
+        return replace(self, states=np.ascontiguousarray(self.states[::-1]), direction=direction, environments=path)
 
 
 def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
@@ -95,8 +102,8 @@ def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
 
 def check_chain(chain: Any) -> None:
     """Refuse what is no chain."""
-    if not isinstance(chain, CoupledChain | JointChain):
-        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain or JointChain expected")
+    if not isinstance(chain, CoupledChain | JointChain | EnvironmentChain):
+        raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or EnvironmentChain expected")
 
 
 def read_sample(data: Any, *, states: int | None, private: bool = False) -> Sample:
@@ -198,7 +205,7 @@ def normalise_rows(count: Floats, pseudo: float) -> Floats:
     return np.where(sums > 0, raised / np.where(sums > 0, sums, 1.0), 1.0 / count.shape[-1])
 
 
-def match_chain(chain: CoupledChain | JointChain, readings: Sample) -> Sample:
+def match_chain(chain: Chain, readings: Sample) -> Sample:
     """The readings in the order of the chain's sequences; they must be those, and of its states."""
     if readings.m > chain.states:
         raise InputError(f"data: {readings.m} states given; the chain has {chain.states}")
@@ -256,11 +263,7 @@ class Prediction:
 
     def scores(self, target: int) -> tuple[Floats, Bools]:
         """Log-probability of the next state of a target at every step (0 where unknown)."""
-        law, known = self.law(target)
-        following = np.maximum(self.sample.states[1:, target], 0)
-        chance = law[np.arange(following.size), following]
-        with np.errstate(divide="ignore"):
-            return np.where(known, np.log(np.where(known, chance, 1.0)), 0.0), known
+        return score_law(*self.law(target), self.sample.states[1:, target])
 
     def joint_scores(self) -> Floats:
         """Log-probability of the whole next snapshot under a joint chain at every step (0 where unknown)."""
@@ -272,21 +275,31 @@ class Prediction:
             return np.where(known, np.log(np.where(known, rows[np.arange(code.size), code], 1.0)), 0.0)
 
     def residuals(self, target: int) -> tuple[Floats, Floats]:
-        """Residuals and their variances (steps, m - 1), each with mean zero given the past and uncorrelated.
+        """Residuals of a target and their variances, as `law_residuals` has them."""
+        return law_residuals(*self.law(target), self.sample.states[1:, target])
 
-        One for each question "state a, given that it is a or above?": `1(y >= a) (1(y = a) - h_a)` has variance
-        `Pr(y >= a) h_a (1 - h_a)` under the chain. Zero where a reading is missing.
-        """
-        law, known = self.law(target)
-        following = self.sample.states[1:, target]
-        above = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
-        m = law.shape[1]
-        hazard = law[:, :-1] / np.maximum(above[:, :-1], 1e-300)
-        states = np.arange(m - 1)
-        left = (following[:, None] >= states) * ((following[:, None] == states) - hazard)
-        variance = above[:, :-1] * hazard * (1.0 - hazard)
-        keep = known[:, None]
-        return np.where(keep, left, 0.0), np.where(keep, np.maximum(variance, 0.0), 0.0)
+
+def score_law(law: Floats, known: Bools, following: npt.NDArray[Any]) -> tuple[Floats, Bools]:
+    """Log-probability of what followed under a law (steps, m), 0 where unknown; and where it is known."""
+    chance = law[np.arange(following.size), np.maximum(following, 0)]
+    with np.errstate(divide="ignore"):
+        return np.where(known, np.log(np.where(known, chance, 1.0)), 0.0), known
+
+
+def law_residuals(law: Floats, known: Bools, following: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """Residuals and their variances (steps, m - 1), each with mean zero given the past and uncorrelated.
+
+    One for each question "state a, given that it is a or above?": `1(y >= a) (1(y = a) - h_a)` has variance
+    `Pr(y >= a) h_a (1 - h_a)` under the law. Zero where a reading is missing.
+    """
+    above = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
+    m = law.shape[1]
+    hazard = law[:, :-1] / np.maximum(above[:, :-1], 1e-300)
+    states = np.arange(m - 1)
+    left = (following[:, None] >= states) * ((following[:, None] == states) - hazard)
+    variance = above[:, :-1] * hazard * (1.0 - hazard)
+    keep = known[:, None]
+    return np.where(keep, left, 0.0), np.where(keep, np.maximum(variance, 0.0), 0.0)
 
 
 def own_law(readings: Sample, target: int, smoothing: float = 0.5) -> Floats:

@@ -1,0 +1,173 @@
+"""Do readings tell more than their states? The test that thresholding a persistent signal must fail.
+
+A certificate of the present state, where means of readings are published, assumes that a reading is made of its state
+and of something independent of all states. Then, given the states, readings may change places with those of the same
+state. So the rank of a reading among those of its state
+
+- is unrelated to the state before and after it (Kruskal and Wallis 1952, by state of the neighbouring tick), and
+- where readings are independent given the states, unrelated to the rank of the neighbouring tick (Wald and Wolfowitz
+  1943, with the tail of Bernstein's inequality).
+
+Neither uses the chain, so a wrong chain raises no alarm here, and none is raised by sequences that move together. Where
+the environment of every tick is public (a clock, a series), places are changed within the same environment only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.arrays import Floats, Indices
+from csdp.errors import InputError
+from csdp.fitting.residual_tests import LEAST_COUNT, chi_square_tail
+from csdp.panel import Readings
+
+#: Ticks between a reading and what it may tell of.
+LAGS = (1, 2)
+#: Numbers of states that are tried as finer ones.
+FINER = (3, 4, 6, 8, 12, 16, 24, 32)
+#: Sequences on which finer states are tried.
+TRIED = 200
+
+
+def read_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
+    """Readings (T, s) in the order of a chain's names; NaN where missing. They must be those of the states."""
+    if not isinstance(readings, Readings):
+        table = np.asarray(readings)
+        if table.shape != (count, len(names)) or not np.issubdtype(table.dtype, np.number):
+            raise InputError(
+                f"readings: {table.dtype} of shape {table.shape} given; numbers ({count}, {len(names)}) as the states, "
+                "or the Readings that they were made of"
+            )
+        return table.astype(np.float64)
+    if set(readings.names) != set(names):
+        raise InputError(f"readings: of {', '.join(readings.names[:5])} given; the chain has {', '.join(names[:5])}")
+    if (ticks is not None and not np.array_equal(readings.ticks, ticks)) or len(readings) != count:
+        raise InputError(f"readings: {len(readings)} ticks given, which are not the {count} of the states")
+    return readings.select(names).readings
+
+
+def inside_scores(readings: Floats, states: npt.NDArray[Any]) -> Floats:
+    """Rank of each reading among those of its state, with mean 0 and variance 1; 0 where missing or all are equal.
+
+    >>> inside_scores(np.array([5.0, 1.0, 9.0, 7.0]), np.array([1, 0, 1, 0])).tolist()
+    [-1.0, -1.0, 1.0, 1.0]
+    """
+    scores = np.zeros(readings.size)
+    known = np.flatnonzero((states >= 0) & ~np.isnan(readings))
+    if not known.size:
+        return scores
+    value, state = readings[known], states[known].astype(np.intp)
+    order = np.lexsort((value, state))
+    value, state = value[order], state[order]
+    new = np.concatenate([[True], (np.diff(value) != 0) | (np.diff(state) != 0)])
+    run = np.cumsum(new) - 1
+    ends = np.cumsum(np.bincount(run))
+    middle = (ends - (np.bincount(run) - 1) / 2.0)[run]  # equal readings share the mean of their ranks
+    size = np.bincount(state)
+    rank = middle - (np.cumsum(size) - size)[state] - (size[state] + 1) / 2.0
+    spread = np.sqrt(np.bincount(state, rank**2) / np.maximum(size, 1))
+    scores[known[order]] = np.where(spread[state] > 0, rank / np.where(spread > 0, spread, 1.0)[state], 0.0)
+    return scores
+
+
+def state_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], m: int) -> float:
+    """Chance of such ranks if the reading tells nothing more of the states around it, corrected for the lags.
+
+    `groups` are the states, each split by environment where that is public.
+    """
+    ps = [_kruskal_p(scores, groups, states, lag, m) for lag in (*LAGS, *(-lag for lag in LAGS))]
+    return min(1.0, len(ps) * min(ps))
+
+
+def _kruskal_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], lag: int, m: int) -> float:
+    """Do ranks inside a group differ by the state `lag` ticks later (earlier, below 0)?"""
+    now, then = (slice(None, -lag), slice(lag, None)) if lag > 0 else (slice(-lag, None), slice(None, lag))
+    rows = (states[now] >= 0) & (states[then] >= 0)
+    score, at, to = scores[now][rows], groups[now][rows].astype(np.intp), states[then][rows].astype(np.intp)
+    kinds = int(at.max(initial=0)) + 1
+    counts, sums = (np.bincount(at * m + to, w, kinds * m).reshape(kinds, m) for w in (np.ones(at.size), score))
+    size, total = counts.sum(axis=1), sums.sum(axis=1)
+    squares = np.bincount(at, score**2, kinds) - total**2 / np.maximum(size, 1)
+    largest = np.zeros(kinds)
+    np.maximum.at(largest, at, score**2)
+    # Evenly spread ranks reach a square of 3; where many readings are equal, the few others need larger groups.
+    _pool_small(counts, sums, LEAST_COUNT * np.maximum(1.0, (largest / 3.0) ** 2))
+    between = (sums**2 / np.maximum(counts, 1)).sum(axis=1) - total**2 / np.maximum(size, 1)
+    told = squares > 1e-9 * size  # not the rounding of equal ranks
+    statistic = np.where(told, (size - 1) * between / np.where(told, squares, 1.0), 0.0).sum()
+    freedom = np.where(told, (counts > 0).sum(axis=1) - 1, 0).sum()
+    return float(chi_square_tail(statistic, freedom))
+
+
+def _pool_small(counts: Floats, sums: Floats, least: Floats) -> None:
+    """Add groups too small for the normal approximation to the largest group of their row, in place."""
+    rows = np.arange(counts.shape[0])
+    largest = counts.argmax(axis=1)
+    small = counts < least[:, None]
+    small[rows, largest] = False
+    for table in (counts, sums):
+        table[rows, largest] += np.where(small, table, 0.0).sum(axis=1)
+        table[small] = 0.0
+
+
+def reading_p(scores: Floats, states: npt.NDArray[Any]) -> float:
+    """Chance of such ranks if, given the states, readings at different ticks are independent; for all lags."""
+    ps = [_serial_p(scores, states, lag) for lag in LAGS]
+    return min(1.0, len(ps) * min(ps))
+
+
+def _serial_p(scores: Floats, states: npt.NDArray[Any], lag: int) -> float:
+    first, second = scores[:-lag], scores[lag:]
+    pairs = (first != 0) & (second != 0)
+    same = pairs & (states[:-lag] == states[lag:])
+    size = np.bincount(np.maximum(states, 0), scores != 0)
+    # Two ranks of one state cannot be the same, which makes them differ a little.
+    due = -(np.bincount(np.maximum(states[:-lag], 0), same, size.size) / np.maximum(size - 1, 1)).sum()
+    off = abs(float((first * second)[pairs].sum()) - due)
+    variance, most = float(pairs.sum()), float(np.square(scores).max(initial=0.0))
+    if off <= 0 or variance < LEAST_COUNT:
+        return 1.0
+    return float(min(1.0, 2.0 * np.exp(-(off**2) / (2.0 * (variance + most * off / 3.0)))))
+
+
+def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int, environments: Indices | None = None) -> Floats:
+    """For each sequence (s, 2): chances of `state_p` and `reading_p`; `environments` (T,) where they are public."""
+    ps = np.ones((states.shape[1], 2))
+    for j in range(states.shape[1]):
+        own = states[:, j].astype(np.intp)
+        groups = own if environments is None else np.where(own >= 0, environments * m + own, -1)
+        scores = inside_scores(readings[:, j], groups)
+        ps[j] = state_p(scores, groups, own, m), reading_p(scores, groups)
+    return ps
+
+
+def propose_states(
+    readings: Floats, ps: Floats, *, than: int, level: float, environments: Indices | None = None
+) -> tuple[int, bool] | None:
+    """A finer number of states, of equally many readings each, inside which readings tell no more of states.
+
+    The number, and whether it is enough by the test; None where readings have not that many distinct values.
+    """
+    worst: Indices = np.argsort(ps)[:TRIED]
+    finest = None
+    for m in (number for number in FINER if number > than):
+        states = np.column_stack([quantile_states(readings[:, j], m) for j in worst])
+        if max(np.unique(column[column >= 0]).size for column in states.T) <= than:
+            continue
+        finest = m
+        if emission_ps(readings[:, worst], states, m, environments)[:, 0].min() * ps.size >= level:
+            return m, True
+    return None if finest is None else (finest, False)
+
+
+def quantile_states(readings: Floats, m: int) -> Indices:
+    """States with about equally many readings each, -1 where missing."""
+    known = ~np.isnan(readings)
+    if not known.any():
+        return np.full(readings.size, -1)
+    edges = np.unique(np.quantile(readings[known], np.arange(1, m) / m))
+    edges = edges[edges > readings[known].min()]  # no state without readings
+    return np.where(known, np.searchsorted(edges, readings, side="right"), -1)

@@ -1,0 +1,173 @@
+"""Do readings tell more than their states? Honest emissions pass at the stated level, a thresholded signal fails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import csdp
+from csdp.errors import InputError
+from csdp.fitting.emissions import _kruskal_p, emission_ps, inside_scores, propose_states, quantile_states
+
+
+def autoregression(ticks, sequences, rho, seed):
+    """A Gaussian signal whose neighbouring ticks have correlation rho."""
+    noise = np.random.default_rng(seed).standard_normal((ticks, sequences))
+    signal = noise.copy()
+    for t in range(1, ticks):
+        signal[t] = rho * signal[t - 1] + np.sqrt(1 - rho**2) * noise[t]
+    return signal
+
+
+def chain_states(ticks, sequences, m, seed):
+    """Independent Markov sequences with skewed, persistent states."""
+    random = np.random.default_rng(seed)
+    rows = 0.5 * random.dirichlet(np.full(m, 0.7), size=m) + 0.5 * np.eye(m)
+    above = rows.cumsum(axis=1)[:, :-1]
+    states = np.zeros((ticks, sequences), dtype=int)
+    for t in range(1, ticks):
+        states[t] = (random.random(sequences)[:, None] > above[states[t - 1]]).sum(axis=1)
+    return states
+
+
+EMISSIONS = {
+    "spread": lambda u, _: u,
+    "rare": lambda u, _: np.maximum(0.0, u - 0.95),
+    "lattice": lambda u, _: np.floor(4 * u) / 4,
+    "overlapping": lambda u, random: 3 * random.standard_normal(u.shape),
+}
+
+
+@pytest.mark.parametrize("kind", EMISSIONS)
+@pytest.mark.parametrize(("ticks", "m"), [(100, 2), (400, 6)])
+def test_honest_emissions_pass_at_the_stated_level(kind, ticks, m):
+    """Of 400 sequences at level 5 % at most 20 are expected; 45 or more have a chance below 1e-6."""
+    states = chain_states(ticks, 400, m, seed=m)
+    random = np.random.default_rng(1)
+    ps = emission_ps(states + EMISSIONS[kind](random.random(states.shape), random), states, m)
+    assert ((ps < 0.05).sum(axis=0) < 45).all()
+    assert ps.min() * 400 > 1e-3  # and the whole panel passes
+
+
+def test_a_thresholded_signal_is_caught_in_nearly_every_sequence():
+    signal = autoregression(400, 200, 0.9, seed=1)
+    ps = emission_ps(signal, (signal > 0).astype(int), 2)
+    assert (ps < 1e-3).mean(axis=0) == pytest.approx([1.0, 1.0], abs=0.02)
+
+
+def test_a_signal_without_memory_passes_however_it_is_cut():
+    signal = autoregression(400, 200, 0.0, seed=2)
+    assert emission_ps(signal, np.digitize(signal, [-0.5, 1.0]), 3).min() * 200 > 1e-3
+
+
+def test_dependence_inside_states_that_are_unrelated_to_it_speaks_of_readings_only():
+    """u dependent over time but independent of the states: certificates of the state stand, of the reading not."""
+    states = chain_states(1000, 20, 2, seed=3)
+    ps = emission_ps(10 * states + autoregression(1000, 20, 0.6, seed=3), states, 2)
+    assert ps[:, 0].min() * 20 > 1e-3
+    assert ps[:, 1].max() < 1e-3
+
+
+def test_the_statistic_is_kruskal_and_wallis():
+    states = chain_states(300, 1, 2, seed=4)[:, 0]
+    readings = states + np.random.default_rng(4).random(300)
+    now, then = states[:-1], states[1:]
+    statistic = 0.0
+    for a in range(2):
+        groups = [readings[:-1][(now == a) & (then == b)] for b in range(2)]
+        assert min(map(len, groups)) >= 5
+        statistic += stats.kruskal(*groups).statistic
+    # Ranks are among all readings of the state, the last one included, which belongs to no pair.
+    told = _kruskal_p(inside_scores(readings, states), states, states, 1, 2)
+    assert told == pytest.approx(stats.chi2.sf(statistic, 2), rel=0.02)
+
+
+def test_ranks_of_equal_missing_and_single_readings():
+    nan = float("nan")
+    readings = np.array([2.0, 2.0, 5.0, nan, 1.0, 7.0, 7.0])
+    states = np.array([0, 0, 0, 0, -1, 1, 1])
+    scores = inside_scores(readings, states)
+    assert scores[[3, 4, 5, 6]].tolist() == [0, 0, 0, 0]
+    assert scores[:3] == pytest.approx(np.array([-0.5, -0.5, 1.0]) / np.sqrt(0.5))
+    assert not inside_scores(np.full(3, nan), np.zeros(3, int)).any()
+
+
+def test_what_a_public_clock_does_to_readings_is_no_alarm_given_the_clock():
+    """By night readings are lower and states more often 0: without the clock the one tells of the other."""
+    random = np.random.default_rng(10)
+    phase = np.arange(900) % 3
+    states = (random.random((900, 10)) < np.array([0.2, 0.5, 0.8])[phase, None]).astype(int)
+    readings = 10 * states + phase[:, None] + random.random(states.shape)
+    assert emission_ps(readings, states, 2).max() < 1e-3
+    assert emission_ps(readings, states, 2, phase).min() * 10 > 1e-3
+    chain = csdp.fit(states, environment="clock", cycle=3, public=True, ensemble=0, progress=False)
+    found = csdp.fit_quality(chain, states, readings=readings, public=True, progress=False)
+    assert found.emission_states.passed
+    assert found.emission_readings.passed
+
+
+def test_finer_states_are_proposed_until_they_suffice():
+    signal = autoregression(600, 5, 0.9, seed=5)
+    ps = emission_ps(signal, (signal > 0).astype(int), 2)[:, 0]
+    number, enough = propose_states(signal, ps, than=2, level=1e-3)
+    assert enough
+    assert number > 4
+    finer = np.column_stack([quantile_states(column, number) for column in signal.T])
+    assert emission_ps(signal, finer, number)[:, 0].min() * 5 >= 1e-3
+    assert propose_states((signal > 0).astype(float), ps, than=2, level=1e-3) is None
+
+
+def quality(readings, states, **settings):
+    chain = csdp.fit(states, public=True, ensemble=0, progress=False)
+    return csdp.fit_quality(chain, states, readings=readings, public=True, progress=False, **settings)
+
+
+def test_the_verdict_proposes_finer_states():
+    signal = autoregression(1500, 2, 0.9, seed=6)
+    found = quality(signal, (signal > 0).astype(int))
+    assert not found.emission_states.passed
+    assert not found.explains
+    assert found.finer_states > 4
+    assert f"Discretiser.fit(readings, states={found.finer_states})" in found.verdict
+    assert all(row.emission_p < 1e-3 for row in found.table)
+
+
+def test_the_verdict_on_an_honest_emission():
+    states = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]]).simulate(3000, seed=7)
+    random = np.random.default_rng(70)  # not the draws of the simulation
+    found = quality(states + random.random(states.shape), states)
+    assert found.explains
+    assert found.emission_states.passed
+    assert found.emission_readings.passed
+    assert found.finer_states is None
+    slow = quality(10 * states + autoregression(3000, 2, 0.8, seed=71), states)
+    assert slow.explains
+    assert slow.emission_states.passed
+    assert "certificates of the present state stand, but not for the present reading" in slow.verdict
+
+
+def test_readings_of_a_panel_follow_the_names_of_the_chain():
+    signal = autoregression(600, 2, 0.9, seed=8)
+    signal[:, 0] = np.random.default_rng(8).random(600)
+    readings = csdp.Readings.from_array(signal, names=["calm", "slow"])
+    panel = csdp.Discretiser.fit(readings, states=2, public=True).apply(readings)
+    chain = csdp.fit(panel, public=True, ensemble=0, progress=False)
+    swapped = readings.select(["slow", "calm"])
+    for given in (readings, swapped, signal):
+        found = csdp.fit_quality(chain, panel, readings=given, public=True, progress=False)
+        assert found.emission_states.where == ("slow",)
+        assert [row.emission_p < 1e-3 for row in found.table] == [False, True]
+
+
+def test_readings_that_are_not_those_of_the_states_are_refused():
+    signal = autoregression(300, 2, 0.5, seed=9)
+    states = (signal > 0).astype(int)
+    with pytest.raises(InputError, match=r"readings: float64 of shape \(299, 2\) given; numbers \(300, 2\)"):
+        quality(signal[1:], states)
+    with pytest.raises(InputError, match="readings: of a, b given; the chain has x1, x2"):
+        quality(csdp.Readings.from_array(signal, names=["a", "b"]), states)
+    with pytest.raises(InputError, match="299 ticks given, which are not the 300 of the states"):
+        quality(csdp.Readings.from_array(signal[1:], names=["x1", "x2"]), states)
+    with pytest.raises(InputError, match="readings: <U1"):
+        quality(np.full((300, 2), "a"), states)

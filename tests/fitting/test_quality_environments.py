@@ -1,0 +1,217 @@
+"""Quality and drift of chains with environments: the right one passes, one without them fails; hubs are named."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp.errors import InputError
+from csdp.fitting.environment_prediction import EnvironmentPrediction, add_environments
+from csdp.fitting.sample import read_sample
+from csdp.fitting.verdict import find_hubs
+
+SWITCHING = [[0.9, 0.1], [0.2, 0.8]]
+
+
+def members(direction="forward", s=3, calm=(0.05, 0.5), storm=(0.5, 0.05)):
+    coupling = 0.9 * np.eye(s) + 0.1 * np.roll(np.eye(s), 1, axis=1)
+    return [csdp.CoupledChain(coupling, [[1 - p, p], [q, 1 - q]], direction=direction) for p, q in (calm, storm)]
+
+
+def environment_chain(kind, direction="forward", **settings):
+    how = {"hidden": {"switching": SWITCHING}, "clock": {"cycle": (0, 0, 1)}, "series": {"series": "weather"}}[kind]
+    return csdp.EnvironmentChain(members(direction, **settings), **how)
+
+
+def draw(chain, ticks, seed):
+    """States, and the series where the chain follows one."""
+    if chain.kind != "series":
+        return chain.simulate(ticks, seed=seed), None
+    path = np.random.default_rng(seed).integers(0, 2, ticks)
+    return chain.simulate_given(path.tolist(), seed=seed), path
+
+
+def quality(chain, states, **settings):
+    return csdp.fit_quality(chain, states, public=True, progress=False, **settings)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("kind", ["hidden", "clock", "series"])
+def test_the_prediction_is_the_law_by_enumeration(kind, direction):
+    """ln Pr of all steps: the sum over sequences, against sums over every path of environments."""
+    chain = environment_chain(kind, direction, s=2)
+    states, series = draw(chain, 7, seed=1)
+    sample = add_environments(chain, read_sample(states, states=2), np.arange(7), series)
+    prediction = EnvironmentPrediction(chain, sample)
+    told = sum(prediction.scores(j)[0].sum() for j in range(2))
+    # The law of every step under each environment, in time: from t to t + 1, or back from t + 1 to t, under e_{t+1}.
+    kernels = [member.kernel() if direction == "forward" else member.backward_kernel() for member in chain.environments]
+    number = states @ [2, 1]
+    ends = (
+        list(itertools.pairwise(number)) if direction == "forward" else [(b, a) for a, b in itertools.pairwise(number)]
+    )
+    law, total = chain.environment_law if kind == "hidden" else None, 0.0
+    for path in itertools.product(range(2), repeat=6):
+        chance = np.prod([kernels[e][a, b] for e, (a, b) in zip(path, ends, strict=True)])
+        if kind == "hidden":
+            chance *= law[path[0]] * np.prod([SWITCHING[e][f] for e, f in itertools.pairwise(path)])
+        elif list(path) != sample.environments[1:].tolist():
+            continue
+        total += chance
+    assert told == pytest.approx(np.log(total), rel=1e-12)
+
+
+def test_laws_may_be_asked_for_in_any_order():
+    chain = environment_chain("hidden")
+    sample = read_sample(chain.simulate(50, seed=2), states=2)
+    prediction = EnvironmentPrediction(chain, sample)
+    ahead = [prediction.law(j)[0] for j in range(3)]
+    for j in (2, 0, 1):
+        np.testing.assert_allclose(prediction.law(j)[0], ahead[j], rtol=1e-12)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("kind", ["hidden", "clock", "series"])
+def test_the_right_chain_passes_and_one_without_environments_does_not(kind, direction):
+    chain = environment_chain(kind, direction)
+    states, series = draw(chain, 1500, seed=3)
+    found = quality(chain, states, environment=series)
+    assert found.explains
+    assert found.gain > 3 * found.gain_error
+    assert "environment chain explains these data better" in found.verdict
+    plain = quality(csdp.fit(states, public=True, ensemble=0, direction=direction, progress=False), states)
+    assert not plain.together.passed
+    assert "environment='hidden'" in plain.verdict
+
+
+def test_the_level_holds_under_a_hidden_environment():
+    """At 5 % each test may speak in 2 of 40; 10 or more have a chance below 1e-4. Shocks are rare: the harder case."""
+    chain = environment_chain("hidden", calm=(0.02, 0.5), storm=(0.8, 0.05))
+    alarms = np.zeros(3)
+    for seed in range(40):
+        found = quality(chain, chain.simulate(300, seed=seed), level=0.05)
+        alarms += [not check.passed for check in (found.order, found.homogeneity, found.together)]
+    assert (alarms < 10).all()
+
+
+def test_a_wrong_environment_chain_is_caught():
+    true = environment_chain("hidden")
+    states = true.simulate(1500, seed=4)
+    milder = csdp.EnvironmentChain(members(calm=(0.15, 0.35), storm=(0.35, 0.15)), switching=SWITCHING)
+    found = quality(milder, states)
+    assert not found.together.passed
+    assert "more environments" in found.verdict
+
+
+def test_a_fitted_environment_chain_is_fitted_again():
+    states = environment_chain("hidden").simulate(1500, seed=5)
+    fitted = csdp.fit(states, environment="hidden", environments=2, public=True, ensemble=0, progress=False)
+    found = quality(fitted, states)
+    assert found.refitted
+    assert found.explains
+    clock = environment_chain("clock")
+    panel = csdp.Panel.from_states(clock.simulate(1501, seed=6)[1:], names=["a", "b", "c"], first_tick=1)
+    fitted = csdp.fit(panel, environment="clock", cycle=3, public=True, ensemble=0, progress=False)
+    found = quality(fitted, panel)
+    assert found.refitted
+    assert found.explains
+
+
+def test_the_clock_of_a_panel_is_its_ticks():
+    chain = environment_chain("clock")
+    states = chain.simulate(1502, seed=7)
+    shifted = csdp.Panel.from_states(states[2:], first_tick=2)
+    assert quality(chain, shifted).gain > 0.1
+    assert quality(chain, states[2:]).gain < -0.1  # an array counts from tick 0
+
+
+def test_series_are_asked_for_and_refused_where_there_are_none():
+    chain, states = environment_chain("series"), np.zeros((100, 3), int)
+    with pytest.raises(InputError, match="follows the public series 'weather'; give environment="):
+        quality(chain, states)
+    with pytest.raises(InputError, match="from 0 to 1 for each of the 100 ticks"):
+        quality(chain, states, environment=np.full(100, 2))
+    with pytest.raises(InputError, match="leave it out"):
+        quality(environment_chain("clock"), states, environment=np.zeros(100, int))
+    with pytest.raises(InputError, match="no environments; leave it out"):
+        quality(members()[0], states, environment=np.zeros(100, int))
+
+
+def test_a_hub_is_named_and_an_environment_proposed():
+    """A common driver that nobody sees makes the sequence that shows it best a hub; the environment chain has none."""
+    star = csdp.CoupledChain([[1, 0, 0], [0.7, 0.3, 0], [0.7, 0, 0.3]], [[0.95, 0.05], [0.05, 0.95]])
+    states = star.simulate(2000, seed=8)
+    found = quality(csdp.fit(states, public=True, ensemble=0, progress=False), states)
+    assert [hub.name for hub in found.hubs] == ["x1"]
+    assert found.hubs[0].influence == pytest.approx(1.26, abs=0.1)
+    assert "x1" in found.verdict
+    assert "a common driver in disguise" in found.verdict
+    assert found.explains  # it is named, not refused: the chain may be right
+    assert not find_hubs(csdp.CoupledChain(np.eye(3), [[0.9, 0.1], [0.1, 0.9]]))
+    assert not find_hubs(csdp.JointChain(star.kernel(), states=2, sequences=3))
+    chain = csdp.EnvironmentChain([star, csdp.CoupledChain(np.eye(3), np.eye(2))], cycle=(0, 1))
+    assert [hub.name for hub in find_hubs(chain)] == ["x1"]
+
+
+@pytest.mark.parametrize("kind", ["hidden", "clock", "series"])
+def test_drift_under_environments(kind):
+    chain = environment_chain(kind)
+    states, series = draw(chain, 600, seed=9)
+    assert not csdp.drift(chain, states, environment=series, public=True, progress=False).drifted
+    other = environment_chain(kind, calm=(0.3, 0.5), storm=(0.5, 0.3))
+    changed, series = draw(other, 600, seed=9)
+    found = csdp.drift(chain, changed, environment=series, public=True, progress=False)
+    assert found.drifted
+    assert "with environment='hidden'" not in found.verdict
+    plain = csdp.fit(states, public=True, ensemble=0, progress=False)
+    told = csdp.drift(plain, changed, public=True, progress=False).verdict
+    assert "if such times come and go, with environment='hidden'" in told
+
+
+def test_false_alarms_under_a_hidden_environment_are_rare():
+    """R has mean n after n rows, whatever the environment does: 40 runs with an alarm at 100 times the mean."""
+    chain = environment_chain("hidden", calm=(0.02, 0.5), storm=(0.8, 0.05))
+    runs = [csdp.drift(chain, chain.simulate(100, seed=n), false_alarm=0.01, public=True).drifted for n in range(40)]
+    assert sum(runs) <= 4  # more have a chance below 1e-4
+
+
+def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_refused():
+    chain = environment_chain("clock")
+    states = chain.simulate(501, seed=10)
+    late = csdp.Panel.from_states(states[1:], first_tick=1)
+    assert not csdp.drift(chain, late, public=True).drifted
+    assert csdp.drift(chain, states[1:], public=True).drifted
+    check = csdp.DriftCheck(chain, first_tick=1, public=True)
+    assert not any(check.update(row).alarm for row in states[1:])
+    with pytest.raises(InputError, match="direction='forward'"):
+        csdp.drift(environment_chain("hidden", "backward"), states, public=True)
+    with pytest.raises(InputError, match="501 whole numbers expected"):
+        csdp.drift(environment_chain("series"), states, environment=[0.5], public=True)
+
+
+def test_a_fitted_environment_chain_with_a_family_is_watched():
+    states = environment_chain("hidden").simulate(800, seed=11)
+    fitted = csdp.fit(states, environment="hidden", environments=2, public=True, ensemble=2, progress=False)
+    assert not csdp.drift(fitted, environment_chain("hidden").simulate(300, seed=12), public=True).drifted
+
+
+def test_flights_have_hubs_that_hidden_environments_explain():
+    """What docs/fitting.md says of them: nine hubs, the largest 2.05; none, and nothing together, with environments."""
+    flights = csdp.datasets.load("flights")
+    past, _ = flights.readings.split(flights.past_ends)
+    panel = flights.discretiser().apply(past)
+    plain = csdp.fit(panel, public=True, ensemble=0, progress=False)
+    hubs = find_hubs(plain)
+    assert len(hubs) == 9
+    assert hubs[0].name == "ATL"
+    assert hubs[0].influence == pytest.approx(2.05, abs=0.01)
+    regimes = csdp.fit(
+        panel, environment="hidden", environments=4, neighbours=0, public=True, ensemble=0, progress=False
+    )
+    found = quality(regimes, panel)
+    assert found.hubs == ()
+    assert found.together.passed
+    assert found.gain > max(2.5, 5 * found.gain_error)
