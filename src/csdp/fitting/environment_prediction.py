@@ -34,7 +34,7 @@ def known_environments(chain: EnvironmentChain, ticks: npt.NDArray[Any], series:
             f"environment: a series given, but the environment of this chain is its {chain.kind}; leave it out"
         )
     if chain.cycle is not None:
-        return np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)]
+        return np.asarray(np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)])
     if chain.kind == "hidden":
         return None
     path = np.asarray([] if series is None else series)
@@ -108,7 +108,7 @@ class EnvironmentPrediction:
             # In time the step between two ticks is under the environment of the later one.
             labels = path[1:] if self.sample.direction == "forward" else path[:-1]
             with np.errstate(divide="ignore"):
-                return np.log(labels[:, None] == np.arange(len(self._members)))
+                return np.asarray(np.log(labels[:, None] == np.arange(len(self._members))))
         start, switching = self._switching()
         graph = join_graphs(self.chain.environments)
         scores = step_scores(self.sample, graph, mix_members(self.chain.environments, graph))
