@@ -15,12 +15,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from csdp.arrays import Floats, Indices
-from csdp.chain import Model
+from csdp.chain.steps import Step
+from csdp.chain.views import View
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Fold
 
@@ -61,11 +62,31 @@ class Mass:
     relative: float
 
 
+class AgedReadings(Protocol):
+    """The law of what a release reads given the present, as `AgedLaw` has it."""
+
+    @property
+    def model(self) -> View:
+        """The view whose law it is."""
+
+    @property
+    def classes(self) -> Floats:
+        """What the query can tell apart."""
+
+    @property
+    def deviation(self) -> Deviation:
+        """The form that keeps the digits of tiny leakages."""
+
+    @property
+    def mass(self) -> Mass:
+        """The non-negative form."""
+
+
 class AgedLaw:
     """Law of what a release reads given the present snapshot of one component.
 
     Args:
-        model: the model of the component.
+        model: the model of the component, or its view from one tick.
         parts: (s, m, d) contributions of every sequence and state; readings with equal folds are one class.
         ages: one age for each sequence.
         oldest: the age at which the initial law holds, where other components are read earlier than this one.
@@ -75,7 +96,7 @@ class AgedLaw:
 
     def __init__(
         self,
-        model: Model,
+        model: View,
         parts: Floats,
         *,
         ages: Sequence[int],
@@ -87,11 +108,11 @@ class AgedLaw:
         self.model = model
         self.ages = tuple(ages)
         self._progress = progress
-        lead = oldest if oldest is not None and model.initial is not None else max(self.ages)
-        self._stops = _stops(parts, self.ages, lead, fold, model.sequences, model.states)
+        self._lead = oldest if oldest is not None and not model.is_stationary else max(self.ages)
+        self._stops = _stops(parts, self.ages, self._lead, fold, model)
         self.classes: Floats = self._stops[-1].classes
         columns = self.classes.shape[0]
-        needed = 8.0 * model.size * columns * 3
+        needed = 8.0 * model.size * model.copies * columns * 3
         if needed > MEMORY_LIMIT:
             raise TooLargeError(
                 f"{model.size:,} joint states times {columns:,} query values would take {needed / 2**30:.1f} GiB; "
@@ -104,14 +125,14 @@ class AgedLaw:
     @cached_property
     def mass(self) -> Mass:
         """The non-negative form."""
-        law, law_error = self.model.oldest_law()
+        law, law_error = self.model.law_at(self._lead)
         measure = np.ones((law.size, 1)) * law[:, None]
         depth = 0
         for stop in self._stops:
             measure = stop.collect(measure)
-            for _ in range(stop.steps):
-                measure = self.model.step.push(measure)
-                depth += self.model.step.depth + 2
+            for age in stop.ages:
+                measure = self.model.step_to(age).push(measure)
+            depth += len(stop.ages) * (self.model.step_depth + 2)
             if self._progress is not None:
                 self._progress("aging", stop.number + 1, len(self._stops))
         relative = 2.0 * (depth + self.classes.shape[0] + 4) * UNIT + 2.0 * law_error
@@ -120,7 +141,7 @@ class AgedLaw:
     @cached_property
     def deviation(self) -> Deviation:
         """The form that keeps the digits of tiny leakages."""
-        law, law_error = self.model.oldest_law()
+        law, law_error = self.model.law_at(self._lead)
         measure, base = np.zeros((law.size, 1)), np.ones(1)
         error, exponent = np.zeros(1), 0
         for stop in self._stops:
@@ -130,14 +151,14 @@ class AgedLaw:
             # Rounding may leave a reading of probability zero slightly negative.
             joint, exponent = np.maximum(stop.collect(whole), 0.0), 0
             if joint.shape[1] == 1:  # nothing was read yet: only the law moves
-                law, base, measure = self._push_law(law, stop.steps), np.ones(1), np.zeros((law.size, 1))
-                law_error += stop.steps * (self.model.step.depth + 2) * UNIT
+                law, base, measure = self._push_law(law, stop.ages), np.ones(1), np.zeros((law.size, 1))
+                law_error += len(stop.ages) * (self.model.step_depth + 2) * UNIT
                 continue
             base = joint.sum(axis=0)
             measure = joint - law[:, None] * base
             peaks = [_peak(joint, law)]
-            for done in range(stop.steps):
-                measure, law = self._step(measure, law)
+            for done, age in enumerate(stop.ages):
+                measure, law = self._step(self.model.step_to(age), measure, law)
                 largest = float(np.abs(measure).max())
                 if 0 < largest < 2.0**-400:
                     measure = np.ldexp(measure, 600)
@@ -145,37 +166,38 @@ class AgedLaw:
                 peaks.append(np.ldexp(_peak(measure, law), exponent))
                 if largest == 0 or exponent < _TINY_EXPONENT:
                     # Averaging never lets a deviation grow: what is left is below the smallest float.
-                    law = self._push_law(law, stop.steps - done - 1)
+                    law = self._push_law(law, stop.ages[done + 1 :])
                     break
             error = self._rounding_error(np.array(peaks), carried, exponent)
             if self._progress is not None:
                 self._progress("aging", stop.number + 1, len(self._stops))
         return Deviation(measure, law, base, error + 2.0 * law_error * _peak(measure, law), exponent)
 
-    def _step(self, measure: Floats, law: Floats) -> tuple[Floats, Floats]:
+    @staticmethod
+    def _step(step: Step, measure: Floats, law: Floats) -> tuple[Floats, Floats]:
         """Deviations and law one step later; what rounding adds to the mass of a deviation is taken out again."""
         both = np.empty((law.size, measure.shape[1] + 1), order="F")
         both[:, :-1], both[:, -1] = measure, law
-        pushed = self.model.step.push(both)
+        pushed = step.push(both)
         law = pushed[:, -1] / pushed[:, -1].sum()
         measure = pushed[:, :-1]
         for c in range(measure.shape[1]):
             measure[:, c] -= law * measure[:, c].sum()
         return measure, law
 
-    def _push_law(self, law: Floats, steps: int) -> Floats:
-        """The law some steps later; a stationary one stays."""
-        for _ in range(steps if self.model.initial is not None else 0):
-            law = self.model.step.push(law[:, None])[:, 0]
+    def _push_law(self, law: Floats, ages: range) -> Floats:
+        """The law after the steps that lead to some ages; a stationary one stays."""
+        for age in ages if not self.model.is_stationary else ():
+            law = self.model.step_to(age).push(law[:, None])[:, 0]
             law = law / law.sum()
         return law
 
     def _rounding_error(self, peaks: Floats, carried: float, exponent: int) -> Floats:
         """Each step adds its rounding; later steps average it, and where the rate is known shrink it."""
-        rounding = (2.0 * self.model.step.depth + 8.0) * UNIT
+        rounding = (2.0 * self.model.step_depth + 8.0) * UNIT
         later = np.arange(peaks.shape[0])[::-1]
         shrink = np.ones(peaks.shape[0])
-        if self.model.size <= RATE_STATES and self.model.initial is None and peaks.shape[0] > 2:
+        if self.model.size <= RATE_STATES and self.model.is_stationary and peaks.shape[0] > 2:
             for block, rate in enumerate(_block_contractions(self.model)):
                 shrink = np.minimum(shrink, rate ** (later // 2**block))
         with np.errstate(over="ignore"):
@@ -186,10 +208,10 @@ class AgedLaw:
 
 @dataclass(frozen=True)
 class _Stop:
-    """At one age: which sequences are read there, and how many steps lie before the next age."""
+    """At one age: which sequences are read there, and the steps before the next age."""
 
     number: int
-    steps: int
+    ages: range  # that the steps before the next reading lead to
     classes: Floats  # (C, d) after reading
     merge: Indices  # (C before, local values) -> class after
     place: Indices  # (N,) local value of every snapshot
@@ -208,7 +230,8 @@ class _Stop:
         return out
 
 
-def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: Fold, s: int, m: int) -> list[_Stop]:
+def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: Fold, model: View) -> list[_Stop]:
+    s, m = model.sequences, model.states
     combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[fold]
     neutral = {"sum": 0.0, "max": -np.inf, "min": np.inf}[fold]
     classes = np.full((1, parts.shape[2]), neutral)
@@ -222,9 +245,9 @@ def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: Fold, s: int, 
             local = merge[local].ravel()
         classes, merge = _merge(combine(classes[:, None, :], values[None, :, :]))
         shape = [m if i in read else 1 for i in range(s)]
-        place = np.broadcast_to(local.reshape(shape), (m,) * s).ravel()
+        place = np.tile(np.broadcast_to(local.reshape(shape), (m,) * s).ravel(), model.copies)
         following = distinct[number + 1] if number + 1 < len(distinct) else 0
-        stops.append(_Stop(number, age - following, classes, merge, place))
+        stops.append(_Stop(number, range(age - 1, following - 1, -1), classes, merge, place))
     return stops
 
 
@@ -243,11 +266,11 @@ def _peak(measure: Floats, law: Floats) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _block_contractions(model: Model) -> list[float]:
+def _block_contractions(model: View) -> list[float]:
     """Largest total variation between rows of R, R^2, R^4, ... R^64, with R the backward kernel."""
-    law = model.stationary()
+    law = model.law_at(0)[0]
     seen = np.flatnonzero(law > 0)
-    kernel = model.kernel()[np.ix_(seen, seen)]
+    kernel = model.step_to(0).pull(np.eye(model.size))[np.ix_(seen, seen)]
     backward = (kernel * law[seen, None]).T
     backward /= backward.sum(axis=1, keepdims=True)
     rates = []

@@ -16,7 +16,7 @@ import numpy as np
 from csdp.accountant.kernels import BackwardKernel, FlowSolver, answer_distances, step_back
 from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
-from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient, with_full_past
+from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
 from csdp.bounds.influence import InfluenceRule
 from csdp.bounds.lineage import lineage
 from csdp.bounds.slice.bound import slice_bound
@@ -351,7 +351,7 @@ class JointComponent:
             value = self._neighbour_distance(state) if self.kind == "metric" else largest
         elif self.kind == "contraction":
             # Releases go on: the present may be anything that follows some past, not only the first one.
-            value = contraction_coefficient(with_full_past(self.model), steps, self.adversary) * largest
+            value = contraction_coefficient(self.model.with_full_past(), steps, self.adversary) * largest
         else:
             value = self._caps.pairs(steps).profile(largest) * (1 + 1e-12)
             if self.kind == "metric":

@@ -14,10 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.aging import Adversary, AgedLaw, index_parts, known_subsets, marginal
+from csdp.aging import Adversary, AgedLaw, AgedReadings, Deviation, Mass, index_parts, known_subsets, marginal
 from csdp.arrays import Floats
+from csdp.bounds.environment import PLAIN, Vantage, aged_laws
 from csdp.chain import Model
 from csdp.chain.steps import joint_states
+from csdp.chain.views import View
 from csdp.errors import TooLargeError
 
 #: Joint states of a component up to which the N x N law of the aged snapshot is made.
@@ -39,29 +41,34 @@ class Pairs:
 class AgedPairs:
     """All pairs of presents that an adversary must not tell apart, with the laws of the aged snapshot."""
 
-    def __init__(self, model: Model, *, ages: Sequence[int], adversary: Adversary, oldest: int | None = None) -> None:
-        if model.size > PAIR_STATES:
-            raise TooLargeError(
-                f"{model.states}**{model.sequences} joint states: bounds over pairs of snapshots are limited to "
-                f"{PAIR_STATES:,}. "
-                "Use bound='exact' (no pairs are stored) or 'lineage'",
-                needed=joint_states(model.sequences, model.states),
-                limit=PAIR_STATES,
-            )
+    def __init__(
+        self,
+        model: Model,
+        *,
+        ages: Sequence[int],
+        adversary: Adversary,
+        oldest: int | None = None,
+        vantage: Vantage = PLAIN,
+    ) -> None:
+        refuse_many_pairs(model)
         self._model = model
+        self._vantage = vantage
         self._adversary = adversary
         self._ages = tuple(ages)
         self._oldest = oldest
 
     @cached_property
-    def aged(self) -> AgedLaw:
-        """The law whose classes are the readings themselves."""
+    def laws(self) -> list[AgedReadings]:
+        """The laws whose classes are the readings themselves: one, or one for each environment that may be known."""
         parts = index_parts(self._model.sequences, self._model.states)
-        return AgedLaw(self._model, parts, ages=self._ages, oldest=self._oldest)
+        return aged_laws(self._model, self._vantage, parts, ages=self._ages, oldest=self._oldest)
 
     def __iter__(self) -> Iterator[Pairs]:
+        for aged in self.laws:
+            yield from self._pairs(aged.mass, aged.deviation)
+
+    def _pairs(self, mass: Mass, form: Deviation) -> Iterator[Pairs]:
         s, m = self._model.sequences, self._model.states
-        mass, form = self.aged.mass, self.aged.deviation
         for known in known_subsets(self._adversary, s):
             law = marginal(mass.law, known, s, m)
             drift = marginal(form.law, known, s, m)
@@ -181,8 +188,20 @@ def two_point_bound(delta: float, r: float, alpha: float) -> float:
     return math.log1p(delta * grown / (rest + b * grown))
 
 
+def refuse_many_pairs(model: View) -> None:
+    """TooLargeError where pairs of snapshots are too many."""
+    if model.size > PAIR_STATES:
+        raise TooLargeError(
+            f"{model.states}**{model.sequences} joint states: bounds over pairs of snapshots are limited to "
+            f"{PAIR_STATES:,}. "
+            "Use bound='exact' (no pairs are stored) or 'lineage'",
+            needed=joint_states(model.sequences, model.states),
+            limit=PAIR_STATES,
+        )
+
+
 def contraction_coefficient(
-    model: Model, age: int, adversary: Adversary = "informed", *, oldest: int | None = None
+    model: View, age: int, adversary: Adversary = "informed", *, oldest: int | None = None
 ) -> float:
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
 
@@ -190,7 +209,7 @@ def contraction_coefficient(
     that lead to neither present are dropped; other zeros give 1.
 
     Args:
-        model: the model of one component.
+        model: the model of one component, or its view from one tick.
         age: A.
         adversary: as for `csdp.leakage`.
         oldest: the age at which an initial law holds.
@@ -199,7 +218,8 @@ def contraction_coefficient(
         return 1.0
     s, m = model.sequences, model.states
     present = AgedLaw(model, np.zeros((s, m, 1)), ages=[age] * s, oldest=oldest).mass.law
-    aged = AgedPairs(with_full_past(model), ages=[age] * s, adversary=adversary).aged
+    refuse_many_pairs(model)
+    aged = AgedLaw(model.with_full_past(), index_parts(s, m), ages=[age] * s)
     mass, form = aged.mass, aged.deviation
     error = float(np.ldexp(np.max(form.error / form.base), form.exponent))
     widest = 0.0
@@ -231,13 +251,3 @@ def _range(coarse_x: Floats, coarse_y: Floats, fine_x: Floats, fine_y: Floats, r
             low = min(fine_x.min(), fine_y.min())
             widest = np.fmin(widest, sharp.max(axis=1) - sharp.min(axis=1) + 4.0 * error / (1.0 + low))
     return float(widest.max())
-
-
-def with_full_past(model: Model) -> Model:
-    """The same kernel with a past law that gives every snapshot some weight; the law itself cancels.
-
-    A backward chain gives the past from the present whatever the law of either; snapshots that never occur are dropped.
-    """
-    if model.direction == "backward" or (model.initial is None and (model.stationary() > 0).all()):
-        return model
-    return model.with_initial(np.full(model.size, 1.0 / model.size))

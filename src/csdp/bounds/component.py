@@ -6,32 +6,35 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from csdp.aging import AgedLaw, index_parts
+from csdp.aging import AgedReadings, index_parts
 from csdp.arrays import Floats
-from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound, with_full_past
+from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
+from csdp.bounds.environment import PLAIN, Vantage, aged_laws, list_views
 from csdp.bounds.exact import WorstCase, find_worst_case
 from csdp.bounds.influence import InfluenceRanges, costs_by_age, influence_of_release, require_informed, spectral_factor
 from csdp.bounds.lineage import Lineage, lineage, require_forward
 from csdp.bounds.lumped import can_lump, find_lumped_worst_case, lump
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
 from csdp.bounds.result import BOUNDS, UNSOUND, Witness, round_up
-from csdp.bounds.slice.bound import Slice, slice_bound
-from csdp.chain import CoupledChain, Model, is_backward, is_forward
+from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
+from csdp.chain import CoupledChain, Model
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import all_snapshots, is_enumerable
+from csdp.queries import Fold, all_snapshots, is_enumerable
 
 if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
 
 #: Bounds that rest on the law of the oldest reading.
 OF_THE_PAST = frozenset({"exact", "profile", "two-point", "loose", "freshness"})
+#: Slices over which the swing of an environment is followed; it does not grow after that.
+SWING_STEPS = 64
 #: What a component keeps when only the noise level changes.
-_FREE_OF_NOISE = frozenset({"model", "_pairs", "_aged_fold", "_lineage_result", "_slice_result"})
+_FREE_OF_NOISE = frozenset({"model", "_pairs", "_aged_folds", "_lineage_result", "_slice_result", "_swing"})
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class Component:
             return self._sharpest()
         if bound in OF_THE_PAST and self.setting.needs_any_past:
             raise InputError(
-                f"bound: {bound} rests on the law of the past, and an initial law belongs to no tick of a plan; "
-                "use auto, contraction, lineage, slice or group, or ask csdp.leakage about one release"
+                f"bound: {bound} rests on the law of the past, and {self.setting.no_law_of_past}; use auto, "
+                "contraction, lineage, slice or group, or ask csdp.leakage about one release"
             )
         methods: dict[str, Callable[[], ComponentLeakage]] = {
             "exact": self._exact,
@@ -73,6 +76,7 @@ class Component:
             "lineage": self._lineage,
             "slice": self._slice,
             "influence": self._influence,
+            "swing": self._swing_bound,
         }
         if bound in methods:
             return methods[bound]()
@@ -132,7 +136,14 @@ class Component:
     @cached_property
     def _pairs(self) -> AgedPairs:
         setting = self.setting
-        return AgedPairs(self.model, ages=self._ages, adversary=setting.adversary, oldest=setting.oldest)
+        self._require_known_present()
+        return AgedPairs(
+            self.model,
+            ages=self._ages,
+            adversary=setting.adversary,
+            oldest=setting.oldest,
+            vantage=setting.vantage,
+        )
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
@@ -140,22 +151,40 @@ class Component:
         """The exact leakage: of the component, or of its sequence number `secret`."""
         if self._is_lumped:
             return self._exact_lumped()
+        self._require_known_present()
+        cases = [self._worst_case(aged, secret) for aged in self._aged_folds]
+        worst = max(cases, key=lambda case: case.value)
+        return ComponentLeakage(worst.value, "exact", worst)
+
+    def _require_known_present(self) -> None:
+        """Refuse adversaries who must weigh presents: their law given a path of environments is not known."""
+        given = self.setting.vantage.environment == "given" and self.model.direction == "backward"
+        if given and self.setting.adversary != "informed":
+            raise InputError(
+                f"adversary: {self.setting.adversary!r} given; backward members of which the environment is given hold for "
+                "'informed'. Use bound='group', or forward members"
+            )
+
+    def _worst_case(self, aged: AgedReadings, secret: int | None) -> WorstCase:
+        """The worst case under one law of the aged readings."""
         setting, query = self.setting, self.setting.query
         rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
-        if isinstance(query, FoldComputation):
-            aged = self._aged_fold
-            tables = self.variants(aged.classes)
-        else:
-            parts = index_parts(len(self.members), setting.model.states)
-            aged = AgedLaw(self.model, parts, ages=self._ages, oldest=setting.oldest, progress=setting.progress)
-            tables = self.custom_answers()
+        folds = isinstance(query, FoldComputation)
         worst = WorstCase(0.0)
-        for answers in tables:
+        for answers in self.variants(aged.classes) if folds else self.custom_answers():
             case = find_worst_case(
                 aged, answers, rate=rate, adversary=setting.adversary, secret=secret, progress=setting.progress
             )
             worst = case if case.value > worst.value else worst
-        return ComponentLeakage(worst.value, "exact", worst)
+        return worst
+
+    @property
+    def _reading(self) -> tuple[Floats, Fold]:
+        """What every state contributes, and how that is combined: the reading itself for a query that does not fold."""
+        query = self.setting.query
+        if isinstance(query, FoldComputation):
+            return query.contributions(self.members), query.fold
+        return index_parts(len(self.members), self.setting.model.states), "sum"
 
     @property
     def _is_lumped(self) -> bool:
@@ -164,16 +193,16 @@ class Component:
         return not several and can_lump(self.model, setting.query, self._ages, setting.adversary)
 
     @cached_property
-    def _aged_fold(self) -> AgedLaw:
-        query = self.setting.query
-        assert isinstance(query, FoldComputation)
-        return AgedLaw(
+    def _aged_folds(self) -> list[AgedReadings]:
+        setting, (parts, fold) = self.setting, self._reading
+        return aged_laws(
             self.model,
-            query.contributions(self.members),
+            setting.vantage,
+            parts,
             ages=self._ages,
-            oldest=self.setting.oldest,
-            fold=query.fold,
-            progress=self.setting.progress,
+            oldest=setting.oldest,
+            fold=fold,
+            progress=setting.progress,
         )
 
     def variants(self, classes: Floats) -> list[Floats]:
@@ -225,31 +254,46 @@ class Component:
     # ---- bounds --------------------------------------------------------------------------------------------------
 
     def _contraction(self) -> ComponentLeakage:
-        adversary, age = self.setting.adversary, min(self._ages)
-        if self.setting.needs_any_past:
+        setting, age = self.setting, min(self._ages)
+        if setting.vantage.environment not in {None, "given"}:
+            raise InputError("contraction: holds for a known environment only; use exact, or environment='given'")
+        self._require_known_present()
+        oldest = age if setting.needs_any_past or setting.vantage != PLAIN else setting.oldest
+        views = list_views(self.model, setting.vantage, oldest)
+        if setting.needs_any_past or setting.vantage.environment == "given":
             # The present may then be anything that follows some past.
-            tau = contraction_coefficient(with_full_past(self.model), age, adversary)
-        else:
-            tau = contraction_coefficient(self.model, age, adversary, oldest=self.setting.oldest)
+            views = [view.with_full_past() for view in views]
+        tau = max(contraction_coefficient(view, age, setting.adversary, oldest=oldest) for view in views)
         return ComponentLeakage(tau * self.alpha, "contraction")
 
     @cached_property
     def _lineage_result(self) -> Lineage:
-        chain = require_forward("lineage", self.model)
-        age = min(self._ages)
-        decays = self.setting.adversary == "uninformed"
-        return lineage(chain, age if decays else min(age, 1), progress=self.setting.progress)
+        result = lineage(
+            self.model, min(self._ages) if self._lineage_decays else min(*self._ages, 1), progress=self.setting.progress
+        )
+        return replace(result, ranges=self._of_phase(result.ranges), pairs=self._of_phase(result.pairs))
+
+    @property
+    def _lineage_decays(self) -> bool:
+        return self.setting.adversary == "uninformed" and len(require_forward("lineage", self.model)) == 1
+
+    def _of_phase(self, rows: Any) -> Any:
+        """The rows of the phase at which the present lies; all of them where there is no clock."""
+        phase = self.setting.vantage.phase
+        return rows if phase is None else np.split(rows, self.model.phases)[phase]
 
     def _lineage(self) -> ComponentLeakage:
         form, age = self._lineage_result.form, min(self._ages)
-        decays = self.setting.adversary == "uninformed"
-        why = f"{form} form, age {age}" if decays else f"{form} form at age 1: no decay for this adversary"
+        why = (
+            f"{form} form, age {age}" if self._lineage_decays else f"{form} form at age 1: no decay for this adversary"
+        )
         worst = _widest(self._lineage_result)
         return ComponentLeakage(worst.value, "lineage", worst, why)
 
     @cached_property
     def _slice_result(self) -> Slice:
-        return slice_bound(require_forward("slice", self.model), min(self._ages), progress=self.setting.progress)
+        result = slice_bound(self.model, min(self._ages), progress=self.setting.progress)
+        return replace(result, ranges=self._of_phase(result.ranges), pairs=self._of_phase(result.pairs))
 
     def _slice(self) -> ComponentLeakage:
         form, curve, age = self._slice_result.form, self._slice_result.curve, min(self._ages)
@@ -266,7 +310,8 @@ class Component:
         setting = self.setting
         require_informed(setting.adversary)
         costs = costs_by_age(setting.query, self.members, ages=self._ages, epsilon_c=setting.epsilon_c)
-        return influence_of_release(self.model, costs)
+        result = influence_of_release(self.model, costs)
+        return InfluenceRanges(self._of_phase(result.ranges), self._of_phase(result.pairs))
 
     def _influence(self) -> ComponentLeakage:
         worst = _widest(self._influence_result)
@@ -279,10 +324,16 @@ class Component:
         return spectral_factor(self.model, self._ages[0]) * self.setting.epsilon_c
 
     def _printed_loose(self) -> float:
+        self._refuse_environments("printed-loose")
         degree = min(correlation_degree(self.model), len(self.members))
         return self._sensitivity_ratio(degree) * self._pairs.total_variation * self.setting.epsilon_c
 
+    def _refuse_environments(self, bound: str) -> None:
+        if self.setting.vantage != PLAIN:
+            raise InputError(f"{bound}: the paper has no environments; use auto or exact")
+
     def _printed_tight(self) -> float:
+        self._refuse_environments("printed-tight")
         correlation = bounded_aged_correlation(self.model, ages=self._ages, oldest=self.setting.oldest)
         return correlation * self.setting.epsilon_c
 
@@ -300,19 +351,52 @@ class Component:
         with suppress(TooLargeError):
             choices.append(self._contraction())
         best = min(choices, key=lambda value: value.epsilon)
-        why = "the initial law belongs to no tick, so this holds for any law of the past"
+        why = f"{self.setting.no_law_of_past}, so this holds for any law of the past"
         return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
 
     def _at_any_size(self) -> list[ComponentLeakage]:
         """The bounds for a component of any size; they hold for any law of the past."""
         choices = [ComponentLeakage(self.alpha, "group", None, "holds however the sequences are tied")]
-        if is_backward(self.model) and self.setting.adversary == "informed":
+        if self.setting.vantage.environment not in {None, "given"}:
+            return [*choices, *self._with_swing()]
+        backward = self.model.direction == "backward"
+        if self.model.step_chains and backward and self.setting.adversary == "informed":
             choices.append(self._influence())
-        if is_forward(self.model):
+        if self.model.step_chains and not backward:
             choices.append(self._lineage())
             if min(self._ages) > 1:  # at age 1 the two are one
                 choices.append(self._slice())
         return choices
+
+    def _with_swing(self) -> list[ComponentLeakage]:
+        """For an adversary who does not know the path of environments: bounds for one who does, plus the swing.
+
+        The swing is the range over all paths of the log odds of a sequence's present. At an age of 1 or more the range
+        over paths and pasts together holds by itself. Forward members only.
+        """
+        if self.model.direction != "forward":
+            return []
+        setting, age = self.setting, min(self._ages)
+        known = replace(setting, model=setting.model.given_path(), vantage=Vantage("given"))
+        swing = float(self._swing.max())
+        path = known.answer("auto").epsilon
+        choices = [ComponentLeakage(path + swing, "swing", None, f"{path:.6g} for a known path, {swing:.6g} for it")]
+        if age > 0:
+            whole = spread_over_environments(known.model, age)
+            choices.append(ComponentLeakage(float(whole.max()), "swing", None, "over pasts and environments together"))
+        return choices
+
+    @cached_property
+    def _swing(self) -> Floats:
+        """(s,) the range of the log odds of every sequence's present over the paths of environments."""
+        return spread_over_environments(self.setting.model.given_path(), SWING_STEPS)
+
+    def _swing_bound(self) -> ComponentLeakage:
+        if self.setting.vantage.environment in {None, "given"}:
+            raise InputError("swing: for an adversary who does not know the path; give environment='hidden'")
+        if not (choices := self._with_swing()):
+            raise InputError("swing: needs forward members; use exact, or environment='given'")
+        return min(choices, key=lambda value: value.epsilon)
 
     def witness(self, worst: WorstCase | None) -> Witness | None:
         """The worst case in the names and values of the user's sequences."""

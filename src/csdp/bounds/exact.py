@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from csdp.aging import Adversary, AgedLaw, Progress, known_subsets, marginal
+from csdp.aging import Adversary, AgedReadings, Progress, known_subsets, marginal
 from csdp.arrays import Floats
 from csdp.errors import TooLargeError
 
@@ -48,7 +48,7 @@ class _Known(NamedTuple):
 
 
 def find_worst_case(
-    aged: AgedLaw,
+    aged: AgedReadings,
     answers: Floats,
     *,
     rate: float,
@@ -108,7 +108,7 @@ def blocks(outputs: Floats, answers: Floats, rows: int, rate: float) -> Iterator
 
 
 def _by_deviation(
-    aged: AgedLaw,
+    aged: AgedReadings,
     answers: Floats,
     outputs: Floats,
     rate: float,
@@ -227,7 +227,7 @@ def log_one_plus(ratio: Floats | float, exponent: int) -> Floats:
 
 
 def _by_mass(
-    aged: AgedLaw,
+    aged: AgedReadings,
     answers: Floats,
     outputs: Floats,
     rate: float,

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from csdp.aging import UNIT
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, Model, is_backward
+from csdp.chain import CoupledChain, Model
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 
@@ -41,9 +41,9 @@ _LONGEST = 10_000
 _ENDLESS = 1e100
 
 
-def require_backward(name: str, model: Model) -> CoupledChain:
-    """The model as a backward chain, or why the bound does not hold for it."""
-    if not is_backward(model):
+def require_backward(name: str, model: Model) -> tuple[CoupledChain, ...]:
+    """The backward chains one of which every step follows, or why the bound does not hold for the model."""
+    if model.direction != "backward" or not model.step_chains:
         raise InputError(
             f"{name}: needs a CoupledChain with direction='backward', whose previous states are independent given the "
             "present; use auto, exact or slice for other models"
@@ -54,7 +54,7 @@ def require_backward(name: str, model: Model) -> CoupledChain:
             needed=model.states,
             limit=MAX_STATES,
         )
-    return model
+    return model.step_chains
 
 
 def require_informed(adversary: str) -> None:
@@ -75,8 +75,8 @@ class InfluenceRule:
     0.040244
     """
 
-    def __init__(self, chain: Model) -> None:
-        self.chain = require_backward("influence", chain)
+    def __init__(self, chain: CoupledChain) -> None:
+        (self.chain,) = require_backward("influence", chain)
         self._kinds: tuple[Indices, Indices] | None = None  # of a rule for one sequence of each kind
 
     @cached_property
@@ -225,6 +225,41 @@ class InfluenceRule:
         return self.advance(endless, age)
 
 
+class WorstInfluenceRule:
+    """The recursion where each step may follow any of several backward chains: at every step the worst of them."""
+
+    def __init__(self, chains: Sequence[CoupledChain]) -> None:
+        self._rules = tuple(InfluenceRule(chain) for chain in chains)
+        self.chain = self._rules[0].chain
+
+    def reduced(self, state: Floats) -> tuple[WorstInfluenceRule, Floats, None]:
+        """The rule and the state themselves: kinds of sequences differ between the chains."""
+        return self, state, None
+
+    def advance(self, state: Floats, steps: int = 1) -> Floats:
+        """The state seen from later slices, entry by entry the worst of the chains."""
+        for _ in range(steps):
+            following = np.maximum.reduce([rule.advance(state) for rule in self._rules])
+            if np.array_equal(following, state):
+                break
+            state = following
+        return state
+
+    def cap(self, age: int) -> Floats:
+        """What no number of releases passes when all that was read is at least `age` old, 1 or more."""
+        first = np.maximum.reduce([rule.cap(1) for rule in self._rules])
+        return self.advance(first, age - 1)
+
+
+def influence_rule(model: Model) -> InfluenceRule | WorstInfluenceRule:
+    """The recursion of a model: of its one backward chain, or of the worst environment at every step.
+
+    Under a clock the states have a block of sequences for every phase of the newest slice.
+    """
+    chains = require_backward("influence", model)
+    return InfluenceRule(chains[0]) if len(chains) == 1 else WorstInfluenceRule(chains)
+
+
 def _number_rows(rows: npt.NDArray[Any]) -> Indices:
     """Equal rows get equal numbers, 0, 1, ..."""
     return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.intp)
@@ -280,8 +315,12 @@ def costs_by_age(
 
 
 def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
-    """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age."""
-    rule = InfluenceRule(chain)
+    """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age.
+
+    Under a clock the answer has a block of sequences for every phase of the present.
+    """
+    rule = influence_rule(chain)
+    costs = {age: np.tile(cost, (chain.phases, 1, 1)) for age, cost in costs.items()}
     ages = sorted(costs, reverse=True)
     state = np.zeros((rule.chain.sequences, rule.chain.states, rule.chain.states))
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
@@ -297,7 +336,12 @@ def spectral_matrix(model: Model) -> Any:
     """
     from scipy.sparse import coo_array
 
-    chain = require_backward("spectral", model)
+    chains = require_backward("spectral", model)
+    if len(chains) > 1:
+        raise InputError(
+            "spectral: one chain at every step needed; use influence where the environment is not a clock's"
+        )
+    chain = chains[0]
     table, which = chain.transition_table
     targets, weights = chain.edge_targets, chain.edge_weights
     ends = []
@@ -347,7 +391,7 @@ def spectral_factor(chain: Model, age: int, *, for_ever: bool = False) -> float:
     [0.17072, 0.07072, 0.01213]
     """
     matrix = spectral_matrix(chain)
-    total: Floats = np.ones(chain.sequences)
+    total: Floats = np.ones(matrix.shape[0])
     if for_ever:
         total = _sum_of_powers(matrix, total)
     if math.isinf(total.max()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
@@ -11,6 +12,7 @@ import numpy as np
 
 from csdp.aging import Adversary, Progress, check_ages, check_epsilon
 from csdp.bounds.component import OF_THE_PAST, Component
+from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
 from csdp.bounds.parallel import Workers, map_components
 from csdp.bounds.result import UNSOUND, Leakage
 from csdp.chain import Family, Model, certified_model
@@ -33,6 +35,7 @@ _HOLDS_FOR = {
     "influence": "one release; previous states are independent given the present (a backward chain)",
     "spectral": "one release; any query with this sensitivity, previous states are independent given the present "
     "(a backward chain): the paper's Theorem 1, repaired",
+    "swing": "any number of releases, any law of the past, whatever is known of the environment",
     "group": "one release; all records of a component may change at once, however they are tied together",
     "printed-loose": "the paper's Theorem 1 as printed: NOT a bound, it can be below the truth",
     "printed-tight": "the paper's Theorem 2 as printed: NOT a bound, it can be below the truth",
@@ -48,6 +51,8 @@ def leakage(
     bound: str = "auto",
     adversary: Adversary = "informed",
     at_any_tick: bool = False,
+    phase: int | None = None,
+    environment: Environment | None = None,
     workers: int | Workers = 1,
     progress: Progress | None = None,
 ) -> Leakage:
@@ -68,6 +73,10 @@ def leakage(
             ("uninformed"), or the worst subset of them ("any").
         at_any_tick: an initial law holds at one tick, here that of the oldest reading. A release that may happen at any
             tick, as those of a plan, uses only bounds for every law of the past: contraction, lineage, slice, group.
+        phase: for a chain under a clock: the phase at which the present lies; without it the largest over the phases.
+        environment: what the adversary knows of a hidden environment: "given" (the default), that of every tick,
+            whatever its path; "path", those from the oldest reading to now; "present", that of now; "hidden", none.
+            None of the last three is an upper bound of another.
         workers: number of processes that share the components, or `csdp.tables.SparkWorkers`; the answer is the same.
             As for every process pool, a script with more than one keeps its work below `if __name__ == "__main__"`.
         progress: called with a stage, what is done and what there is to do.
@@ -91,6 +100,8 @@ def leakage(
                 bound=bound,
                 adversary=adversary,
                 at_any_tick=at_any_tick,
+                phase=phase,
+                environment=environment,
                 workers=workers,
                 progress=progress,
             )
@@ -103,16 +114,24 @@ def leakage(
             sound=all(answer.sound for answer in answers),
             assumptions=(f"the sequences follow one of {len(answers)} given models", *worst.assumptions[1:]),
         )
-    setting = Setting.make(
+    settings = Setting.list_all(
         chain.members[0],
         query,
         ages=ages,
         epsilon_c=epsilon_c,
         adversary=adversary,
         at_any_tick=at_any_tick,
+        phase=phase,
+        environment=environment,
         progress=progress,
     )
-    return setting.answer(bound, workers=workers)
+    return largest([setting.answer(bound, workers=workers) for setting in settings])
+
+
+def largest(answers: Sequence[Leakage]) -> Leakage:
+    """The largest of some leakages, sound where all are."""
+    worst = max(answers, key=lambda answer: answer.epsilon)
+    return replace(worst, sound=all(answer.sound for answer in answers))
 
 
 @dataclass(frozen=True)
@@ -127,6 +146,7 @@ class Setting:
     progress: Progress | None
     at_any_tick: bool = False
     merge_alike: bool = True  #: whether one component stands for all that are like it
+    vantage: Vantage = PLAIN  #: what is known of the environment
 
     @classmethod
     def make(
@@ -151,10 +171,32 @@ class Setting:
         level = check_epsilon(epsilon_c)
         return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike)
 
+    @classmethod
+    def list_all(
+        cls,
+        model: Model,
+        query: Query,
+        *,
+        phase: int | None = None,
+        environment: Environment | None = None,
+        **options: Any,
+    ) -> list[Setting]:
+        """The settings of which the largest answer counts: several for a clock whose phase is not given."""
+        vantages = find_vantages(model, phase, environment)
+        return [replace(cls.make(each, query, **options), vantage=vantage) for each, vantage in vantages]
+
     @property
     def needs_any_past(self) -> bool:
         """Whether a bound must hold for any law of the past: one is given, and the release may come at any tick."""
-        return self.at_any_tick and self.model.initial is not None
+        return bool(self.no_law_of_past)
+
+    @property
+    def no_law_of_past(self) -> str:
+        """Why no law of the past can be relied on; empty where one can."""
+        if self.vantage.environment == "given" and self.model.direction == "forward":
+            return "the law of the oldest reading depends on every environment before it"
+        given = self.at_any_tick and self.model.initial is not None
+        return "an initial law belongs to no tick of a plan" if given else ""
 
     @cached_property
     def oldest(self) -> int:
@@ -195,6 +237,8 @@ class Setting:
             bound=worst.bound,
             sound=worst.bound not in UNSOUND,
             adversary=self.adversary,
+            environment=self.vantage.environment,
+            phase=self.vantage.phase,
             witness=self.components[order[0]].witness(worst.worst_case),
             assumptions=self._assumptions(worst.bound, f"by component: {', '.join(bounds)}" if bounds[1:] else ""),
             reason=worst.reason or infinite * math.isinf(worst.epsilon),
@@ -213,12 +257,14 @@ class Setting:
 
     def _assumptions(self, bound: str, extra: str) -> tuple[str, ...]:
         law = "the given initial law" if self.model.initial is not None else "the stationary law"
+        law = "the law that its environments lead to" if self.vantage != PLAIN else law
         several = bound == "exact" and len(self.components[0].members) < self.model.sequences
         texts = (
             "the sequences follow the given model"
             if bound != "group"
             else "sequences of different components are independent",
             f"the oldest reading follows {law}" if bound in OF_THE_PAST else "",
+            *self.vantage.assumptions,
             _HOLDS_FOR[bound],
             "several independent components: the others' aged values are taken as known, an upper bound" * several,
             self.query.assumption,

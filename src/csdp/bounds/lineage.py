@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from csdp.aging import UNIT, Progress
 from csdp.arrays import Floats, Indices
-from csdp.chain import CoupledChain, Model, is_forward
+from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
 
 #: Sequences times states up to which the fractional programme is solved; intervals beyond.
@@ -41,24 +41,24 @@ class Lineage:
     curve: Floats | None = None  # (age,) the largest over the sequences at ages 1, 2, ..., age, if requested
 
 
-def require_forward(name: str, model: Model) -> CoupledChain:
-    """The model as a forward coupled chain, or why the bound does not hold for it."""
-    if not is_forward(model):
+def require_forward(name: str, model: Model) -> tuple[CoupledChain, ...]:
+    """The forward coupled chains one of which every step follows, or why the bound does not hold for the model."""
+    if model.direction != "forward" or not model.step_chains:
         kind = "a backward chain" if model.direction == "backward" else type(model).__name__
         raise InputError(
             f"{name}: needs a CoupledChain with direction='forward', whose next states are independent given the "
             f"present; {kind} given. Use influence for a backward chain; exact or freshness for a joint one"
         )
-    return model
+    return model.step_chains
 
 
 def lineage(
-    chain: CoupledChain, age: int, *, form: str = "auto", curve: bool = False, progress: Progress | None = None
+    model: Model, age: int, *, form: str = "auto", curve: bool = False, progress: Progress | None = None
 ) -> Lineage:
     """The range over all pasts of the log odds of each sequence's present, `age` steps later.
 
     Args:
-        chain: a forward chain.
+        model: a forward chain, or one under environments that are known: the worst of them, at age 1 unless by a clock.
         age: steps between the past and the present.
         form: "exact", "interval", or "auto": exact for few sequences and states.
         curve: keep the largest value of every age on the way; the interval form does so at hardly any cost.
@@ -68,7 +68,10 @@ def lineage(
     >>> float(lineage(chain, 2).ranges.max().round(9))
     0.645546785
     """
-    chain = require_forward("lineage", chain)
+    chains = require_forward("lineage", model)
+    if len(chains) > 1:
+        return _worst(lineage(chain, min(age, 1), form=form, progress=progress) for chain in chains)
+    chain = chains[0]
     if age == 0:
         pairs = np.broadcast_to(np.array([0, 1]), (chain.sequences, 2))
         return Lineage(np.full(chain.sequences, math.inf), pairs, "exact", np.zeros(0) if curve else None)
@@ -82,6 +85,15 @@ def lineage(
     for last in steps:
         largest.append(float(last[0].max()))
     return Lineage(*last, form, np.array(largest) if curve else None)
+
+
+def _worst(results: Iterable[Lineage]) -> Lineage:
+    """The widest range of every sequence; without a curve, as nothing is known of how it falls with age."""
+    every = tuple(results)
+    ranges = np.array([result.ranges for result in every])
+    widest, place = ranges.argmax(axis=0), np.arange(ranges.shape[1])
+    pairs = np.array([result.pairs for result in every])[widest, place]
+    return Lineage(ranges[widest, place], pairs, max(result.form for result in every))
 
 
 def _exact(chain: CoupledChain, age: int, *, every: bool) -> Iterator[_AgeRanges]:

@@ -12,7 +12,7 @@ import numpy as np
 from csdp.aging import Adversary, Progress
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
-from csdp.bounds.influence import InfluenceRule, require_informed
+from csdp.bounds.influence import influence_rule, require_informed
 from csdp.bounds.leakage import Setting, leakage
 from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.parallel import Workers, map_components
@@ -309,13 +309,13 @@ def age_curve(
 def _curve(model: Model, max_age: int, bound: str, adversary: Adversary, progress: Progress | None) -> Floats:
     if bound == "influence":
         require_informed(adversary)
-        rule = InfluenceRule(model)
+        rule = influence_rule(model)
         states = itertools.accumulate(range(max_age - 1), lambda state, _: rule.advance(state), initial=rule.cap(1))
         return np.array([float(state.max()) for state in states])
-    model = require_forward("age_curve", model)
+    chains = require_forward("age_curve", model)
     if bound == "slice":
         return slice_bound(model, max_age, progress=progress).curve
-    if adversary != "uninformed":
+    if adversary != "uninformed" or len(chains) > 1:
         return np.full(max_age, float(lineage(model, 1).ranges.max()))
     curve = lineage(model, max_age, curve=True, progress=progress).curve
     assert curve is not None

@@ -45,7 +45,7 @@ def bounded_aged_correlation(model: Model, *, ages: Sequence[int], oldest: int |
     """
     s, m = model.sequences, model.states
     pairs = AgedPairs(model, ages=ages, adversary="informed", oldest=oldest)
-    joint = pairs.aged.mass.measure  # Pr(x, z)
+    joint = pairs.laws[0].mass.measure  # Pr(x, z)
     tensor = joint.reshape((m,) * (2 * s))
     best = 0.0
     for i in range(s):

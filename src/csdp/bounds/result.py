@@ -30,6 +30,8 @@ BOUNDS: tuple[str, ...] = get_args(Bound)
 UNSOUND = ("printed-loose", "printed-tight")
 SMALLEST = math.ulp(0.0)
 _DIGITS = 44
+#: What is known of an environment, in words.
+_KNOWN = {"given": "given", "path": "since the reading given", "present": "of now given", "hidden": "not known"}
 
 
 def round_up(value: float) -> float:
@@ -92,7 +94,8 @@ class Leakage:
 
     `sound`: proven never to be below the truth under the model, so that it may certify. `reason` says why this bound
     was chosen, or why the answer is infinite. `components` has one entry per independent group of sequences. `point`:
-    over a family of models, the leakage under the first of them, the point estimate.
+    over a family of models, the leakage under the first of them, the point estimate. `environment`: what the adversary
+    knows of the environment, under an EnvironmentChain; `phase`: the phase of its clock at which the present lies.
     """
 
     epsilon: float
@@ -104,13 +107,17 @@ class Leakage:
     reason: str = ""
     components: tuple[dict[str, Any], ...] = field(default=())
     point: float | None = None
+    environment: str | None = None
+    phase: int | None = None
 
     def __float__(self) -> float:
         return self.epsilon
 
     def __repr__(self) -> str:
         mark = "" if self.sound else ", NOT SOUND"
-        return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{mark})"
+        where = "" if self.phase is None else f", phase {self.phase}"
+        where = where if self.environment is None else f", environment {_KNOWN[self.environment]}"
+        return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{where}{mark})"
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
@@ -123,5 +130,9 @@ class Leakage:
             "assumptions": list(self.assumptions),
             "reason": self.reason,
             "components": list(self.components),
-            **({} if self.point is None else {"point": self.point}),
+            **{
+                name: value
+                for name, value in (("point", self.point), ("environment", self.environment), ("phase", self.phase))
+                if value is not None
+            },
         }

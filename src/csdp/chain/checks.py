@@ -198,6 +198,17 @@ def check_series(series: Any) -> str | None:
     return series
 
 
+def check_alike(what: str, models: Sequence[Any]) -> None:
+    """Refuse models that differ in more than their law."""
+    first = models[0]
+    for model in models[1:]:
+        if model.direction != first.direction:
+            raise InputError(f"{what}: members of both directions given; all forward or all backward")
+        same = (model.sequences, model.states, model.names) == (first.sequences, first.states, first.names)
+        if not same or model.values.tolist() != first.values.tolist():
+            raise InputError(f"{what}: members must agree in sequences, states, names and values")
+
+
 def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Make an array read-only."""
     array.setflags(write=False)

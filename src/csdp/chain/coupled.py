@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import checks
-from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States, sort_eigenvalues
+from csdp.chain.laws import sort_eigenvalues
+from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
@@ -250,6 +251,11 @@ class CoupledChain(Model):
     def own_step(self) -> Step:
         """One step of the joint law in the chain's own direction."""
         return choose_step(self.local)
+
+    @property
+    def step_chains(self) -> tuple[CoupledChain, ...]:
+        """The chain itself: all steps are alike."""
+        return (self,)
 
     @cached_property
     def is_positive(self) -> bool:

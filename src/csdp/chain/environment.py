@@ -13,8 +13,16 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices
 from csdp.chain import checks
 from csdp.chain.coupled import CoupledChain, connected_parts, count_kinds
-from csdp.chain.environment_steps import ComposedStep, SwitchedStep, draw_environments, draw_snapshots
-from csdp.chain.model import Model, States, margins, reverse_kernel, sort_eigenvalues
+from csdp.chain.environment_steps import (
+    ComposedStep,
+    SwitchedStep,
+    draw_environments,
+    draw_snapshots,
+    iterate_marginals,
+    unroll_clock,
+)
+from csdp.chain.laws import margins, reverse_kernel, sort_eigenvalues
+from csdp.chain.model import Model, States
 from csdp.chain.stationary import stationary_law
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, KernelStep, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
@@ -131,6 +139,10 @@ class EnvironmentChain(Model):
             kernel=lambda: np.asarray(self.switching),
         )[0]
 
+    def given_path(self) -> EnvironmentChain:
+        """The same chains under environments that are known, tick by tick; a public environment is known already."""
+        return self if self.switching is None else EnvironmentChain(self.environments, series="environment")
+
     # ---- law ---------------------------------------------------------------------------------------------------
 
     def kernel(self, *, phase: int | None = None) -> Floats:
@@ -185,22 +197,7 @@ class EnvironmentChain(Model):
         if self.size <= KERNEL_STATES:
             laws = self.periodic_with_error[0]
             return np.array([margins(law.reshape((self.states,) * self.sequences)) for law in laws])
-        return self._iterate_marginals(cycle)
-
-    def _iterate_marginals(self, cycle: tuple[int, ...]) -> Floats:
-        """Marginals of every phase, by running the clock until they repeat."""
-        h, ahead = len(cycle), self.direction == "forward"
-        law = np.full((self.sequences, self.states), 1.0 / self.states)
-        laws = np.empty((h, *law.shape))
-        for _ in range(10_000):
-            before = law
-            for n in range(h):
-                phase = (n + 1) % h if ahead else -n - 1
-                law = self.environments[cycle[phase if ahead else -n % h]].evolve(law, 1)
-                laws[phase] = law
-            if np.abs(law - before).max() < 1e-15:
-                return checks.freeze(laws)
-        raise InputError("marginals: the sequences forget too slowly for their periodic law to be found")
+        return checks.freeze(iterate_marginals([self.environments[e] for e in cycle]))
 
     # ---- joint states (e, x) of a hidden environment -----------------------------------------------------------
 
@@ -223,6 +220,18 @@ class EnvironmentChain(Model):
     @cached_property
     def joint_law_with_error(self) -> tuple[Floats, float]:
         """Long-run law of (environment, snapshot), (E m**s,) with the environment first, and its relative error."""
+        self.refuse_large_joint()
+        size = len(self.environments) * self.size
+        law, error = stationary_law(
+            self.joint_own_step,
+            start=np.full(size, 1.0 / size),
+            positive=self.is_positive and bool((np.asarray(self.switching) > 0).all()),
+            kernel=self.joint_own_kernel,
+        )
+        return checks.freeze(law), error
+
+    def refuse_large_joint(self) -> None:
+        """TooLargeError where the law of (environment, snapshot) has too many entries to be made."""
         self._hidden()
         size = len(self.environments) * joint_states(self.sequences, self.states)
         if size > MAX_STATES:
@@ -232,13 +241,6 @@ class EnvironmentChain(Model):
                 needed=size,
                 limit=MAX_STATES,
             )
-        law, error = stationary_law(
-            self.joint_own_step,
-            start=np.full(int(size), 1.0 / size),
-            positive=self.is_positive and bool((np.asarray(self.switching) > 0).all()),
-            kernel=self.joint_own_kernel,
-        )
-        return checks.freeze(law), error
 
     def joint_own_kernel(self) -> Floats:
         """Kernel on (environment, snapshot) in the members' own direction, (E m**s, E m**s), environment first."""
@@ -324,6 +326,18 @@ class EnvironmentChain(Model):
             return self
         chains = [chain.subchain(inside) for chain in self.environments]
         return EnvironmentChain(chains, cycle=self.cycle, switching=self.switching, series=self.series)
+
+    @property
+    def phases(self) -> int:  # type: ignore[override] # a constant of models without a clock
+        """Blocks of sequences that the chain of `step_chains` has: one for each phase of a clock."""
+        return 1 if self.cycle is None else len(self.cycle)
+
+    @cached_property
+    def step_chains(self) -> tuple[CoupledChain, ...]:
+        """The members, of which any may come next; under a clock one chain that holds all phases; none if hidden."""
+        if self.cycle is None:
+            return self.environments if self.series is not None else ()
+        return (unroll_clock([self.environments[e] for e in self.cycle]),)
 
     @cached_property
     def is_positive(self) -> bool:
@@ -440,11 +454,5 @@ def _check_members(members: Iterable[CoupledChain]) -> tuple[CoupledChain, ...]:
                 "EnvironmentChain: a fitted member that carries a family or a cost given; make the environment chain "
                 "of plain chains and let the whole carry them"
             )
-    first = chains[0]
-    for chain in chains[1:]:
-        if chain.direction != first.direction:
-            raise InputError("EnvironmentChain: members of both directions given; all forward or all backward")
-        same = (chain.sequences, chain.states, chain.names) == (first.sequences, first.states, first.names)
-        if not same or chain.values.tolist() != first.values.tolist():
-            raise InputError("EnvironmentChain: members must agree in sequences, states, names and values")
+    checks.check_alike("EnvironmentChain", chains)
     return tuple(chain.carrying() for chain in chains)

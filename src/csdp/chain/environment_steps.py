@@ -11,6 +11,7 @@ from csdp.arrays import Floats, Indices
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.model import States
 from csdp.chain.steps import Step
+from csdp.errors import InputError
 
 
 class ComposedStep:
@@ -69,6 +70,48 @@ class SwitchedStep:
         parts = np.split(h, len(self._steps))
         moved = [(step.push if push else step.pull)(part) for step, part in zip(self._steps, parts, strict=True)]
         return np.concatenate(moved)
+
+
+def iterate_marginals(members: Sequence[CoupledChain]) -> Floats:
+    """Law of every sequence at every phase of a clock (H, s, m), by running it until the laws repeat."""
+    first, h = members[0], len(members)
+    law = np.full((first.sequences, first.states), 1.0 / first.states)
+    laws = np.empty((h, *law.shape))
+    # (phase reached, member of the step), once round the clock in the members' own direction
+    ahead = [(n % h, members[n % h]) for n in range(1, h + 1)]
+    back = [((n - 1) % h, members[n]) for n in range(h - 1, -1, -1)]
+    for _ in range(10_000):
+        before = laws.copy()
+        for phase, member in ahead if first.direction == "forward" else back:
+            laws[phase] = law = member.evolve(law, 1)
+        if np.abs(laws - before).max() < 1e-15:
+            return laws
+    raise InputError("marginals: the sequences forget too slowly for their periodic law to be found")
+
+
+def unroll_clock(members: Sequence[CoupledChain]) -> CoupledChain:
+    """One chain of a copy of all sequences for each phase: at every tick block h holds the copy whose phase is h.
+
+    A step leads from each block to the next phase's (from the block of a phase back to that before it, for backward
+    members), under the member of the step. So what holds for coupled chains holds for each copy, phase by phase.
+    """
+    from scipy.sparse import csr_array
+
+    h, s, first = len(members), members[0].sequences, members[0]
+    rows, columns, weights, tables = [], [], [], []
+    for phase, member in enumerate(members):
+        later, earlier = phase * s, (phase - 1) % h * s
+        forward = member.direction == "forward"
+        rows.append(member.edge_targets + (later if forward else earlier))
+        columns.append(member.edge_sources + (earlier if forward else later))
+        weights.append(member.edge_weights)
+        table, which = member.transition_table
+        tables.append(table[which])
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    coupling = csr_array((np.concatenate(weights), (row, column)), shape=(h * s, h * s))
+    order = np.lexsort((column, row))
+    chain = CoupledChain(coupling, np.concatenate(tables)[order], direction=first.direction)
+    return chain.with_values_of(first, [0]) if first.values.ndim == 1 else chain
 
 
 def draw_environments(switching: Floats, law: Floats, count: int, random: np.random.Generator) -> Indices:

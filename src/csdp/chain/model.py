@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.chain import checks
+from csdp.chain.laws import margins, product_law, reverse_kernel, sort_eigenvalues
 from csdp.chain.stationary import ChainSummary, stationary_law, summarise
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 from csdp.json_text import parse_json
 
 if TYPE_CHECKING:
+    from csdp.chain.coupled import CoupledChain
     from csdp.chain.family import Family, FitRecord
 
 Direction = Literal["forward", "backward"]
@@ -119,6 +121,18 @@ class Model(ABC):
     @abstractmethod
     def advance(self, snapshot: States, uniform: Floats) -> States:
         """The snapshot that follows in the model's own direction, from one number in [0, 1) for each sequence."""
+
+    @property
+    def step_chains(self) -> tuple[CoupledChain, ...]:
+        """Coupled chains one of which every step follows; under a clock one, with a block of sequences a phase."""
+        return ()
+
+    #: blocks of sequences that the chains of `step_chains` have
+    phases: ClassVar[int] = 1
+
+    def given_path(self) -> Model:
+        """The model for an adversary who knows the path of environments; the model itself where there are none."""
+        return self
 
     # ---- the models that might be true ---------------------------------------------------------------------------
 
@@ -239,7 +253,7 @@ class Model(ABC):
         if self.initial is None or self.initial.ndim == 2 or self.sequences == 1:
             return True
         joint = self.initial.reshape((self.states,) * self.sequences)
-        return bool(np.allclose(joint, _product(margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
+        return bool(np.allclose(joint, product_law(margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
 
     @cached_property
     def step(self) -> Step:
@@ -282,7 +296,7 @@ class Model(ABC):
     def stationary_with_error(self) -> tuple[Floats, float]:
         """The stationary law and an estimate of its largest relative error."""
         self.refuse_large()
-        start = _product(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
+        start = product_law(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
         law, error = stationary_law(
             self.own_step, start=np.maximum(start, 1e-300), positive=self.is_positive, kernel=self._own_kernel
         )
@@ -293,7 +307,40 @@ class Model(ABC):
         if self.initial is None:
             return self.stationary_with_error
         self.refuse_large()
-        return (self.initial if self.initial.ndim == 1 else _product(self.initial)), 0.0
+        return (self.initial if self.initial.ndim == 1 else product_law(self.initial)), 0.0
+
+    # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
+
+    #: entries of a law for each snapshot
+    copies: ClassVar[int] = 1
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the law stays the same: no initial law is given."""
+        return self.initial is None
+
+    @property
+    def step_depth(self) -> int:
+        """How much rounding one step adds."""
+        return self.step.depth
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The law of the oldest snapshot that a release reads, whatever its age, and its relative error."""
+        return self.oldest_law()
+
+    def step_to(self, age: int) -> Step:
+        """The step forward in time that leads to a snapshot of this age: the same for all."""
+        return self.step
+
+    def with_full_past(self) -> Self:
+        """The same kernel with a past law that gives every snapshot some weight; the law itself cancels.
+
+        A backward chain gives the past from the present whatever the law of either; snapshots that never occur are
+        dropped.
+        """
+        if self.direction == "backward" or (self.initial is None and (self.stationary() > 0).all()):
+            return self
+        return self.with_initial(np.full(self.size, 1.0 / self.size))
 
     def spectrum(self) -> tuple[tuple[complex, ...], float]:
         """Eigenvalues, largest first, and the factor by which differences between laws shrink in one step."""
@@ -403,30 +450,3 @@ class Model(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
         self._set(values=checks.freeze(np.array(state["values"])), unit=state["unit"])
-
-
-def sort_eigenvalues(values: Any) -> tuple[complex, ...]:
-    """Eigenvalues by modulus, then by real and imaginary part, the largest first."""
-    return tuple(complex(v) for v in sorted(values, key=lambda v: (-abs(v), -v.real, -v.imag)))
-
-
-def reverse_kernel(kernel: Floats, law: Floats) -> Floats:
-    """The kernel of a stationary chain in the other direction of time; snapshots that never occur lead to the law."""
-    joint = (kernel * law[:, None]).T
-    total = joint.sum(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        return np.where(total > 0, joint / total, law[None, :])
-
-
-def _product(margins: Floats) -> Floats:
-    """Joint law of independent sequences."""
-    joint = np.ones(1)
-    for row in margins:
-        joint = np.multiply.outer(joint, row).ravel()
-    return joint
-
-
-def margins(joint: Floats) -> Floats:
-    """Law of every sequence (s, m) under a joint law with one axis for each."""
-    axes = range(joint.ndim)
-    return np.array([joint.sum(axis=tuple(a for a in axes if a != i)) for i in axes])

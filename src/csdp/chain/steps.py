@@ -68,17 +68,19 @@ class KernelStep:
 
 
 class ReversedStep:
-    """One step forward in time of a stationary chain whose kernel leads from the present into the past.
+    """One step forward in time of a chain whose kernel leads from the present into the past.
 
-    Bayes: with R that kernel and pi its stationary law, `Pr(next = x | now = w) = pi(x) R(x, w) / pi(w)`. So a push is
-    a pull of R between a division and a multiplication by pi, and the other way round.
+    Bayes: with R that kernel and pi the law, `Pr(next = x | now = w) = pi(x) R(x, w) / pi(w)`. So a push is a pull of R
+    between a division and a multiplication by pi, and the other way round. `before` is the law one step earlier, where
+    it is another one.
     """
 
-    def __init__(self, past: Step, law: Floats) -> None:
+    def __init__(self, past: Step, law: Floats, before: Floats | None = None) -> None:
         self._past = past
         self._law = law[:, None]
+        earlier = self._law if before is None else before[:, None]
         with np.errstate(divide="ignore"):
-            self._inverse = np.where(self._law > 0, 1.0 / self._law, 0.0)
+            self._inverse = np.where(earlier > 0, 1.0 / earlier, 0.0)
         self.depth = past.depth + 3
         self.operations = past.operations
 

@@ -22,21 +22,28 @@ from csdp.fitting.pairs import Graph
 from csdp.fitting.sample import Progress, Sample, normalise_rows
 
 #: Makes transition rows of expected transitions (edges, m, m, E), given the rows so far.
-Kernel = Callable[[Floats, Floats | None], Floats]
+Kernel = Callable[[Floats, Floats], Floats]
 #: Pseudo-switches in each cell of the switching matrix, and of the first environment.
 SWITCHES = 0.5
+#: Steps over which snapshots are averaged before they are grouped, one start after the other: environments may last.
+WINDOWS = (1, 4, 16)
 #: Transitions of several sequences below which one thread is quicker.
 _THREADED = 100_000
 
 
 @dataclass(frozen=True)
 class EnvironmentEffort:
-    """Starts of a hidden fit, its first iterations from each, all iterations, and the gain per step that stops it."""
+    """Starts of a hidden fit, iterations tried from each, all iterations, and the gain per transition that stops.
 
-    starts: int = 4
+    The likelihood of a hidden environment has plateaus, on which a step gains little for a long time, so `tolerance` is
+    small there; with a known environment it is concave, and `known_tolerance` does.
+    """
+
+    starts: int = 6
     trial: int = 15
-    iterations: int = 500
-    tolerance: float = 1e-6
+    iterations: int = 2000
+    tolerance: float = 1e-8
+    known_tolerance: float = 1e-6
     seed: int = 0
 
 
@@ -49,6 +56,7 @@ class EnvironmentFit:
     moves: Floats  # (edges, m, m, E)
     expected: Floats
     weights: Floats  # (steps, E)
+    switches: Floats | None  # (E, E) expected; None where the environment is known
     switching: Floats | None  # in the order of the readings
     start: Floats
     path: tuple[float, ...]
@@ -61,12 +69,10 @@ class EnvironmentFit:
         return int(self.shares.shape[1])
 
 
-def free_rows(expected: Floats, before: Floats | None) -> Floats:
-    """Rows that the expected transitions speak for, each cell a number of its own; kept where there are none."""
-    rows = np.moveaxis(normalise_rows(np.moveaxis(expected, 2, -1), 0.0), -1, 2)
-    if before is None:
-        return rows
-    return np.where(expected.sum(axis=2, keepdims=True) > 0, rows, before)
+def free_rows(expected: Floats, before: Floats) -> Floats:
+    """Rows that the expected transitions speak for, each cell a number of its own; as before where there are none."""
+    sums = expected.sum(axis=2, keepdims=True)
+    return np.where(sums > 0, expected / np.where(sums > 0, sums, 1.0), before)
 
 
 def share_rows(expected: Floats, graph: Graph) -> Floats:
@@ -134,10 +140,9 @@ def climb(
     iterations: int,
     tolerance: float,
 ) -> EnvironmentFit:
-    """EM from the weights of a fit, which are fixed where its environment is known (`switching` None)."""
+    """EM from the weights of a fit, which are fixed where its environment is known (`switches` None)."""
     shares, moves, expected = fit.shares, fit.moves, fit.expected
-    weights, start, switching = fit.weights, fit.start, fit.switching
-    switches = None if switching is None else count_switches(weights)
+    weights, switches, start, switching = fit.weights, fit.switches, fit.start, fit.switching
     path: list[float] = list(fit.path)
     converged, likelihood = False, fit.log_likelihood
     for _ in range(iterations):
@@ -155,11 +160,11 @@ def climb(
             likelihood = float(gains.sum())
             objective += SWITCHES * float(np.log(switching).sum() + np.log(start).sum())
         path.append(likelihood + objective)
-        if len(path) > 1 and path[-1] - path[-2] <= tolerance * readings.transitions:
+        if len(path) > 1 and path[-1] - path[-2] <= tolerance * readings.transitions * readings.sequences:
             converged = True
             break
     return EnvironmentFit(
-        fit.graph, shares, moves, expected, weights, switching, start, tuple(path), converged, likelihood
+        fit.graph, shares, moves, expected, weights, switches, switching, start, tuple(path), converged, likelihood
     )
 
 
@@ -190,9 +195,10 @@ def begin(graph: Graph, weights: Floats, *, common: Floats, hidden: bool) -> Env
     return EnvironmentFit(
         graph,
         share_rows(expected, graph),
-        free_rows(expected, None),
+        free_rows(expected, np.full(expected.shape, 1.0 / expected.shape[1])),
         expected,
         weights,
+        count_switches(weights) if hidden else None,
         np.full((count, count), 1.0 / count) if hidden else None,
         np.full(count, 1.0 / count),
         (),
@@ -213,8 +219,8 @@ def reweigh(readings: Sample, fit: EnvironmentFit) -> EnvironmentFit:
     assert fit.switching is not None
     scores = step_scores(readings, fit.graph, fit.shares[:, None, None] * fit.moves)
     forward, _ = filter_scores(scores, fit.start, fit.switching)
-    weights, _ = smooth_scores(scores, forward, fit.switching)
-    return replace(fit, weights=weights, path=())
+    weights, switches = smooth_scores(scores, forward, fit.switching)
+    return replace(fit, weights=weights, switches=switches, path=())
 
 
 def fit_hidden(
@@ -233,7 +239,8 @@ def fit_hidden(
     features = step_features(readings)
     tried = []
     for n in range(effort.starts):
-        weights = label_weights(cluster(features, count, random), count, 0.9)
+        averaged = average_steps(features, WINDOWS[n % len(WINDOWS)])
+        weights = label_weights(cluster(averaged, count, random), count, 0.9)
         first = begin(graph, weights, common=common, hidden=True)
         tried.append(climb(readings, first, prior, kernel, iterations=effort.trial, tolerance=effort.tolerance))
         progress(f"starts of {count} environments", n + 1, effort.starts)
@@ -256,6 +263,15 @@ def step_features(readings: Sample) -> Floats:
     return np.asarray(centred / np.where(spread > 0, spread, 1.0))
 
 
+def average_steps(features: Floats, window: int) -> Floats:
+    """Means of every row and its neighbours, `window` rows in all; fewer at the ends."""
+    width = min(window, features.shape[0])
+    sums = np.cumsum(np.vstack([np.zeros((1, features.shape[1])), features]), axis=0)
+    first = np.clip(np.arange(features.shape[0]) - (width - 1) // 2, 0, None)
+    last = np.clip(np.arange(features.shape[0]) + width // 2 + 1, None, features.shape[0])
+    return np.asarray((sums[last] - sums[first]) / (last - first)[:, None])
+
+
 def cluster(features: Floats, count: int, random: np.random.Generator) -> Indices:
     """Group rows by k-means, from centres far apart (Arthur and Vassilvitskii 2007)."""
     centres = features[random.integers(features.shape[0], size=1)]
@@ -269,10 +285,10 @@ def cluster(features: Floats, count: int, random: np.random.Generator) -> Indice
         size = np.bincount(labels, minlength=count)
         sums = np.stack([features[labels == e].sum(axis=0) for e in range(count)])
         centres = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
-    return labels.astype(np.intp)
+    return np.asarray(labels, dtype=np.intp)
 
 
 def _distances(features: Floats, centres: Floats) -> Floats:
     """Squared distances (rows, centres), never negative."""
     squares = (features**2).sum(axis=1)[:, None] - 2.0 * features @ centres.T + (centres**2).sum(axis=1)
-    return np.maximum(squares, 0.0)
+    return np.asarray(np.maximum(squares, 0.0))

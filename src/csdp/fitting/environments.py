@@ -35,8 +35,8 @@ COUNTS = (2, 3, 4, 5, 6, 7, 8)
 SHRINKAGES = (2.0, 10.0, 50.0, 250.0, 1000.0)
 #: Weight of the common chain in every hidden environment, in transitions.
 HIDDEN_SHRINKAGE = 5.0
-#: Iterations of a fit that is repeated for the family.
-_AGAIN = 60
+#: Iterations, and gain per transition that stops, of a fit that is repeated for the family from where the first ended.
+_AGAIN, _AGAIN_TOLERANCE = 60, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,8 @@ class _Split:
         known = settings.known
         self.settings = settings if known is None else replace(settings, known=_cut_labels(known, 0, cut))
         self.labels = None if known is None else known.labels[cut - 1 :]
-        self.independent = fit_candidate(Candidate("independent", 0), self.past, self.settings).chain
+        free = replace(self.settings, kernel="free")
+        self.independent = fit_candidate(Candidate("independent", 0), self.past, free).chain
 
     def gain(self, candidate: Candidate) -> Gain:
         """The gain of a candidate after a fit on the readings before the cut."""
@@ -197,7 +198,7 @@ class _EnvironmentProblem:
         self.effort = em.EnvironmentEffort(
             starts=max(settings.effort.restarts, em.EnvironmentEffort.starts),
             iterations=settings.effort.iterations,
-            tolerance=max(settings.effort.tolerance, em.EnvironmentEffort.tolerance),
+            tolerance=settings.effort.tolerance,
             seed=settings.effort.seed,
         )
 
@@ -254,7 +255,7 @@ class _EnvironmentProblem:
                 prior,
                 self.kernel,
                 iterations=self.effort.iterations,
-                tolerance=self.effort.tolerance,
+                tolerance=max(self.effort.tolerance, self.effort.known_tolerance),
             )
 
         fitted = fit(None)
@@ -286,7 +287,7 @@ class _EnvironmentProblem:
 
         def simulate(random: np.random.Generator) -> methods.Chain:
             again = methods.simulate_sample(point, self.readings, random)
-            first, tolerance = em.reweigh(again, fitted), 10 * self.effort.tolerance
+            first, tolerance = em.reweigh(again, fitted), max(self.effort.tolerance, _AGAIN_TOLERANCE)
             return self.make_chain(em.climb(again, first, prior, self.kernel, iterations=_AGAIN, tolerance=tolerance))
 
         return fitted, {"parametric": simulate}

@@ -22,9 +22,9 @@ from csdp.aging import Progress
 from csdp.arrays import Floats, Indices
 from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.slice.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
-from csdp.bounds.slice.intervals import Boxes, first_boxes, next_boxes
+from csdp.bounds.slice.intervals import Boxes, first_boxes, hull, next_boxes
 from csdp.bounds.slice.local_numbers import SORTED_PAIRS, LocalNumbers
-from csdp.chain import CoupledChain
+from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
 
 #: Sequences up to which every target has its own matrix.
@@ -49,13 +49,14 @@ class Slice:
     curve: Floats  # (age,) the largest over the sequences at ages 1, 2, ..., age
 
 
-def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: Progress | None = None) -> Slice:
+def slice_bound(model: Model, age: int, *, form: str = "auto", progress: Progress | None = None) -> Slice:
     """The range over all pasts of the log odds of each sequence's present, given all others, `age` steps later.
 
     Never below the truth, never above the value at age 1, exact for one binary sequence; never grows with age.
 
     Args:
-        chain: a forward chain.
+        model: a forward chain, or one under environments that are known: the worst of them at every step. Under a clock
+            there is a block of ranges for every phase of the present.
         age: steps between the past and the present.
         form: "matrix", "shared" or "row-sum", from sharp to cheap, each never below the one before; "auto" by size.
         progress: called with a stage, what is done and what there is to do.
@@ -64,27 +65,36 @@ def slice_bound(chain: CoupledChain, age: int, *, form: str = "auto", progress: 
     >>> slice_bound(pair, 6).curve.round(4).tolist()
     [1.6946, 0.6702, 0.2982, 0.1349, 0.0613, 0.0279]
     """
-    chain = require_forward("slice", chain)
-    first = lineage(chain, min(age, 1))
+    chains = require_forward("slice", model)
     if age == 0:
+        first = lineage(model, 0)
         return Slice(first.ranges, first.pairs, "matrix", np.zeros(0))
     curve = []
-    for n, reached in enumerate(_walk(chain, age, form), start=1):
+    for n, reached in enumerate(_walk(chains, age, form), start=1):
         curve.append(float(reached.ranges.max()))
         if progress is not None and n > 1:
             progress("slice", n, age)
-    return Slice(reached.ranges, reached.pairs, reached.form.name, np.array(curve))
+    return Slice(reached.ranges, reached.pairs, reached.forms[0].name, np.array(curve))
+
+
+def spread_over_environments(model: Model, age: int) -> Floats:
+    """(s,) the range of the log odds of each sequence's present over all pasts **and** environments, `age` steps later.
+
+    Given all others of the present; `age` 1 or more. Never grows with age.
+    """
+    states = _walk(require_forward("slice", model), age, "auto")
+    return np.minimum.reduce([state.boxes.full_spread() for state in states])
 
 
 @dataclass(frozen=True)
 class _SliceState:
-    """What is known of one slice, given all others in it and a snapshot that lies before it."""
+    """What is known of one slice under any of the chains, given all others in it and a snapshot before it."""
 
-    local: LocalNumbers
+    locals: tuple[LocalNumbers, ...]  # of each chain that the next step may follow
     ranges: Floats  # (s,) over the snapshots that may lie before
     pairs: Indices
     boxes: Boxes
-    form: Form
+    forms: tuple[Form, ...]
 
     def carry(self, leakage: Floats) -> Floats:
         """What a history reveals of the next slice, (s,), where it reveals `leakage` of this one.
@@ -92,31 +102,46 @@ class _SliceState:
         The law of this slice is tilted by the history: its distance from the untilted one follows from the dependence
         within the slice, and its box is wider by the tilt.
         """
-        cells = replace(self.form.cells, tilt=self.form.cells.tilt + leakage[self.form.cells.source])
-        following = next_boxes(self.local, cells, self.boxes)
-        return following.spread(self.form.shift(distance(leakage)))
+        moved = []
+        for local, form in zip(self.locals, self.forms, strict=True):
+            cells = replace(form.cells, tilt=form.cells.tilt + leakage[form.cells.source])
+            moved.append(next_boxes(local, cells, self.boxes).spread(form.shift(distance(leakage))))
+        return np.maximum.reduce(moved)
 
 
-def _walk(chain: CoupledChain, slices: int | None, form: str) -> Iterator[_SliceState]:
-    """The slices after a snapshot, one by one; without end where no number is given."""
+def _walk(chains: Sequence[CoupledChain], slices: int | None, form: str) -> Iterator[_SliceState]:
+    """The slices after a snapshot, one by one, each step under the worst of the chains; without end by default."""
     if form != "auto" and form not in FORMS:
         raise InputError(f"form: {form!r} given; use auto, {', '.join(FORMS)}")
-    local, first = LocalNumbers.of(chain), lineage(chain, 1)
-    boxes = first_boxes(local)
+    locals_, first = tuple(LocalNumbers.of(chain) for chain in chains), [lineage(chain, 1) for chain in chains]
     # The lineage of one step is the exact range of p_i; its box may be wider for many states.
-    ranges, pairs = np.minimum(boxes.spread(local.width), first.ranges), first.pairs.copy()
-    carried: Form = FORMS[choose_form(local) if form == "auto" else form](local)
+    each = [np.minimum(first_boxes(at).spread(at.width), one.ranges) for at, one in zip(locals_, first, strict=True)]
+    ranges, pairs = _widest(each, [one.pairs for one in first])
+    boxes = hull([first_boxes(local) for local in locals_])
+    kind = max((choose_form(local) for local in locals_), key=list(FORMS).index) if form == "auto" else form
+    forms: tuple[Form, ...] = tuple(FORMS[kind](local) for local in locals_)
     for n in itertools.count(1):
-        yield _SliceState(local, ranges, pairs, boxes, copy(carried))
+        yield _SliceState(locals_, ranges, pairs, boxes, tuple(copy(carried) for carried in forms))
         if n == slices:
             return
-        following = next_boxes(local, carried.cells, boxes)
-        moved = carried.step(ranges, following)
-        fresh = following.spread(moved)
-        better = fresh < ranges
-        pairs = np.where(better[:, None], following.worst_states(moved), pairs)
+        following = [next_boxes(at, carried.cells, boxes) for at, carried in zip(locals_, forms, strict=True)]
+        moved = [carried.step(ranges, box) for carried, box in zip(forms, following, strict=True)]
+        worst = [box.worst_states(far) for box, far in zip(following, moved, strict=True)]
+        fresh, states = _widest([box.spread(far) for box, far in zip(following, moved, strict=True)], worst)
+        pairs = np.where((fresh < ranges)[:, None], states, pairs)
         # Older data tell less: the range at a greater age is a mixture of those at a smaller one.
-        ranges, boxes = np.minimum(fresh, ranges), following
+        ranges, boxes = np.minimum(fresh, ranges), hull(following)
+        if len(forms) > 1:
+            known = tuple(copy(carried) for carried in forms)
+            for carried in forms:
+                carried.take_worst(known)
+
+
+def _widest(ranges: Sequence[Floats], pairs: Sequence[Indices]) -> tuple[Floats, Indices]:
+    """The widest range of every sequence, and its pair of states."""
+    every, place = np.array(ranges), np.arange(len(ranges[0]))
+    at = every.argmax(axis=0)
+    return every[at, place], np.array(pairs)[at, place]
 
 
 class SliceHistory:
@@ -132,9 +157,10 @@ class SliceHistory:
     0.086
     """
 
-    def __init__(self, chain: CoupledChain, *, form: str = "auto") -> None:
-        self.chain = require_forward("slice", chain)
-        self._walk = _walk(self.chain, None, form)
+    def __init__(self, model: Model, *, form: str = "auto") -> None:
+        chains = require_forward("slice", model)
+        self.sequences = chains[0].sequences  #: a block for every phase under a clock
+        self._walk = _walk(chains, None, form)
         self._steps: list[_SliceState] = []
 
     def _slice_state(self, slices: int) -> _SliceState:
@@ -149,9 +175,9 @@ class SliceHistory:
         `costs[n]` (s,) is what they reveal, at most, of the readings taken n slices before that one; None where nothing
         was read. Whatever was published before the last of these slices is covered by the range over pasts.
         """
-        best = np.full(self.chain.sequences, np.inf)
+        best = np.full(self.sequences, np.inf)
         for reach in _depths(max(age, 1), len(costs) + age):  # z lies `reach` slices before the present
-            leakage = np.zeros(self.chain.sequences)
+            leakage = np.zeros(self.sequences)
             for n in range(1, reach + 1):
                 leakage = self._slice_state(n - 1).carry(leakage) if leakage.any() else leakage
                 ago = reach - n - age  # slices before the newest that was read

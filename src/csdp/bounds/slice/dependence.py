@@ -8,6 +8,8 @@ a = 1 holds, whatever C is; where the row sums of C are below 1 the iterates fal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +41,10 @@ class Form(Protocol):
 
     def shift(self, cause: Floats) -> Floats:
         """(s, m) how far laws of this slice that differ by `cause` (s,) in each sequence move those of the next."""
+        ...
+
+    def take_worst(self, others: Sequence[Any]) -> None:
+        """Carry the worst of what forms of the same kind, of other chains, know of the dependence in this slice."""
         ...
 
 
@@ -98,6 +104,10 @@ class MatrixForm:
         ceiling = _ceiling(cause, self._row_sum, 1.0)
         moved = (rows @ cause + tails * ceiling) * (1.0 + 4 * UNIT * (cause.size + 8))
         return np.broadcast_to(moved.T, (cause.size, self._local.chain.states))
+
+    def take_worst(self, others: Sequence[MatrixForm]) -> None:
+        """As in the protocol."""
+        self._gamma, self._reached = np.maximum.reduce([form._gamma for form in others]), None
 
     def _reach(self) -> tuple[Floats, Floats]:
         """osc D of every target, (m or 1, s, s), cut off where what is left, (m or 1, s), is small; once a slice."""
@@ -207,6 +217,10 @@ class RowSumForm:
         reach = np.minimum(cause + _product(rows, _ceiling(cause, float(rows.max()), 1.0)), 1.0)
         return _shift_laws(self._local, reach * self._local.outward)
 
+    def take_worst(self, others: Sequence[RowSumForm]) -> None:
+        """As in the protocol."""
+        self._slack = np.maximum.reduce([form._slack for form in others])
+
     def _rows(self) -> Floats:
         """Row sums of C."""
         return np.asarray((self._kappa + self._slack / 4.0) * self._local.outward)
@@ -244,6 +258,11 @@ class SharedForm:
         influence, rest, worst = self._influence()
         reach = self._iterate(influence, rest, cause, _ceiling(cause, worst, 1.0))
         return _shift_laws(self._local, np.minimum(reach, 1.0))
+
+    def take_worst(self, others: Sequence[SharedForm]) -> None:
+        """As in the protocol."""
+        self._slack = np.maximum.reduce([form._slack for form in others])
+        self._gamma = reduce(lambda one, other: one.maximum(other), [form._gamma for form in others]).tocsr()
 
     def _influence(self) -> tuple[Any, Floats, float]:
         """C where it is kept one by one, what row sums count besides, and the largest row sum."""

@@ -6,6 +6,7 @@ odds of a state against the rest by at most e^T. The law of the target is a mixt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +35,11 @@ class Boxes:
             return logit_distance(low, np.minimum(over_states(moved), over_states(width)))
         return np.asarray(np.sort(_log_growth(low, high, np.minimum(moved, width)), axis=-1)[..., -2:].sum(axis=-1))
 
+    def full_spread(self) -> Floats:
+        """The largest log-odds range of any two laws in the box; (s,)."""
+        whole = np.maximum(self.high - self.low, self.width) * (1.0 + 8 * UNIT)
+        return Boxes(self.low, self.high, whole).spread(whole)
+
     def worst_states(self, moved: Floats) -> Indices:
         """The two most distinguishable states of every sequence; (s, 2)."""
         if self.low.shape[1] == 2:
@@ -48,6 +54,15 @@ class Boxes:
                 steepest = over_states(1.0 / (self.low * (1.0 - self.low))) * (1.0 + 8 * UNIT)
                 return np.column_stack([steepest, steepest])
             return np.asarray(np.where(self.high > 0, 1.0 / self.low, 0.0) * (1.0 + 8 * UNIT))
+
+
+def hull(boxes: Sequence[Boxes]) -> Boxes:
+    """Boxes that hold every law of any of them; `width` still is between two laws of one of them."""
+    return Boxes(
+        np.minimum.reduce([box.low for box in boxes]),
+        np.maximum.reduce([box.high for box in boxes]),
+        np.maximum.reduce([box.width for box in boxes]),
+    )
 
 
 def _log_growth(low: Floats, high: Floats, moved: Floats) -> Floats:

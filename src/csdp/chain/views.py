@@ -1,0 +1,174 @@
+"""Views of a model from one tick: the law of an older snapshot and the steps that lead from it to the present.
+
+The law of aged readings asks a model for nothing else. A plain model is its own view: all its steps are alike. Under
+environments the steps differ from tick to tick (`ClockView`, `PathView`), or the snapshot moves together with its
+hidden environment (`JointView`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from csdp.arrays import Floats
+from csdp.chain.environment import EnvironmentChain
+from csdp.chain.steps import ReversedStep, Step
+
+
+class View(Protocol):
+    """What the law of aged readings asks of a model, seen from the present tick; ages count back from there."""
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences."""
+
+    @property
+    def states(self) -> int:
+        """States of each."""
+
+    @property
+    def size(self) -> int:
+        """Number of snapshots, m**s."""
+
+    @property
+    def copies(self) -> int:
+        """Entries of a law for each snapshot: 1, or one for each hidden environment (which comes first)."""
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether every step is the model's one step, and the law stays the same."""
+
+    @property
+    def step_depth(self) -> int:
+        """The largest `depth` of the steps: how much rounding each adds."""
+
+    def refuse_large(self) -> None:
+        """TooLargeError where a law has too many entries to be made."""
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The law of the snapshot of this age, and its relative error."""
+
+    def step_to(self, age: int) -> Step:
+        """The step forward in time that leads to this age."""
+
+    def with_full_past(self) -> View:
+        """The same steps from a past of which every snapshot has some weight."""
+
+
+class _EnvironmentView:
+    """What the views of an environment chain share."""
+
+    is_stationary = False
+    copies = 1
+
+    def __init__(self, chain: EnvironmentChain) -> None:
+        self.chain = chain
+        self.sequences, self.states, self.size = chain.sequences, chain.states, chain.size
+
+    @property
+    def step_depth(self) -> int:
+        """The largest depth of the steps."""
+        return max(chain.own_step.depth for chain in self.chain.environments) + 3
+
+    def refuse_large(self) -> None:
+        """TooLargeError where a law has too many entries to be made."""
+        self.chain.refuse_large()
+
+
+class ClockView(_EnvironmentView):
+    """A chain under a clock, seen from a tick of one phase."""
+
+    def __init__(self, chain: EnvironmentChain, phase: int, *, full_past: bool = False) -> None:
+        super().__init__(chain)
+        chain.at_phase(phase)
+        self.phase = phase
+        self._full_past = full_past and chain.direction == "forward"
+        self._steps: dict[int, Step] = {}
+
+    def with_full_past(self) -> ClockView:
+        """The same steps from a past that is spread evenly; backward members give the past from the present."""
+        return ClockView(self.chain, self.phase, full_past=True)
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The periodic law of that phase; even where the past is to be full."""
+        if self._full_past:
+            return np.full(self.size, 1.0 / self.size), 0.0
+        laws, error = self.chain.periodic_with_error
+        return laws[(self.phase - age) % len(laws)], error
+
+    def step_to(self, age: int) -> Step:
+        """The step that leads to a tick of that phase."""
+        phase = (self.phase - age) % self.chain.period
+        if phase not in self._steps:
+            step = self.chain.at_phase(phase).own_step
+            if self.chain.direction == "backward":
+                laws = self.chain.periodic_with_error[0]
+                step = ReversedStep(step, laws[phase], laws[phase - 1])
+            self._steps[phase] = step
+        return self._steps[phase]
+
+
+class PathView(_EnvironmentView):
+    """A chain whose environments are given, the present first: `path[a]` is the environment of the tick of age a.
+
+    `law` is that of the oldest snapshot (of the present one, for backward members); evenly spread by default, which
+    says nothing where any law may hold, and nothing of backward members to an adversary who knows the present.
+    """
+
+    def __init__(self, chain: EnvironmentChain, path: Sequence[int], law: Floats | None = None) -> None:
+        super().__init__(chain)
+        self._path = tuple(path)
+        given = np.full(self.size, 1.0 / self.size) if law is None else law
+        steps = [chain.environments[e].own_step for e in path]
+        if chain.direction == "forward":
+            self._start, self._steps = given, steps
+            return
+        laws = [given]
+        for step in steps:
+            pushed = step.push(laws[-1][:, None])[:, 0]
+            laws.append(pushed / pushed.sum())
+        self._start = laws[-1]
+        self._steps = [ReversedStep(step, laws[age], laws[age + 1]) for age, step in enumerate(steps)]
+
+    def with_full_past(self) -> PathView:
+        """The same steps from a past that is spread evenly."""
+        return PathView(self.chain, self._path)
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The law where the path begins; `age` is its length."""
+        return self._start, (len(self._path) + 1) * (self.step_depth + 2) * float(np.finfo(np.float64).eps) + 1e-13
+
+    def step_to(self, age: int) -> Step:
+        """The step that leads to the tick of that age."""
+        return self._steps[age]
+
+
+class JointView(_EnvironmentView):
+    """A chain with a hidden environment: laws are of (environment, snapshot), environment first."""
+
+    def __init__(self, chain: EnvironmentChain) -> None:
+        super().__init__(chain)
+        self.copies = len(chain.environments)
+
+    @property
+    def step_depth(self) -> int:
+        """The depth of the joint step."""
+        return self.chain.joint_step.depth
+
+    def refuse_large(self) -> None:
+        """TooLargeError where the joint law has too many entries to be made."""
+        self.chain.refuse_large_joint()
+
+    def with_full_past(self) -> JointView:
+        """The view itself: what an adversary believes of the environment is part of the law."""
+        return self
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The long-run law, whatever the age."""
+        return self.chain.joint_law_with_error
+
+    def step_to(self, age: int) -> Step:
+        """The joint step."""
+        return self.chain.joint_step

@@ -1,0 +1,195 @@
+"""The loops of environment fits against enumeration and against plain loops."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain, EnvironmentChain
+from csdp.fitting import environment_em as em
+from csdp.fitting.pairs import complete_graph, graph_of_pairs
+from csdp.fitting.sample import read_sample
+from csdp.fitting.scores import chain_scores, join_graphs, mix_members
+from fitting.systems import plain_log_likelihood, random_chain
+
+
+def hidden_chain(seed: int, s: int, m: int, count: int, *, skew: float = 1.0) -> EnvironmentChain:
+    random = np.random.default_rng(seed)
+    members = [random_chain(seed + 100 * e, s, m, skew=skew) for e in range(count)]
+    return EnvironmentChain(members, switching=random.dirichlet(np.ones(count), count))
+
+
+def gappy(states, seed: int, share: float = 0.1):
+    random = np.random.default_rng(seed)
+    return np.where(random.random(states.shape) < share, -1, states).astype(np.int64)
+
+
+def step_chance(chain: CoupledChain, now, after) -> float:
+    """Probability of one step under a coupled chain; sequences without what it takes are left out."""
+    return float(np.exp(plain_log_likelihood(chain, np.array([now, after]))))
+
+
+def enumerate_paths(chain: EnvironmentChain, states):
+    """Every path of environments with its joint probability, straight from the definition."""
+    steps, count = len(states) - 1, len(chain.environments)
+    chances = [
+        [step_chance(member, now, after) for member in chain.environments] for now, after in itertools.pairwise(states)
+    ]
+    for path in itertools.product(range(count), repeat=steps):
+        weight = chain.environment_law[path[0]]
+        for before, after in itertools.pairwise(path):
+            weight *= chain.switching[before, after]
+        yield path, weight * float(np.prod([chances[t][e] for t, e in enumerate(path)]))
+
+
+@pytest.mark.parametrize(("seed", "s", "m", "count", "skew"), [(1, 2, 2, 2, 1.0), (2, 3, 3, 3, 0.1), (3, 1, 2, 2, 5.0)])
+def test_forward_and_backward_pass_agree_with_enumeration(seed, s, m, count, skew):
+    chain = hidden_chain(seed, s, m, count, skew=skew)
+    states = gappy(chain.simulate(6, seed=seed), seed)
+    states[0] = np.maximum(states[0], 0)
+    sample = read_sample(states, states=m)
+    graph = join_graphs(chain.environments)
+    scores = em.step_scores(sample, graph, mix_members(chain.environments, graph))
+    forward, gains = em.filter_scores(scores, np.asarray(chain.environment_law), chain.switching)
+    weights, switches = em.smooth_scores(scores, forward, chain.switching)
+    paths = dict(enumerate_paths(chain, states))
+    total = sum(paths.values())
+    assert gains.sum() == pytest.approx(np.log(total), abs=1e-12)
+    for t, e in itertools.product(range(len(states) - 1), range(count)):
+        share = sum(weight for path, weight in paths.items() if path[t] == e) / total
+        assert weights[t, e] == pytest.approx(share, abs=1e-12)
+    for e, f in itertools.product(range(count), repeat=2):
+        expected = sum(w * sum(p == (e, f) for p in itertools.pairwise(path)) for path, w in paths.items()) / total
+        assert switches[e, f] == pytest.approx(expected, abs=1e-12)
+
+
+def test_long_runs_of_many_sequences_do_not_underflow():
+    members = [CoupledChain(np.eye(400), [[1 - p, p], [p, 1 - p]]) for p in (0.3, 0.4)]
+    chain = EnvironmentChain(members, switching=[[0.5, 0.5], [0.5, 0.5]])
+    sample = read_sample(chain.simulate(20, seed=4), states=2)
+    scores = chain_scores(chain, sample)
+    assert np.isfinite(scores).all()
+    assert scores.mean() < -230
+
+
+def test_the_score_of_a_coupled_chain_is_its_likelihood():
+    chain = random_chain(5, 3, 3)
+    states = gappy(chain.simulate(80, seed=5), 5)
+    assert chain_scores(chain, read_sample(states, states=3)).sum() == pytest.approx(
+        plain_log_likelihood(chain, states), abs=1e-9
+    )
+
+
+def test_backward_members_are_scored_on_reversed_readings():
+    members = [replace_direction(random_chain(6 + e, 2, 2)) for e in range(2)]
+    cycle, states = (0, 0, 1), members[0].simulate(30, seed=6)
+    chain = EnvironmentChain(members, cycle=cycle)
+    labels = np.array([cycle[t % 3] for t in range(30)])
+    total = 0.0
+    for t in range(1, 30):  # the snapshot before tick t, given that of t, under the environment of t
+        total += plain_log_likelihood(members[labels[t]], np.array([states[t], states[t - 1]]))
+    assert chain_scores(chain, read_sample(states, states=2), labels=labels).sum() == pytest.approx(total, abs=1e-10)
+
+
+def replace_direction(chain: CoupledChain) -> CoupledChain:
+    return CoupledChain(chain.coupling, chain.transitions.reshape(chain.sequences, chain.sequences, 2, 2),
+                        direction="backward")  # fmt: skip
+
+
+def test_assigned_transitions_are_those_of_plain_loops():
+    chain = hidden_chain(7, 3, 2, 2)
+    states = gappy(chain.simulate(40, seed=7), 7)
+    sample, graph = read_sample(states, states=2), complete_graph(3)
+    mix = mix_members(chain.environments, graph)
+    weights = np.random.default_rng(7).dirichlet([1.0, 1.0], 39)
+    plain = np.zeros(mix.shape)
+    for t, j in itertools.product(range(39), range(3)):
+        if (states[t] < 0).any() or states[t + 1, j] < 0:
+            continue
+        for e in range(2):
+            parts = np.array([mix[3 * j + k, states[t, k], states[t + 1, j], e] for k in range(3)])
+            for k in range(3):
+                plain[3 * j + k, states[t, k], states[t + 1, j], e] += weights[t, e] * parts[k] / parts.sum()
+    assert em.assign_transitions(sample, graph, mix, weights) == pytest.approx(plain, abs=1e-12)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_no_iteration_lowers_the_objective(hidden):
+    chain = hidden_chain(8, 3, 3, 3, skew=0.3)
+    sample, graph = read_sample(gappy(chain.simulate(300, seed=8), 8), states=3), complete_graph(3)
+    common = np.full((9, 3, 3), 1.0)
+    weights = np.random.default_rng(8).dirichlet(np.ones(3), 299)
+    first = em.begin(graph, weights, common=common, hidden=hidden)
+    fitted = em.climb(sample, first, common[..., None], em.free_rows, iterations=60, tolerance=0.0)
+    gains = np.diff(fitted.path)
+    assert gains.min() > -1e-9
+    assert gains.sum() > 1.0
+    if hidden:
+        assert fitted.weights.sum(axis=1) == pytest.approx(np.ones(299))
+        again = em.reweigh(sample, fitted)
+        # A few more iterations from the same readings go on where the others stopped.
+        more = em.climb(sample, again, common[..., None], em.free_rows, iterations=3, tolerance=0.0)
+        assert more.path[0] >= fitted.path[-1] - 1e-9
+
+
+def test_an_environment_without_steps_is_the_common_chain():
+    states = random_chain(9, 2, 2).simulate(100, seed=9)
+    sample, graph = read_sample(states, states=2), graph_of_pairs(np.empty((0, 2), dtype=int), 2)
+    common = np.random.default_rng(9).gamma(2.0, 10.0, (2, 2, 2))
+    weights = em.label_weights(np.zeros(99, dtype=np.intp), 2)
+    first = em.begin(graph, weights, common=common, hidden=False)
+    fitted = em.climb(sample, first, 0.1 * common[..., None], em.free_rows, iterations=9, tolerance=1e-9)
+    assert fitted.moves[..., 1] == pytest.approx(common / common.sum(axis=2, keepdims=True))
+    assert fitted.converged
+
+
+def test_groups_tell_snapshots_apart():
+    random = np.random.default_rng(10)
+    features = np.concatenate([random.normal(c, 0.1, (50, 4)) for c in (-3.0, 0.0, 3.0)])
+    labels = em.cluster(features, 3, random).reshape(3, 50)
+    assert (labels == labels[:, :1]).all()
+    assert len(set(labels[:, 0].tolist())) == 3
+    same = em.cluster(np.zeros((5, 2)), 2, random)  # all rows alike
+    assert same.shape == (5,)
+
+
+def test_threads_change_nothing(monkeypatch):
+    chain = hidden_chain(11, 6, 2, 2)
+    sample, graph = read_sample(chain.simulate(50, seed=11), states=2), join_graphs(chain.environments)
+    mix = mix_members(chain.environments, graph)
+    weights = np.full((49, 2), 0.5)
+    alone = em.step_scores(sample, graph, mix), em.assign_transitions(sample, graph, mix, weights)
+    monkeypatch.setattr(em, "_THREADED", 0)
+    both = em.step_scores(sample, graph, mix), em.assign_transitions(sample, graph, mix, weights)
+    for one, other in zip(alone, both, strict=True):
+        assert other == pytest.approx(one, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_hidden_fit_does_not_stop_on_a_plateau(seed):
+    """Two sequences tell little of their regime; from snapshots alone EM gains next to nothing for 200 iterations."""
+    members = [CoupledChain(np.eye(2), m) for m in ([[0.9, 0.1], [0.5, 0.5]], [[0.5, 0.5], [0.1, 0.9]])]
+    true = EnvironmentChain(members, switching=[[0.9, 0.1], [0.1, 0.9]])
+    sample, graph = read_sample(true.simulate(6000, seed=seed), states=2), graph_of_pairs(np.empty((0, 2), int), 2)
+    common = np.full((2, 2, 2), 10.0)
+    settings = {"common": common, "prior": 0.1 * common[..., None], "kernel": em.free_rows}
+    fitted = em.fit_hidden(
+        sample, graph, 2, **settings, effort=em.EnvironmentEffort(seed=seed), progress=lambda *_: None
+    )
+    assert fitted.log_likelihood > chain_scores(true, sample).sum() - 1.0
+    assert fitted.converged
+    if seed == 2:  # here one start and a stop at small gains end on the plateau: the readings do have one
+        hasty = em.EnvironmentEffort(starts=1, seed=seed, tolerance=1e-5)
+        stopped = em.fit_hidden(sample, graph, 2, **settings, effort=hasty, progress=lambda *_: None)
+        assert stopped.log_likelihood < fitted.log_likelihood - 50.0
+
+
+def test_averages_are_those_of_the_neighbours():
+    features = np.random.default_rng(12).normal(size=(9, 2))
+    assert em.average_steps(features, 1) == pytest.approx(features)
+    means = em.average_steps(features, 4)
+    assert means[4] == pytest.approx(features[3:7].mean(axis=0))
+    assert means[0] == pytest.approx(features[:3].mean(axis=0))
+    assert em.average_steps(features, 99)[4] == pytest.approx(features.mean(axis=0))

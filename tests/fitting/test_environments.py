@@ -1,0 +1,323 @@
+"""Fits with environments: known and hidden, forward and backward, chosen on readings that were set aside."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp.errors import InputError
+from fitting.systems import random_chain, shocked
+
+QUIET, BUSY = [[0.9, 0.1], [0.5, 0.5]], [[0.5, 0.5], [0.1, 0.9]]
+
+
+def own(matrix, s: int = 2, direction="forward") -> csdp.CoupledChain:
+    return csdp.CoupledChain(np.eye(s), matrix, direction=direction)
+
+
+def driven(s: int = 4, stay: float = 0.9, direction="forward") -> csdp.EnvironmentChain:
+    """Own chains under a hidden regime that moves them up or down together."""
+    members = [own(QUIET, s, direction), own(BUSY, s, direction)]
+    return csdp.EnvironmentChain(members, switching=[[stay, 1 - stay], [1 - stay, stay]])
+
+
+def closest(found: csdp.EnvironmentChain, true: csdp.EnvironmentChain) -> float:
+    """Largest difference between members and switching, environments renamed as suits best."""
+    count = len(true.environments)
+    errors = []
+    for order in itertools.permutations(range(count)):
+        error = abs(found.switching[np.ix_(order, order)] - true.switching).max()
+        for e, f in enumerate(order):
+            own_found = _tables(found.environments[f])
+            error = max(error, abs(own_found - _tables(true.environments[e])).max())
+        errors.append(error)
+    return float(min(errors))
+
+
+def _tables(chain: csdp.CoupledChain):
+    table, which = chain.transition_table
+    return chain.edge_weights[:, None, None] * table[which]
+
+
+# ---- known environments --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_members_of_a_clock_are_counts_shrunk_towards_all(direction):
+    day, night = own([[0.9, 0.1], [0.2, 0.8]]), own([[0.3, 0.7], [0.6, 0.4]])
+    states = csdp.EnvironmentChain([day, night], cycle=(0, 1, 1)).simulate(400, seed=1)
+    chain = csdp.fit(
+        states, public=True, environment="clock", cycle=(0, 1, 1), shrinkage=20.0, ensemble=0, direction=direction
+    )
+    steps = [(t, t - 1) if direction == "backward" else (t - 1, t) for t in range(1, 400)]
+    for j in range(2):
+        everywhere = np.full((2, 2), 0.5)
+        counts = np.zeros((2, 2, 2))
+        for now, after in steps:
+            e = (0, 1, 1)[max(now, after) % 3]
+            everywhere[states[now, j], states[after, j]] += 1
+            counts[e, states[now, j], states[after, j]] += 1
+        for e in range(2):
+            table = counts[e] + 20.0 * everywhere / everywhere.sum()
+            assert _tables(chain.environments[e])[j] == pytest.approx(table / table.sum(axis=1, keepdims=True))
+    assert (chain.kind, chain.cycle, chain.direction) == ("clock", (0, 1, 1), direction)
+
+
+def test_a_clock_is_found_again_and_gains():
+    members = [random_chain(seed, 3, 2) for seed in (1, 2, 3)]
+    true = csdp.EnvironmentChain(members, cycle=(0, 1, 2))
+    chain = csdp.fit(
+        true.simulate(9000, seed=2),
+        public=True,
+        environment="clock",
+        cycle=3,
+        neighbours="all",
+        ensemble=3,
+        tolerance=1e-5,
+    )
+    for phase in range(3):
+        assert abs(chain.kernel(phase=phase) - true.kernel(phase=phase)).max() < 0.06
+    ((name, gain, error),) = chain.fitted.gains
+    assert name == "clock, forward"
+    assert gain > 10 * error > 0
+    assert (chain.fitted.environment, chain.fitted.environments) == ("clock", 3)
+    assert len(chain.family) == 4
+    assert all(member.cycle == (0, 1, 2) for member in chain.family)
+
+
+def test_environments_that_do_not_differ_are_shrunk_together():
+    states = own([[0.8, 0.2], [0.3, 0.7]], 3).simulate(600, seed=3)
+    chain = csdp.fit(states, public=True, environment="clock", cycle=12, ensemble=0)
+    assert chain.fitted.shrinkage >= 250
+    alone = csdp.fit(states, public=True, neighbours=0, ensemble=0)
+    for member in chain.environments:
+        assert abs(_tables(member) - _tables(alone)).max() < 0.1
+    free = csdp.fit(states, public=True, environment="clock", cycle=12, ensemble=0, shrinkage=1e-6)
+    assert max(abs(_tables(member) - _tables(alone)).max() for member in free.environments) > 0.15
+
+
+def test_a_public_series_is_taken_tick_by_tick():
+    import polars as pl
+
+    random = np.random.default_rng(4)
+    rain = (random.random(3000) < 0.3).astype(int)
+    true = csdp.EnvironmentChain([own(QUIET, 3), own(BUSY, 3)], series="rain")
+    states = true.simulate_given(rain, seed=4)
+    chain = csdp.fit(states, public=True, environment=pl.Series("rain", rain), ensemble=2, ensemble_method="posterior")
+    assert (chain.series, chain.fitted.environment) == ("rain", "series")
+    for found, member in zip(chain.environments, true.environments, strict=True):
+        assert abs(_tables(found) - _tables(member)).max() < 0.12
+    assert len({member.digest for member in chain.family}) == 3
+    assert csdp.fit(states, public=True, environment=rain, ensemble=0).series == "environment"
+
+
+def test_the_clock_of_a_panel_is_its_day():
+    from csdp.panel import Panel
+
+    true = csdp.EnvironmentChain([own(QUIET), own(BUSY)], cycle=(0,) * 12 + (1,) * 12)
+    states = true.simulate(24 * 60, seed=5)
+    first = np.datetime64("2024-03-01T05:00:00")
+    times = first + np.arange(len(states)) * np.timedelta64(3600, "s")
+    ticks = times.astype("datetime64[s]").astype(np.int64) // 3600
+    panel = Panel(("a", "b"), ticks, times.astype("datetime64[s]"), states, 3600)
+    chain = csdp.fit(panel, public=True, environment="clock", ensemble=0)
+    assert chain.cycle == tuple(hour // 3 for hour in range(24))
+    # Tick 0 of the readings is 5 o'clock, so the busy half of the day begins at 17.
+    assert _tables(chain.environments[3])[0, 0, 0] > 0.75
+    assert _tables(chain.environments[7])[0, 0, 0] < 0.65
+    with pytest.raises(InputError, match="no timestamps"):
+        csdp.fit(states, public=True, environment="clock")
+    joined = Panel(("a", "b"), np.arange(len(states)), times.astype("datetime64[s]"), states, 3600)
+    assert csdp.fit(joined, public=True, environment="clock", ensemble=0).cycle[0] == 5 // 3
+    with pytest.raises(InputError, match="do not follow each other"):
+        csdp.fit(
+            Panel(("a", "b"), np.arange(900), np.delete(times, slice(7, 9))[:900], states[:900], 3600),
+            public=True,
+            environment="clock",
+        )
+
+
+# ---- hidden environments -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_hidden_environment_is_found_again(direction):
+    true = driven(8, direction=direction)
+    states = true.simulate(6000, seed=6)
+    chain = csdp.fit(
+        states, public=True, environment="hidden", environments=2, ensemble=0, direction=direction, tolerance=1e-8
+    )
+    assert closest(chain, true) < 0.05
+    assert chain.direction == direction
+    assert chain.fitted.monotone
+    assert chain.fitted.converged
+    ((_, gain, error),) = chain.fitted.gains
+    assert gain > 10 * error
+
+
+def test_switching_of_a_backward_fit_leads_forward_in_time():
+    ways = np.array([[0.8, 0.2, 0.0], [0.0, 0.8, 0.2], [0.2, 0.0, 0.8]])
+    matrices = ([[0.95, 0.05]] * 2, [[0.5, 0.5]] * 2, [[0.05, 0.95]] * 2)
+    true = csdp.EnvironmentChain([own(m, 12, "backward") for m in matrices], switching=ways)
+    chain = csdp.fit(
+        true.simulate(4000, seed=7),
+        public=True,
+        environment="hidden",
+        environments=3,
+        ensemble=0,
+        direction="backward",
+    )
+    assert closest(chain, true) < 0.08  # round the circle the other way it would be 0.2
+
+
+def test_the_number_of_environments_is_chosen_on_held_out_readings():
+    chain = csdp.fit(driven(6).simulate(2500, seed=8), public=True, environment="hidden", ensemble=0)
+    assert chain.fitted.environments == len(chain.environments) == 2
+    assert [name for name, _, _ in chain.fitted.gains] == ["hidden 2, forward", "hidden 3, forward"]
+
+
+def test_the_same_seed_gives_the_same_fit():
+    states = driven(4).simulate(500, seed=9)
+    settings = {"public": True, "environment": "hidden", "environments": 2, "ensemble": 2}
+    first, second = (csdp.fit(states, **settings, seed=3) for _ in range(2))
+    assert first == second
+    assert first.fitted.ensemble_method == "parametric"
+    assert csdp.EnvironmentChain.from_json(first.to_json()) == first
+    assert csdp.EnvironmentChain.from_json(first.to_json()).fitted == first.fitted
+
+
+def test_missing_readings_are_left_out():
+    states = driven(6).simulate(4000, seed=10).astype(int)
+    random = np.random.default_rng(10)
+    states[random.random(states.shape) < 0.2] = -1
+    chain = csdp.fit(states, public=True, environment="hidden", environments=2, ensemble=1)
+    assert closest(chain, driven(6)) < 0.08
+    both = (states[:-1] >= 0) & (states[1:] >= 0)
+    assert chain.fitted.observations == both.sum()
+
+
+@pytest.mark.parametrize("matrix", [np.eye(2), [[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])
+def test_deterministic_reducible_and_periodic_sequences_have_fits(matrix):
+    states = np.zeros((80, 3), dtype=int)
+    states[0] = [0, 1, 1]
+    for t in range(1, 80):
+        states[t] = [int(np.argmax(np.asarray(matrix)[x])) for x in states[t - 1]]
+    for how in ({"environment": "hidden", "environments": 2}, {"environment": "clock", "cycle": 2}):
+        fitted = csdp.fit(states, public=True, ensemble=1, **how)
+        for member in fitted.environments:
+            assert np.isfinite(_tables(member)).all()
+            assert (_tables(member) > 0).all()
+
+
+def test_one_sequence_with_many_states_has_environments_too():
+    moves = [np.full((12, 12), 0.01) + 0.88 * np.eye(12), np.full((12, 12), 1 / 12)]
+    members = [csdp.CoupledChain([[1.0]], m / m.sum(axis=1, keepdims=True)) for m in moves]
+    true = csdp.EnvironmentChain(members, switching=[[0.98, 0.02], [0.02, 0.98]])
+    chain = csdp.fit(true.simulate(3000, seed=11), public=True, environment="hidden", environments=2, ensemble=0)
+    diagonals = sorted(np.mean(np.diagonal(_tables(member)[0])) for member in chain.environments)
+    assert diagonals[0] < 0.25
+    assert diagonals[1] > 0.75
+
+
+# ---- which of them -------------------------------------------------------------------------------------------------
+
+
+def test_auto_takes_what_the_data_are():
+    pulled = csdp.CoupledChain({(0, 0): 1.0, (1, 0): 0.9, (1, 1): 0.1}, [[0.9, 0.1], [0.1, 0.9]])
+    clocked = csdp.EnvironmentChain([own(QUIET, 3), own(BUSY, 3)], cycle=(0, 0, 1, 1))
+    kinds = []
+    for true in (pulled, clocked, driven(6)):
+        states = true.simulate(900, seed=12)
+        chain = csdp.fit(states, public=True, environment="auto", cycle=4, ensemble=0, tolerance=1e-5)
+        kinds.append(chain.fitted.environment)
+        names = [name for name, _, _ in chain.fitted.gains]
+        assert names[:4] == ["independent, forward", "coupled, forward", "clock, forward", "hidden 2, forward"]
+        assert names[-1].endswith("coupled, forward")
+    assert kinds == [None, "clock", "hidden"]
+
+
+def test_auto_compares_both_directions_and_finds_nothing_where_there_is_nothing():
+    states = own([[0.7, 0.3], [0.4, 0.6]], 3).simulate(600, seed=12)
+    chain = csdp.fit(states, public=True, environment="auto", ensemble=0, direction="auto", tolerance=1e-5)
+    assert {"independent, forward", "coupled, backward", "hidden 2, backward"} <= {n for n, _, _ in chain.fitted.gains}
+    assert max(gain / max(error, 1e-9) for _, gain, error in chain.fitted.gains) < 4
+
+
+def test_sequences_that_change_at_once_are_better_described():
+    chain = csdp.fit(shocked(3000, 4, 13), public=True, environment="hidden", ensemble=0)
+    _, gain, error = max(chain.fitted.gains, key=lambda each: each[1])
+    assert gain > 5 * error
+
+
+# ---- what is refused, and what stays -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"environment": "weather"}, "'weather' given; use 'clock', 'hidden', 'auto'"),
+        ({"environment": np.zeros(9, dtype=int)}, "shape \\(9,\\)"),
+        ({"environment": np.zeros(80, dtype=int)}, "one value only"),
+        ({"environment": np.arange(80) % 2 * 2}, "without a gap"),
+        ({"environment": np.linspace(0, 1, 80)}, "float64 given"),
+        ({"environment": "clock", "cycle": 1}, "at least 2"),
+        ({"environment": "clock", "cycle": (0, 2)}, "without a gap"),
+        ({"environment": "clock", "cycle": 81}, "81 phases given for 80 ticks"),
+        ({"environment": "clock", "cycle": "day"}, "'day' given"),
+        ({"environment": "hidden", "cycle": 3}, "without a clock"),
+        ({"cycle": 3}, "without a clock"),
+        ({"environment": "hidden", "environments": 1}, "at least 2"),
+        ({"environment": "clock", "cycle": 2, "environments": 3}, "number of hidden ones"),
+        ({"environment": "hidden", "shrinkage": 0.0}, "above 0"),
+        ({"shrinkage": 1.0}, "without environments"),
+        ({"environment": "hidden", "method": "joint"}, "use method='em'"),
+        ({"environment": "hidden", "smoothing": 0.0}, "smoothing above 0"),
+        ({"kernel": "linear"}, "'free' or 'ordinal'"),
+        ({"environment": "hidden", "ensemble_method": "posterior", "environments": 2, "ensemble": 1}, None),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    states = own(QUIET).simulate(80, seed=14)
+    if message is None:
+        assert csdp.fit(states, public=True, **settings).fitted.ensemble_method == "parametric"
+        return
+    with pytest.raises(InputError, match=message):
+        csdp.fit(states, public=True, **settings)
+
+
+def test_private_readings_have_no_environments():
+    states = own(QUIET).simulate(60, seed=15)
+    with pytest.raises(InputError, match="without environment="):
+        csdp.fit(states, states=2, epsilon=1.0, environment="hidden")
+    with pytest.raises(InputError, match="without kernel="):
+        csdp.fit(states, states=2, epsilon=1.0, kernel="ordinal")
+
+
+def test_too_few_ticks_are_refused():
+    with pytest.raises(InputError, match="30 ticks are too few"):
+        csdp.fit(own(QUIET).simulate(30, seed=16), public=True, environment="hidden")
+
+
+def test_records_of_plain_fits_are_written_as_they_were():
+    chain = csdp.fit(own(QUIET).simulate(100, seed=17), public=True, ensemble=0)
+    assert not {"environment", "environments", "shrinkage", "kernel", "gains"} & set(chain.fitted.to_dict())
+    hidden = csdp.fit(driven().simulate(200, seed=17), public=True, environment="hidden", environments=2, ensemble=0)
+    content = json.loads(json.dumps(hidden.fitted.to_dict()))
+    assert csdp.FitRecord.from_dict(content) == hidden.fitted
+
+
+def test_the_estimator_scores_environments():
+    states = driven(6).simulate(1500, seed=18)
+    settings = {"public": True, "ensemble": 0}
+    hidden = csdp.CoupledChainEstimator(environment="hidden", environments=2, **settings).fit(states[:1000])
+    plain = csdp.CoupledChainEstimator(neighbours=0, **settings).fit(states[:1000])
+    assert hidden.score(states[1000:]) > plain.score(states[1000:]) + 0.01
+    clocked = csdp.CoupledChainEstimator(environment="clock", cycle=2, **settings).fit(states[:1000])
+    assert clocked.score(states[1000:]) == pytest.approx(plain.score(states[1000:]), abs=0.01)
+    series = csdp.CoupledChainEstimator(environment=np.arange(1000) % 2, **settings).fit(states[:1000])
+    with pytest.raises(InputError, match="public series"):
+        series.score(states[1000:])

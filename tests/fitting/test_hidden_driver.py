@@ -1,0 +1,39 @@
+"""A hidden common driver: certificates of environment chains cover the truth where coupled and joint chains do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import csdp
+
+REGIMES = ([[0.9, 0.1], [0.5, 0.5]], [[0.5, 0.5], [0.1, 0.9]])
+
+
+def driver(s: int) -> csdp.EnvironmentChain:
+    members = [csdp.CoupledChain(np.eye(s), matrix) for matrix in REGIMES]
+    return csdp.EnvironmentChain(members, switching=[[0.9, 0.1], [0.1, 0.9]])
+
+
+def leak(model, age: int) -> float:
+    hidden = isinstance(model.members[0], csdp.EnvironmentChain)
+    return csdp.leakage(
+        model, csdp.Mean(), ages=age, epsilon_c=1.0, bound="exact", environment="hidden" if hidden else None
+    ).epsilon
+
+
+@pytest.mark.parametrize(
+    ("s", "truth", "coupled", "joint"), [(2, 0.281706, 0.198543, 0.193359), (3, 0.358610, 0.252578, 0.274468)]
+)
+def test_the_certificate_covers_a_hidden_driver(s, truth, coupled, joint):
+    """At age 4; `coupled` and `joint` are the leakages of the best chains of first order."""
+    true = driver(s)
+    assert leak(true, 4) == pytest.approx(truth, abs=1e-6)
+    states = true.simulate(12_000, seed=1)
+    fitted = csdp.fit(states, public=True, environment="hidden", environments=2, ensemble=10)
+    assert truth <= leak(fitted.family, 4) < 1.5 * truth
+    assert leak(fitted.without_family(), 4) == pytest.approx(truth, rel=0.15)
+    for method, best in (("em", coupled), ("joint", joint)):
+        first_order = csdp.fit(states, public=True, method=method, ensemble=10)
+        assert leak(first_order.family, 4) < truth
+        assert leak(first_order.without_family(), 4) == pytest.approx(best, rel=0.15)
