@@ -16,8 +16,9 @@ from csdp.errors import CsdpWarning, InputError
 from csdp.fitting.fit import Method
 
 if TYPE_CHECKING:
-    from csdp.chain import CoupledChain, JointChain
+    from csdp.chain import CoupledChain
     from csdp.fitting.quality import FitQuality
+    from csdp.fitting.sample import Chain
     from csdp.panel import Discretiser, Panel, Readings
 
 #: Largest number of joint states for which the leakage under a joint chain is computed for comparison.
@@ -170,7 +171,7 @@ class FitResult:
     """A fitted chain, how well it fits (or why that is unknown), and the discretiser that was made for it."""
 
     file: Path
-    chain: CoupledChain | JointChain
+    chain: Chain
     evidence: FitEvidence | str
     discretiser_file: Path | None = None
     discretiser: Discretiser | None = None
@@ -212,7 +213,7 @@ def _read_past(data: str, step: str | None, until: str | None) -> Readings:
     return past
 
 
-def _evaluate(chain: CoupledChain | JointChain, panel: Panel, readings: Readings) -> FitEvidence | str:
+def _evaluate(chain: Chain, panel: Panel, readings: Readings) -> FitEvidence | str:
     """How good the fit is, or why that cannot be said."""
     from csdp.fitting.quality import fit_quality
 
@@ -234,7 +235,7 @@ def _evaluate(chain: CoupledChain | JointChain, panel: Panel, readings: Readings
         return FitEvidence(quality, _leakages(chain, panel) if apart and chain.size <= JOINT_STATES else None)
 
 
-def _leakages(chain: CoupledChain | JointChain, panel: Panel) -> tuple[float, float]:
+def _leakages(chain: Chain, panel: Panel) -> tuple[float, float]:
     """The leakage under the chain, and under a joint chain, whose sequences can change together within one step."""
     from csdp.bounds.leakage import leakage
     from csdp.fitting.fit import fit as fit_chain

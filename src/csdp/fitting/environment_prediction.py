@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import EnvironmentChain
-from csdp.chain.model import reverse_kernel
+from csdp.chain.laws import reverse_kernel
 from csdp.errors import InputError
 from csdp.fitting.environment_em import filter_scores, step_scores
 from csdp.fitting.sample import Chain, Prediction, Sample, law_residuals, score_law
