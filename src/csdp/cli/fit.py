@@ -12,7 +12,7 @@ import typer
 
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import as_text
-from csdp.chain import CoupledChain, EnvironmentChain, FitRecord, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, FitRecord
 from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.terminal import console, print_json, print_lines, print_table, print_warnings, printable, progress_bar
@@ -24,6 +24,7 @@ from csdp.queries import Mean
 
 if TYPE_CHECKING:
     from csdp.fitting.quality import FitQuality
+    from csdp.fitting.sample import Chain
 
 #: Largest number of joint states for which the leakage under a joint chain is computed for comparison.
 JOINT_STATES = 256
@@ -210,7 +211,7 @@ class FitResult:
     """A fitted chain, how well it fits (or why that is unknown), and the discretiser that was made for it."""
 
     file: Path
-    chain: CoupledChain | EnvironmentChain | JointChain
+    chain: Chain
     evidence: FitEvidence | str
     discretiser_file: Path | None = None
     discretiser: Discretiser | None = None
@@ -248,9 +249,7 @@ def _read_past(data: str, step: str | None, until: str | None) -> Readings:
     return past
 
 
-def _evaluate(
-    chain: CoupledChain | EnvironmentChain | JointChain, panel: Panel, readings: Readings
-) -> FitEvidence | str:
+def _evaluate(chain: Chain, panel: Panel, readings: Readings) -> FitEvidence | str:
     """How good the fit is, or why that cannot be said."""
     from csdp.fitting.quality import fit_quality
 
@@ -273,7 +272,7 @@ def _evaluate(
         return FitEvidence(quality, _leakages(chain, panel) if compared else None)
 
 
-def _leakages(chain: CoupledChain | EnvironmentChain | JointChain, panel: Panel) -> tuple[float, float]:
+def _leakages(chain: Chain, panel: Panel) -> tuple[float, float]:
     """The leakage under the chain, and under a joint chain, whose sequences can change together within one step."""
     joint = fit_chain(panel, method="joint", public=True, ensemble=0, progress=False)
     own, other = (leakage(m, Mean(), ages=1, epsilon_c=1.0).epsilon for m in (chain.without_family(), joint))

@@ -88,7 +88,9 @@ def _kruskal_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any
     rows = (states[now] >= 0) & (states[then] >= 0)
     score, at, to = scores[now][rows], groups[now][rows].astype(np.intp), states[then][rows].astype(np.intp)
     kinds = int(at.max(initial=0)) + 1
-    counts, sums = (np.bincount(at * m + to, w, kinds * m).reshape(kinds, m) for w in (np.ones(at.size), score))
+    cell = at * m + to
+    counts: Floats = np.bincount(cell, minlength=kinds * m).reshape(kinds, m).astype(np.float64)
+    sums = np.asarray(np.bincount(cell, score, kinds * m), dtype=np.float64).reshape(kinds, m)
     size, total = counts.sum(axis=1), sums.sum(axis=1)
     squares = np.bincount(at, score**2, kinds) - total**2 / np.maximum(size, 1)
     largest = np.zeros(kinds)

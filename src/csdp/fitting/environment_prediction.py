@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import EnvironmentChain
-from csdp.chain.model import reverse_kernel
+from csdp.chain.laws import reverse_kernel
 from csdp.errors import InputError
 from csdp.fitting.environment_em import filter_scores, step_scores
 from csdp.fitting.sample import Chain, Prediction, Sample, law_residuals, score_law
@@ -34,7 +34,7 @@ def known_environments(chain: EnvironmentChain, ticks: npt.NDArray[Any], series:
             f"environment: a series given, but the environment of this chain is its {chain.kind}; leave it out"
         )
     if chain.cycle is not None:
-        return np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)]
+        return np.asarray(np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)])
     if chain.kind == "hidden":
         return None
     path = np.asarray([] if series is None else series)
@@ -108,7 +108,7 @@ class EnvironmentPrediction:
             # In time the step between two ticks is under the environment of the later one.
             labels = path[1:] if self.sample.direction == "forward" else path[:-1]
             with np.errstate(divide="ignore"):
-                return np.log(labels[:, None] == np.arange(len(self._members)))
+                return np.asarray(np.log(labels[:, None] == np.arange(len(self._members))))
         start, switching = self._switching()
         graph = join_graphs(self.chain.environments)
         scores = step_scores(self.sample, graph, mix_members(self.chain.environments, graph))

@@ -69,8 +69,11 @@ def together_ps(left: Floats, variance: Floats, present: npt.NDArray[Any], *, in
     """
     m = left.shape[2] + 1
     at = (present[:, :, None] == np.arange(m)).astype(np.float64)
-    finer = [(at[:, :, :, None] * part[:, :, None, :]).reshape(*part.shape[:2], -1) for part in (left, variance)]
-    return np.minimum(1.0, 2.0 * np.minimum(_pairwise(left, variance, in_turn), _pairwise(*finer, in_turn)))
+    finer, finer_variance = (
+        (at[:, :, :, None] * part[:, :, None, :]).reshape(*part.shape[:2], -1) for part in (left, variance)
+    )
+    sharper = np.minimum(_pairwise(left, variance, in_turn), _pairwise(finer, finer_variance, in_turn))
+    return np.minimum(1.0, 2.0 * sharper)
 
 
 def _pairwise(left: Floats, variance: Floats, in_turn: bool) -> Floats:

@@ -65,7 +65,7 @@ def influences_on_others(chain: CoupledChain) -> Floats:
     apart = np.array([0.5 * np.abs(rows[:, None] - rows[None]).sum(axis=2).max() for rows in table])
     others = chain.edge_sources != chain.edge_targets
     effect = chain.edge_weights[others] * apart[which[others]]
-    return np.bincount(chain.edge_sources[others], effect, chain.sequences)
+    return np.asarray(np.bincount(chain.edge_sources[others], effect, chain.sequences), dtype=np.float64)
 
 
 def describe(
