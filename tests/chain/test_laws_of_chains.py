@@ -114,6 +114,26 @@ def test_stationary_law_of_a_persistent_ring():
     assert law[0] == pytest.approx(law[-1], rel=1e-9)
 
 
+@pytest.mark.parametrize("flip", [0.3, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001])
+def test_the_error_of_an_iterated_law_covers_the_rounding_of_a_step(flip):
+    """Changes that are nothing but rounding may grow from one step to the next: no rate, and no error below 0."""
+    chain = csdp.CoupledChain(np.roll(np.eye(10), 1, axis=1), [[1 - flip, flip], [2 * flip, 1 - 2 * flip]])
+    law, error = chain.stationary_with_error
+    ones = np.array([number.bit_count() for number in range(1024)])
+    assert law == pytest.approx((2 / 3) ** 10 / 2.0**ones, rel=1e-12)  # each follows another: independent
+    assert error >= 2 * chain.step.depth * 2.0**-53
+
+
+def test_the_depth_of_a_sparse_step_covers_its_longest_sum():
+    """Six sequences that one follows: 64 terms are added up, so that many roundings are allowed for."""
+    coupling = np.zeros((9, 9))
+    coupling[0, :6] = 1 / 6
+    coupling[1:, 8] = 1.0
+    step = csdp.CoupledChain(coupling, FLIP).step
+    assert isinstance(step, steps.TensorStep)
+    assert step.depth >= 64
+
+
 def test_elimination_against_fractions():
     # p: 0->1, q: 1->0 gives q/(p+q)
     got = csdp.CoupledChain([[1.0]], [[1 - 2.0**-20, 2.0**-20], [0.5, 0.5]]).stationary()
