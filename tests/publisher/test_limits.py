@@ -175,6 +175,23 @@ def test_lifetime_limit(file: Path) -> None:
         assert len(publisher.publish(panel(50))) == 49
 
 
+@pytest.mark.parametrize("limit", ["budget", "event_limit", "lifetime_limit"])
+def test_nothing_is_left_of_a_limit_that_is_lowered_below_what_is_spent(file: Path, limit: str) -> None:
+    """Lowering it is allowed, and ends the releases; nothing left is 0 and no debt."""
+    with opened(file, budget=None) as publisher:
+        publisher.publish(panel(4))
+        lowered = publisher.change_plan(plan(), from_tick=4, **{limit: 0.01})
+        assert lowered.remaining() == {limit: 0.0}
+        lowered.observe(snapshot(3), time=3)
+        with pytest.raises(BudgetExceeded) as caught:
+            lowered.push(snapshot(4), time=4)
+        assert caught.value.limit_name == limit
+        assert caught.value.spent > 0.01
+        assert caught.value.remaining == 0.0
+        again = lowered.change_plan(plan(epsilon_c=0.25), from_tick=4)  # still spent, and still allowed
+        assert again.remaining() == {limit: 0.0}
+
+
 @pytest.mark.parametrize("bad", [0, -1, float("nan")])
 def test_limits_are_positive_numbers(file: Path, bad: float) -> None:
     with pytest.raises(InputError, match="budget"):
