@@ -120,6 +120,7 @@ def test_private_fits_of_all_recorded_plans_count_once_each_at_their_larger_cost
         assert recorded_fits(order) == {"a": 0.75, "b": 0.25}
     assert recorded_fits(texts[:2]) == {}
     assert join_fits({"a": 0.5, "b": 1.0}, {"a": 0.75, "c": 0.0}) == {"a": 0.75, "b": 1.0, "c": 0.0}
+    assert join_fits({"a": -0.5}, {"b": -0.5}) == {"a": 0.0, "b": 0.0}  # a wrong record takes nothing off the others
 
 
 def test_the_cost_of_several_fits_is_rounded_up() -> None:
