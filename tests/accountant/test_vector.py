@@ -166,6 +166,18 @@ def test_a_change_of_plan_keeps_what_is_known_of_every_sequence():
     assert after.leakage(moved, 10).epsilon == pytest.approx(before.after(10).epsilon, rel=1e-6)
 
 
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_what_is_read_behind_the_state_counts_between_any_two_snapshots(direction):
+    """Four sequences are read at age 2, each with half of the noise level 0.1: 0.2 together, and 0.45 if stale."""
+    plan = csdp.Plan(ring(9, 0.8, 0.3, 0.3, direction), csdp.Sum(), [1, 2, 2, 1, 2, 1, 1, 1, 2], 0.1)
+    (component,) = Accountant(plan, state="vector").components
+    fresh = component.initial_state()
+    behind = component.add(fresh, 2, stale=False, behind=True, share=0.5)
+    assert component.leakage(behind, 0)[0] == pytest.approx(0.2)
+    for stale, told in ((1, 0.45), (2, 0.0)):  # a stale release counts whole, once, at its newest age
+        assert component.leakage(component.add(fresh, stale, stale=True, share=0.5), 0)[0] == pytest.approx(told)
+
+
 def test_states_of_many_sequences_are_written_small_and_read_back():
     accountant = Accountant(csdp.Plan(ring(3000, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1))
     state = accountant.release(accountant.release(accountant.start(), 1), 3)
