@@ -49,11 +49,11 @@ def test_a_sparse_step_is_cut_where_that_saves_work():
     assert pieces.depth < 2**9
 
 
-def test_the_depth_of_a_sparse_step_covers_its_longest_sum():
-    """Six sequences that one follows: 64 terms are added up, so that many roundings are allowed for."""
+def test_the_depth_of_a_sparse_step_counts_its_sums():
+    """Terms that are added up, a product, and one for each next state; what nobody follows is summed out first."""
     coupling = np.zeros((9, 9))
     coupling[0, :6] = 1 / 6
     coupling[1:, 8] = 1.0
     step = csdp.CoupledChain(coupling, FLIP).step
     assert isinstance(step, steps.TensorStep)
-    assert step.depth >= 64
+    assert step.depth == (64 + 1 + 1) + (2 + 1 + 8) + 4
