@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from csdp import Accountant, CoupledChain, Mean
+from csdp import Accountant, CoupledChain, Max, Mean, Sum
 from csdp.plan import Plan
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -44,3 +44,26 @@ def test_earlier_costs_add_to_a_record_only_where_it_is_read_again() -> None:
     assert accountant.lifetime(1, earlier=0.7) == accountant.lifetime(1, earlier=0.7, overlap=False) == own
     assert accountant.lifetime(1, earlier=1.7) == pytest.approx(1.7)
     assert accountant.lifetime(1, earlier=0.7, overlap=True) == pytest.approx(own + 0.7)
+
+
+def test_the_peak_of_a_first_release_is_that_of_the_component_that_still_rises() -> None:
+    """Beside two sequences that tell 4 at once and 6.85 two ticks later stands one that only forgets."""
+    slow, quick = [[0.999, 0.001], [0.0001, 0.9999]], [[0.7, 0.3], [0.3, 0.7]]
+    coupling = {(0, 0): 0.4, (0, 1): 0.6, (1, 0): 0.6, (1, 1): 0.4, (2, 2): 1.0}
+    chain = CoupledChain(coupling, {pair: quick if pair == (2, 2) else slow for pair in coupling})
+    accountant = Accountant(Plan(chain, Sum(), 0, 4.0))
+    state = accountant.release(accountant.start(), 1)
+    later = [accountant.leakage(state, 1 + n).epsilon for n in range(4)]
+    assert max(later) > 6.8 > 1.5 * later[0]
+    assert accountant.peak(state) == max(later)
+
+
+def test_a_release_of_less_noise_budget_costs_less_at_the_next_tick_too() -> None:
+    accountant = Accountant(Plan(PAIR, Mean(), 1, 0.5))
+    half = accountant.release(accountant.start(), 1, epsilon_c=0.25)
+    assert accountant.leakage(half).epsilon < 0.55 * accountant.after(1).epsilon
+
+
+def test_one_number_counts_a_release_at_unequal_ages_once() -> None:
+    accountant = Accountant(Plan(PAIR, Max(), (1, 2), 0.5), state="scalar")
+    assert accountant.largest(accountant.history(1)) == pytest.approx(0.5)
