@@ -67,3 +67,12 @@ def test_a_release_of_less_noise_budget_costs_less_at_the_next_tick_too() -> Non
 def test_one_number_counts_a_release_at_unequal_ages_once() -> None:
     accountant = Accountant(Plan(PAIR, Max(), (1, 2), 0.5), state="scalar")
     assert accountant.largest(accountant.history(1)) == pytest.approx(0.5)
+
+
+def test_a_state_that_only_the_noise_of_a_solver_moves_comes_to_rest() -> None:
+    """Leakage is proportional to levels this small, so a larger one tells where."""
+    rare = CoupledChain([[0.6, 0.4], [0.4, 0.6]], [[0.99, 0.01], [0.3, 0.7]])
+    expected = 0.01 * Accountant(Plan(rare, Mean(), 1, 1e-4)).limit().epsilon
+    accountant = Accountant(Plan(rare, Mean(), 1, 1e-6))
+    assert accountant.limit().epsilon == pytest.approx(expected, rel=1e-3)
+    assert accountant.after(20).epsilon <= accountant.limit().epsilon * (1 + 1e-3)
