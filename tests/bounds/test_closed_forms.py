@@ -9,7 +9,7 @@ import pytest
 from scipy.special import logsumexp
 
 import csdp
-from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
+from csdp.bounds.closed_forms import AgedPairs, _range, contraction_coefficient
 from csdp.bounds.lineage import lineage
 from csdp.bounds.lumped import lump
 
@@ -34,6 +34,16 @@ def test_one_step_of_a_symmetric_sequence_contracts_by_no_less_than_it_should(fl
     for age in (1, 2):
         exact = abs(1 - 2 * flip) ** age
         assert exact <= contraction_coefficient(chain, age) <= exact * (1 + 1e-10)
+
+
+@pytest.mark.parametrize("error", [1e-12, 1e-6, 0.01, 0.05, 0.09])
+@pytest.mark.parametrize("low", [-0.8, -0.5, 0.0])
+def test_a_range_of_log_odds_covers_rounding_in_the_worst_directions(low: float, error: float) -> None:
+    """Four shifts that are all `low` as computed, while the true ones lie as far apart as the error allows."""
+    computed, coarse = np.full((1, 2), low), np.array([[0.0, 50.0]])
+    first, second = np.log1p(low + error * np.array([[1, -1], [-1, 1]]))
+    truth = np.ptp(first - second)
+    assert _range(coarse, np.zeros((1, 2)), computed, computed, 0.0, error) >= truth * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
