@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import pytest
 
 from csdp import Accountant, CoupledChain, Max, Mean, Sum
+from csdp.accountant.component import AccountedComponent, JointComponent
+from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.plan import Plan
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -19,6 +22,21 @@ def test_nothing_caps_what_is_told_of_a_fresh_reading(state: str, direction: str
     (component,) = Accountant(Plan(chain, Mean(), 0, 50.0), state=state).components
     assert component.cap(0)[0] == math.inf
     assert Accountant(Plan(chain, Mean(), 0, 50.0), state=state).after(1).epsilon >= 50.0
+
+
+@pytest.mark.parametrize("kind", [JointComponent, InfluenceComponent, SliceComponent])
+@pytest.mark.parametrize("name", ["add", "advance", "leakage", "peak", "decaying_bound", "cap", "carry", "lifetime"])
+def test_every_component_is_asked_as_the_protocol_says(kind: type, name: str) -> None:
+    told, asked = (inspect.signature(getattr(one, name)).parameters.values() for one in (AccountedComponent, kind))
+    assert [(p.name, p.kind, p.default) for p in asked] == [(p.name, p.kind, p.default) for p in told]
+
+
+def test_a_ring_of_many_sequences_finds_its_rest_without_following_the_history() -> None:
+    coupling = {(i, (i + d) % 9): w for i in range(9) for d, w in ((0, 0.8), (1, 0.1), (8, 0.1))}
+    chain = CoupledChain(coupling, [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    rest = Accountant(Plan(chain, Mean(), 1, 0.1), state="vector").long_run()
+    assert rest is not None
+    assert rest.consecutive is None
 
 
 @pytest.mark.parametrize("state", ["metric", "scalar"])

@@ -87,3 +87,18 @@ def test_couplings_are_swept_one_by_one_up_to_three_sequences(sequences: int, ev
     rare = [[0.99, 0.01], [0.3, 0.7]]
     found = csdp.cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
     assert found.evaluations == evaluations
+
+
+@pytest.mark.parametrize(("sequences", "form"), [(3, "exact"), (129, "interval"), (300, "interval")])
+def test_many_sequences_are_followed_as_boxes(sequences: int, form: str) -> None:
+    coupling = {(i, (i + d) % sequences): w for i in range(sequences) for d, w in ((0, 0.8), (1, 0.2))}
+    assert lineage(csdp.CoupledChain(coupling, FLIP), 1).form == form
+
+
+@pytest.mark.parametrize("age", [0, 1, 3])
+def test_the_repaired_theorem_holds_for_three_states(age: int) -> None:
+    rows = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]
+    chain = csdp.CoupledChain([[0.8, 0.2], [0.3, 0.7]], rows, direction="backward")
+    question: dict[str, Any] = {"ages": age, "epsilon_c": 0.5}
+    exact, spectral = (csdp.leakage(chain, csdp.Mean(), bound=b, **question).epsilon for b in ("exact", "spectral"))
+    assert exact <= spectral
