@@ -102,3 +102,13 @@ def test_the_repaired_theorem_holds_for_three_states(age: int) -> None:
     question: dict[str, Any] = {"ages": age, "epsilon_c": 0.5}
     exact, spectral = (csdp.leakage(chain, csdp.Mean(), bound=b, **question).epsilon for b in ("exact", "spectral"))
     assert exact <= spectral
+
+
+def test_many_states_count_what_the_other_sequences_surely_add() -> None:
+    """Twelve states: each set of states keeps the least probability that its other source gives it."""
+    rows = 0.5 * np.eye(12) + 0.5 * np.random.default_rng(0).dirichlet(np.ones(12), 12)
+    chain = csdp.CoupledChain([[0.8, 0.2], [0.2, 0.8]], rows, direction="backward")
+    for age, most in ((1, 0.43949), (2, 0.38303), (3, 0.33112)):
+        question: dict[str, Any] = {"ages": age, "epsilon_c": 0.5}
+        exact, above = (csdp.leakage(chain, csdp.Mean(), bound=b, **question).epsilon for b in ("exact", "influence"))
+        assert exact <= above <= most
