@@ -173,6 +173,36 @@ def test_a_change_of_plan_keeps_what_is_known_of_every_sequence():
     assert after.leakage(moved, 10).epsilon == pytest.approx(before.after(10).epsilon, rel=1e-6)
 
 
+def test_a_change_of_plan_gives_every_component_its_own_history():
+    """Two pairs, one read at age 1 and one at age 4, which tells a tenth."""
+    chain = csdp.CoupledChain(np.kron(np.eye(2), [[0.8, 0.2], [0.2, 0.8]]), [[0.7, 0.3], [0.3, 0.7]])
+    old = Accountant(csdp.Plan(chain, csdp.Sum(), [1, 1, 4, 4], 0.5), state="vector")
+    new = Accountant(csdp.Plan(chain, csdp.Mean(), [1, 1, 4, 4], 0.25), state="vector")
+    before = old.leakage_by_component(old.history(6))
+    assert before[0][0] > 10 * before[1][0] > 0
+    kept = new.leakage_by_component(new.take_over(old, old.history(6), tick=6, cost=1e9))
+    assert [value for value, _ in kept] == pytest.approx([value for value, _ in before])
+
+
+def test_a_state_at_rest_at_unequal_ages_keeps_equal_states_apart_by_nothing():
+    accountant = Accountant(csdp.Plan(ring(9, 0.8, 0.3, 0.3), csdp.Mean(), [1, 2, 1] * 3, 0.1), state="vector")
+    rest = accountant.long_run()
+    assert (np.diagonal(rest.slices[0], axis1=1, axis2=2) == 0).all()
+    assert accountant.after(10).epsilon <= accountant.limit().epsilon == pytest.approx(accountant.after(30).epsilon)
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_what_is_read_behind_the_state_counts_between_any_two_snapshots(direction):
+    """Four sequences are read at age 2, each with half of the noise level 0.1: 0.2 together, and 0.45 if stale."""
+    plan = csdp.Plan(ring(9, 0.8, 0.3, 0.3, direction), csdp.Sum(), [1, 2, 2, 1, 2, 1, 1, 1, 2], 0.1)
+    (component,) = Accountant(plan, state="vector").components
+    fresh = component.initial_state()
+    behind = component.add(fresh, 2, stale=False, behind=True, share=0.5)
+    assert component.leakage(behind, 0)[0] == pytest.approx(0.2)
+    for stale, told in ((1, 0.45), (2, 0.0)):  # a stale release counts whole, once, at its newest age
+        assert component.leakage(component.add(fresh, stale, stale=True, share=0.5), 0)[0] == pytest.approx(told)
+
+
 def test_states_of_many_sequences_are_written_small_and_read_back():
     accountant = Accountant(csdp.Plan(ring(3000, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1))
     state = accountant.release(accountant.release(accountant.start(), 1), 3)

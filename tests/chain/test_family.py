@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import csdp
-from csdp.chain import FitRecord, certified_model
+from csdp.chain import FitRecord, certified_model, fits_epsilon, join_fits, private_fits, recorded_fits
 from csdp.chain.files import read_model
 from csdp.errors import InputError
 
@@ -106,3 +106,32 @@ def test_garbled_json_is_refused(garbled: dict[str, Any], message: str) -> None:
 )
 def test_a_record_says_whether_its_objective_ever_fell(path: tuple[float, ...], monotone: bool) -> None:
     assert FitRecord("em", 1, path=path).monotone is monotone
+
+
+def test_private_fits_of_all_recorded_plans_count_once_each_at_their_larger_cost() -> None:
+    """Whatever comes before or after them: plans without a fit, plans that are no objects, the same fit again."""
+
+    def plan(*fits: tuple[str, float]) -> str:
+        chains = [flipping(0.3).carrying(fit_cost={"epsilon": cost, "fit": name}) for name, cost in fits]
+        return json.dumps({"chain": [chain.to_dict() for chain in chains or [flipping(0.3)]]})
+
+    texts = [plan(), '["fit_cost"]', plan(("a", 0.5)), plan(), plan(("b", 0.25), ("a", 0.75)), plan(("a", 0.5))]
+    for order in (texts, texts[::-1]):
+        assert recorded_fits(order) == {"a": 0.75, "b": 0.25}
+    assert recorded_fits(texts[:2]) == {}
+    assert join_fits({"a": 0.5, "b": 1.0}, {"a": 0.75, "c": 0.0}) == {"a": 0.75, "b": 1.0, "c": 0.0}
+    assert join_fits({"a": -0.5}, {"b": -0.5}) == {"a": 0.0, "b": 0.0}  # a wrong record takes nothing off the others
+
+
+def test_the_cost_of_several_fits_is_rounded_up() -> None:
+    costs = {str(n): 0.1 for n in range(10)}
+    assert sum(costs.values()) < 1.0
+    assert fits_epsilon(costs) >= 1.0
+    assert fits_epsilon({"a": 2.0**53, "b": 1.0}) == 2.0**53 + 2
+    assert fits_epsilon({}) == 0.0
+
+
+@pytest.mark.parametrize("cost", [-0.5, math.inf, math.nan, True, "1", None])
+def test_a_cost_that_is_no_number_is_refused(cost: Any) -> None:
+    with pytest.raises(InputError, match="a finite number, 0 or more"):
+        private_fits(flipping(0.3).carrying(fit_cost={"epsilon": cost, "fit": "a"}))

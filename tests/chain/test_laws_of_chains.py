@@ -108,10 +108,25 @@ def test_stationary_law_of_many_states_by_iteration():
 
 def test_stationary_law_of_a_persistent_ring():
     chain = ring(10, SLOW)
+    _ = chain.step
+    tracemalloc.start()
     law = chain.stationary()
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert used < 1000 * law.nbytes  # a few vectors are enough to skip the slow mixing
     assert law @ chain.kernel() == pytest.approx(law, rel=1e-11)
     assert law.min() > 0
     assert law[0] == pytest.approx(law[-1], rel=1e-9)
+
+
+@pytest.mark.parametrize("flip", [0.3, 0.1, 0.05, 0.02, 0.01, 0.003, 0.001])
+def test_the_error_of_an_iterated_law_covers_the_rounding_of_a_step(flip):
+    """Changes that are nothing but rounding may grow from one step to the next: no rate, and no error below 0."""
+    chain = csdp.CoupledChain(np.roll(np.eye(10), 1, axis=1), [[1 - flip, flip], [2 * flip, 1 - 2 * flip]])
+    law, error = chain.stationary_with_error
+    ones = np.array([number.bit_count() for number in range(1024)])
+    assert law == pytest.approx((2 / 3) ** 10 / 2.0**ones, rel=1e-12)  # each follows another: independent
+    assert error >= 2 * chain.step.depth * 2.0**-53
 
 
 def test_elimination_against_fractions():
@@ -127,6 +142,10 @@ def test_elimination_counts_eight_roundings_for_every_state(s):
     """The factor of Grassmann, Taksar and Heyman's relative error, in units of 2**-53: certificates add it."""
     alone = csdp.CoupledChain([[1.0]], np.full((2**s, 2**s), 0.5**s))
     assert alone.stationary_with_error[1] == 8 * 2**s * 2.0**-53
+
+
+def test_elimination_goes_up_to_512_states():
+    assert ring(9).stationary_with_error[1] == 8 * 512 * 2.0**-53
 
 
 def test_closed_classes():

@@ -87,6 +87,18 @@ def test_outputs_can_be_asked_for_by_tick(ledger: Ledger) -> None:
     assert ticks(0, query="sum") == []
 
 
+def test_outputs_of_many_ticks_come_by_tick(ledger: Ledger) -> None:
+    """In whatever order they are asked for, in several statements, and below 0 too."""
+    register(ledger)
+    for tick in (-1, 0, 1):
+        ledger.commit(reserve_one(ledger, tick), {"value": tick})
+    ledger.commit(reserve_one(ledger, 1, "max"), {"value": 7})
+    asked = [1, *range(2, 502), 0, -1]
+    assert [one.tick for one in ledger.outputs_of("ward-7", asked, query="mean")] == [-1, 0, 1]
+    assert [one.output["value"] for one in ledger.outputs_of("ward-7", asked, query="max")] == [7]
+    assert len(ledger.outputs_of("ward-7", asked, query=None)) == 4
+
+
 def test_a_summary_of_an_untouched_dataset(ledger: Ledger) -> None:
     register(ledger)
     summary = ledger.summary("ward-7")

@@ -14,6 +14,7 @@ from csdp.errors import BudgetExceeded, InputError
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
+from csdp.publisher.admission import fitting_settings
 
 from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, outputs, panel, plan, snapshot  # isort: skip
 
@@ -59,6 +60,20 @@ def test_affordable_from_is_the_first_tick_that_is_admitted(file: Path, ages: ob
         state = accountant.restore(ledger.summary(NAME).state.accountant)
     assert accountant.peak(accountant.release(state, error.affordable_from)) <= budget
     assert accountant.peak(accountant.release(state, error.affordable_from - 1)) > budget
+
+
+def test_a_refusal_names_the_first_level_and_the_first_age_that_fit() -> None:
+    """Ages 1 and 2, both raised by 5, leak too much; by 8 they fit, and so does the first level in steps of 0.9."""
+    slow = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.95, 0.05], [0.05, 0.95]])
+
+    def long_run(ages: tuple[int, int], level: float) -> float:
+        return Accountant(plan(slow, ages, level), state="scalar").limit().epsilon
+
+    limit = 0.9
+    assert long_run((9, 10), 0.5) < long_run((8, 9), 0.5) < limit < long_run((6, 7), 0.5)
+    fits = fitting_settings(plan(slow, (1, 2), 0.5), requested=limit / 0.95, limit=limit)
+    assert fits["age"] == 9
+    assert long_run((1, 2), fits["epsilon_c"]) <= limit < long_run((1, 2), fits["epsilon_c"] / 0.9)
 
 
 def test_what_can_never_be_afforded_says_so(file: Path) -> None:
@@ -173,6 +188,23 @@ def test_lifetime_limit(file: Path) -> None:
         assert publisher.summary()["lifetime"] == pytest.approx(accountant.lifetime(4))
     with opened(file, dataset="for ever", budget=None, lifetime_limit=accountant.lifetime()) as publisher:
         assert len(publisher.publish(panel(50))) == 49
+
+
+@pytest.mark.parametrize("limit", ["budget", "event_limit", "lifetime_limit"])
+def test_nothing_is_left_of_a_limit_that_is_lowered_below_what_is_spent(file: Path, limit: str) -> None:
+    """Lowering it is allowed, and ends the releases; nothing left is 0 and no debt."""
+    with opened(file, budget=None) as publisher:
+        publisher.publish(panel(4))
+        lowered = publisher.change_plan(plan(), from_tick=4, **{limit: 0.01})
+        assert lowered.remaining() == {limit: 0.0}
+        lowered.observe(snapshot(3), time=3)
+        with pytest.raises(BudgetExceeded) as caught:
+            lowered.push(snapshot(4), time=4)
+        assert caught.value.limit_name == limit
+        assert caught.value.spent > 0.01
+        assert caught.value.remaining == 0.0
+        again = lowered.change_plan(plan(epsilon_c=0.25), from_tick=4)  # still spent, and still allowed
+        assert again.remaining() == {limit: 0.0}
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan")])

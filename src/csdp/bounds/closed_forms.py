@@ -251,5 +251,6 @@ def _range(coarse_x: Floats, coarse_y: Floats, fine_x: Floats, fine_y: Floats, r
         if np.isfinite(widest).all() and error < 0.1 and min(fine_x.min(), fine_y.min()) > -0.9:
             sharp = np.log1p(fine_x) - np.log1p(fine_y)
             low = min(fine_x.min(), fine_y.min())
-            widest = np.fmin(widest, sharp.max(axis=1) - sharp.min(axis=1) + 4.0 * error / (1.0 + low))
+            # By the mean value theorem, a logarithm moves by no more than the error over the least true 1 + fine.
+            widest = np.fmin(widest, sharp.max(axis=1) - sharp.min(axis=1) + 4.0 * error / (1.0 + low - error))
     return float(widest.max())

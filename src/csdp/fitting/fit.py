@@ -394,5 +394,3 @@ def _check_settings(
     for name, (number, least) in {**wholes, "seed": (seed, 0)}.items():
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
             raise InputError(f"{name}: {number!r} given; a whole number of at least {least}")
-
-

@@ -1,0 +1,96 @@
+"""What the accountant asks of a component: fresh readings, long gaps, and records that several slices tell of."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import pytest
+
+from csdp import Accountant, CoupledChain, Max, Mean, Sum
+from csdp.accountant.component import AccountedComponent, JointComponent
+from csdp.accountant.vector import InfluenceComponent, SliceComponent
+from csdp.plan import Plan
+
+PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+
+
+@pytest.mark.parametrize("state", ["metric", "scalar", "vector"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_nothing_caps_what_is_told_of_a_fresh_reading(state: str, direction: str) -> None:
+    chain = CoupledChain(PAIR.coupling, PAIR.transitions, direction=direction)
+    (component,) = Accountant(Plan(chain, Mean(), 0, 50.0), state=state).components
+    assert component.cap(0)[0] == math.inf
+    assert Accountant(Plan(chain, Mean(), 0, 50.0), state=state).after(1).epsilon >= 50.0
+
+
+@pytest.mark.parametrize("kind", [JointComponent, InfluenceComponent, SliceComponent])
+@pytest.mark.parametrize("name", ["add", "advance", "leakage", "peak", "decaying_bound", "cap", "carry", "lifetime"])
+def test_every_component_is_asked_as_the_protocol_says(kind: type, name: str) -> None:
+    told, asked = (inspect.signature(getattr(one, name)).parameters.values() for one in (AccountedComponent, kind))
+    assert [(p.name, p.kind, p.default) for p in asked] == [(p.name, p.kind, p.default) for p in told]
+
+
+def test_a_ring_of_many_sequences_finds_its_rest_without_following_the_history() -> None:
+    coupling = {(i, (i + d) % 9): w for i in range(9) for d, w in ((0, 0.8), (1, 0.1), (8, 0.1))}
+    chain = CoupledChain(coupling, [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    rest = Accountant(Plan(chain, Mean(), 1, 0.1), state="vector").long_run()
+    assert rest is not None
+    assert rest.consecutive is None
+
+
+@pytest.mark.parametrize("state", ["metric", "scalar"])
+def test_a_long_gap_forgets_what_was_released_before_it(state: str) -> None:
+    accountant = Accountant(Plan(PAIR, Mean(), 1, 0.5), state=state)
+    first = accountant.release(accountant.start(), 1)
+    again = accountant.release(first, 60)
+    assert accountant.leakage(again).epsilon == pytest.approx(accountant.leakage(first).epsilon, rel=1e-9)
+
+
+def test_the_lifetime_of_a_record_at_unequal_ages_is_whole_or_that_of_no_end() -> None:
+    """It is read at several slices, and gaps may be worse than none: no count of releases is sharper."""
+    accountant = Accountant(Plan(PAIR, Mean(), (1, 3), 0.5))
+    for releases in (1, 2, 3, 5, 50):
+        whole = releases * 3 * accountant.group_level()
+        assert accountant.lifetime(releases) == pytest.approx(min(whole, accountant.lifetime()))
+    assert accountant.lifetime(2) == pytest.approx(6.0)
+
+
+def test_earlier_costs_add_to_a_record_only_where_it_is_read_again() -> None:
+    accountant = Accountant(Plan(PAIR, Mean(), 1, 0.5))
+    own = accountant.lifetime(1)
+    assert accountant.lifetime(1, earlier=0.7) == accountant.lifetime(1, earlier=0.7, overlap=False) == own
+    assert accountant.lifetime(1, earlier=1.7) == pytest.approx(1.7)
+    assert accountant.lifetime(1, earlier=0.7, overlap=True) == pytest.approx(own + 0.7)
+
+
+def test_the_peak_of_a_first_release_is_that_of_the_component_that_still_rises() -> None:
+    """Beside two sequences that tell 4 at once and 6.85 two ticks later stands one that only forgets."""
+    slow, quick = [[0.999, 0.001], [0.0001, 0.9999]], [[0.7, 0.3], [0.3, 0.7]]
+    coupling = {(0, 0): 0.4, (0, 1): 0.6, (1, 0): 0.6, (1, 1): 0.4, (2, 2): 1.0}
+    chain = CoupledChain(coupling, {pair: quick if pair == (2, 2) else slow for pair in coupling})
+    accountant = Accountant(Plan(chain, Sum(), 0, 4.0))
+    state = accountant.release(accountant.start(), 1)
+    later = [accountant.leakage(state, 1 + n).epsilon for n in range(4)]
+    assert max(later) > 6.8 > 1.5 * later[0]
+    assert accountant.peak(state) == max(later)
+
+
+def test_a_release_of_less_noise_budget_costs_less_at_the_next_tick_too() -> None:
+    accountant = Accountant(Plan(PAIR, Mean(), 1, 0.5))
+    half = accountant.release(accountant.start(), 1, epsilon_c=0.25)
+    assert accountant.leakage(half).epsilon < 0.55 * accountant.after(1).epsilon
+
+
+def test_one_number_counts_a_release_at_unequal_ages_once() -> None:
+    accountant = Accountant(Plan(PAIR, Max(), (1, 2), 0.5), state="scalar")
+    assert accountant.largest(accountant.history(1)) == pytest.approx(0.5)
+
+
+def test_a_state_that_only_the_noise_of_a_solver_moves_comes_to_rest() -> None:
+    """Leakage is proportional to levels this small, so a larger one tells where."""
+    rare = CoupledChain([[0.6, 0.4], [0.4, 0.6]], [[0.99, 0.01], [0.3, 0.7]])
+    expected = 0.01 * Accountant(Plan(rare, Mean(), 1, 1e-4)).limit().epsilon
+    accountant = Accountant(Plan(rare, Mean(), 1, 1e-6))
+    assert accountant.limit().epsilon == pytest.approx(expected, rel=1e-3)
+    assert accountant.after(20).epsilon <= accountant.limit().epsilon * (1 + 1e-3)

@@ -1,0 +1,114 @@
+"""What the closed forms, counts and boxes rest on: edges where there is nothing to tell apart, and stated errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import csdp
+from csdp.bounds.closed_forms import AgedPairs, _range, contraction_coefficient
+from csdp.bounds.lineage import lineage
+from csdp.bounds.lumped import lump
+
+FLIP = [[0.7, 0.3], [0.3, 0.7]]
+PAIR = [[0.75, 0.25], [0.25, 0.75]]
+
+
+@pytest.mark.parametrize("adversary", ["informed", "uninformed", "any"])
+def test_where_only_one_present_can_occur_there_is_nothing_to_tell_apart(adversary: Any) -> None:
+    pairs = AgedPairs(csdp.CoupledChain([[1.0]], [[1, 0], [1, 0]]), ages=[1], adversary=adversary)
+    assert pairs.total_variation == pairs.log_ratio == pairs.profile(1.0) == 0.0
+
+
+def test_the_present_itself_does_not_contract() -> None:
+    assert contraction_coefficient(csdp.CoupledChain(PAIR, FLIP), 0) == 1.0
+
+
+@pytest.mark.parametrize("flip", [0.05, 0.1, 0.2, 0.3, 0.4, 0.45])
+def test_one_step_of_a_symmetric_sequence_contracts_by_no_less_than_it_should(flip: float) -> None:
+    """|1 - 2p| for one step, its square for two: known exactly, and certified from above."""
+    chain = csdp.CoupledChain([[1.0]], [[1 - flip, flip], [flip, 1 - flip]])
+    for age in (1, 2):
+        exact = abs(1 - 2 * flip) ** age
+        assert exact <= contraction_coefficient(chain, age) <= exact * (1 + 1e-10)
+
+
+@pytest.mark.parametrize("error", [1e-12, 1e-6, 0.01, 0.05, 0.09])
+@pytest.mark.parametrize("low", [-0.8, -0.5, 0.0])
+def test_a_range_of_log_odds_covers_rounding_in_the_worst_directions(low: float, error: float) -> None:
+    """Four shifts that are all `low` as computed, while the true ones lie as far apart as the error allows."""
+    computed, coarse = np.full((1, 2), low), np.array([[0.0, 50.0]])
+    first, second = np.log1p(low + error * np.array([[1, -1], [-1, 1]]))
+    truth = np.ptp(first - second)
+    assert _range(coarse, np.zeros((1, 2)), computed, computed, 0.0, error) >= truth * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "own", "transitions"),
+    [
+        (20, 0.9, [[0.99, 0.01], [0.02, 0.98]]),
+        (40, 0.5, [[0.9, 0.1], [0.3, 0.7]]),
+        (60, 0.2, [[0.999, 0.001], [0.01, 0.99]]),
+        (12, 0.9, [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]]),
+    ],
+)
+def test_the_error_of_a_law_of_counts_covers_what_one_more_step_moves(
+    sequences: int, own: float, transitions: list[list[float]]
+) -> None:
+    coupling = np.full((sequences, sequences), (1 - own) / (sequences - 1))
+    np.fill_diagonal(coupling, own)
+    counts = lump(csdp.CoupledChain(coupling, transitions))
+    following = logsumexp(counts.log_law[:, None] + counts.log_kernel, axis=0)
+    moved = np.abs(following - counts.log_law).max()
+    assert counts.relative >= 1e-14 * sequences + moved
+
+
+def test_the_two_states_that_are_told_apart_are_two() -> None:
+    """In both orders: the likelier rise first or last."""
+    low, high = [[0.9, 0.1], [0.3, 0.7]], [[0.1, 0.9], [0.6, 0.4]]
+    pairs = lineage(csdp.CoupledChain(PAIR, [[low, low], [high, high]]), 2, form="interval").pairs
+    assert pairs.tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_table_is_about_the_first_release_unless_asked() -> None:
+    """An initial law belongs to it alone: at any tick, only bounds for every past hold."""
+    chain = csdp.CoupledChain(PAIR, [[0.9, 0.1], [0.3, 0.7]], initial=[[0.5, 0.5], [0.99, 0.01]])
+    question: dict[str, Any] = {"ages": 1, "epsilon_c": 1.0}
+    exact = csdp.leakage(chain, csdp.Mean(), bound="exact", **question).epsilon
+    assert csdp.leakage_table(chain, csdp.Mean(), **question).rows[0].epsilon == exact
+    assert csdp.leakage_table(chain, csdp.Mean(), at_any_tick=True, **question).rows[0].epsilon > exact
+
+
+@pytest.mark.parametrize(("sequences", "evaluations"), [(2, 9), (3, 27), (4, 3)])
+def test_couplings_are_swept_one_by_one_up_to_three_sequences(sequences: int, evaluations: int) -> None:
+    rare = [[0.99, 0.01], [0.3, 0.7]]
+    found = csdp.cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
+    assert found.evaluations == evaluations
+
+
+@pytest.mark.parametrize(("sequences", "form"), [(3, "exact"), (129, "interval"), (300, "interval")])
+def test_many_sequences_are_followed_as_boxes(sequences: int, form: str) -> None:
+    coupling = {(i, (i + d) % sequences): w for i in range(sequences) for d, w in ((0, 0.8), (1, 0.2))}
+    assert lineage(csdp.CoupledChain(coupling, FLIP), 1).form == form
+
+
+@pytest.mark.parametrize("age", [0, 1, 3])
+def test_the_repaired_theorem_holds_for_three_states(age: int) -> None:
+    rows = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]
+    chain = csdp.CoupledChain([[0.8, 0.2], [0.3, 0.7]], rows, direction="backward")
+    question: dict[str, Any] = {"ages": age, "epsilon_c": 0.5}
+    exact, spectral = (csdp.leakage(chain, csdp.Mean(), bound=b, **question).epsilon for b in ("exact", "spectral"))
+    assert exact <= spectral
+
+
+def test_many_states_count_what_the_other_sequences_surely_add() -> None:
+    """Twelve states: each set of states keeps the least probability that its other source gives it."""
+    rows = 0.5 * np.eye(12) + 0.5 * np.random.default_rng(0).dirichlet(np.ones(12), 12)
+    chain = csdp.CoupledChain([[0.8, 0.2], [0.2, 0.8]], rows, direction="backward")
+    for age, most in ((1, 0.43949), (2, 0.38303), (3, 0.33112)):
+        question: dict[str, Any] = {"ages": age, "epsilon_c": 0.5}
+        exact, above = (csdp.leakage(chain, csdp.Mean(), bound=b, **question).epsilon for b in ("exact", "influence"))
+        assert exact <= above <= most
