@@ -1,7 +1,8 @@
-"""Certificates at scale: `lineage` and `slice` against sparse matrix-vector products, and against enumeration.
+"""Certificates at scale: `lineage`, `slice` and `influence` against sparse products, and against enumeration.
 
 The measure is ten products of the coupling with a vector, in the same process and run. Targets: `lineage` for a million
-sequences with 8 neighbours at age 10 at most 30 measures, `slice` by row sums for 100,000 at most 100.
+sequences with 8 neighbours at age 10 at most 30 measures, `slice` by row sums for 100,000 at most 100, `influence` of a
+release at every tick for ever for a million that are alike at most 60 and below 3 GiB.
 """
 
 from __future__ import annotations
@@ -21,22 +22,27 @@ from bench.record import Record, point, ratio_record, scaled_size
 from csdp.bounds.closed_forms import contraction_coefficient
 from csdp.bounds.lineage import lineage
 from csdp.bounds.slice.bound import slice_bound
+from csdp.chain.model import Direction
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 NEIGHBOURS = 8
 AGE = 10
 TARGETS = {("lineage", 1_000_000): 30.0, ("slice, row-sum", 100_000): 100.0}
+FOR_EVER = {1_000_000: 60.0}
 
 
-def giant(sequences: int) -> csdp.CoupledChain:
-    """Return a chain in which every sequence follows itself and 8 others far away."""
+def giant(sequences: int, *, direction: Direction = "forward", alike: bool = True) -> csdp.CoupledChain:
+    """Return a chain in which every sequence follows itself and 8 others far away, with equal or random weights."""
     from scipy.sparse import csr_array
 
     steps = np.concatenate([[0], np.random.default_rng(0).choice(sequences - 1, NEIGHBOURS, replace=False) + 1])
     target = np.repeat(np.arange(sequences), NEIGHBOURS + 1)
     source = (target + np.tile(steps, sequences)) % sequences
-    weight = np.tile([0.8, *[0.2 / NEIGHBOURS] * NEIGHBOURS], sequences)
-    return csdp.CoupledChain(csr_array((weight, (target, source)), shape=(sequences, sequences)), FLIP)
+    own = np.full(sequences, 0.8) if alike else np.random.default_rng(1).uniform(0.7, 0.9, sequences)
+    others = np.repeat((1 - own[:, None]) / NEIGHBOURS, NEIGHBOURS, axis=1)
+    weight = np.column_stack([own, others]).ravel()
+    matrix = csr_array((weight, (target, source)), shape=(sequences, sequences))
+    return csdp.CoupledChain(matrix, FLIP, direction=direction)
 
 
 def best_of(times: int, work: Callable[[], Any]) -> tuple[float, Any]:
@@ -49,17 +55,35 @@ def best_of(times: int, work: Callable[[], Any]) -> tuple[float, Any]:
     return least, answer
 
 
-def giants(sequences: int) -> list[Record]:
-    """Measure bounds of large chains as ratios to ten sparse products."""
-    chain = giant(sequences)
-    coupling, vector = chain.coupling_matrix(), np.random.default_rng(1).random(sequences)
+def ten_products(chain: csdp.CoupledChain) -> float:
+    """Return the least seconds of ten products of the coupling with a vector."""
+    coupling, vector = chain.coupling_matrix(), np.random.default_rng(1).random(chain.sequences)
 
     def products() -> None:
         moved = vector
-        for _ in range(AGE):
+        for _ in range(10):
             moved = coupling @ moved
 
-    measure, _ = best_of(5, products)
+    return best_of(5, products)[0]
+
+
+def for_ever(sequences: int, *, alike: bool) -> Record:
+    """Measure the leakage of a release at every tick for ever, the noise counted for every sequence by itself."""
+    chain = giant(sequences, direction="backward", alike=alike)
+    measure = ten_products(chain)
+    plan = csdp.Plan(chain, csdp.Mean(), 1, 0.1)
+    seconds, limit = best_of(1, lambda: csdp.Accountant(plan).limit())
+    case = f"influence, for ever, {sequences:,} sequences, {'alike' if alike else 'no two alike'}, age 1"
+    target = FOR_EVER.get(sequences) if alike else None
+    record = ratio_record(case, "ten sparse products of that size", seconds, measure, target=target)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {**record, "peak_MiB": round(peak), "epsilon": limit.epsilon}
+
+
+def giants(sequences: int) -> list[Record]:
+    """Measure bounds of large chains as ratios to ten sparse products."""
+    chain = giant(sequences)
+    measure = ten_products(chain)
     works: dict[str, Callable[[], float]] = {
         "lineage": lambda: float(lineage(chain, AGE).ranges.max()),
         "lineage, all ages": lambda: float(
@@ -137,6 +161,8 @@ def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> Reco
 def run(scale: float = 1.0) -> list[Record]:
     """Measure giants, curves and equal components, and how far the bounds are above the truth on rings."""
     sizes = [scaled_size(full, scale, full // 200) for full in (10_000, 100_000, 1_000_000)]
-    results = [record for size in sizes for record in giants(size)]
+    results = [for_ever(size, alike=True) for size in sizes]
+    results.append(for_ever(sizes[1], alike=False))
+    results += [record for size in sizes for record in giants(size)]
     results += [curves(scaled_size(20_000, scale, 200)), like_components(scaled_size(1000, scale, 20))]
     return results + gaps((6, 8, 10, 12, 14, 16) if scale == 1 else (6,))

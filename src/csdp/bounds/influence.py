@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -155,8 +155,10 @@ class InfluenceRule(Recursion):
     def _least_sums(self, per_table: Floats) -> Floats:
         """(s, ...) the least of a sum over the edges of every target, each at its own least; rounded down."""
         chain = self.chain
-        out = np.zeros((chain.sequences, per_table.shape[1]))
-        np.add.at(out, chain.edge_targets, chain.edge_weights[:, None] * per_table[chain.transition_table[1]])
+        which, out = chain.transition_table[1], np.empty((chain.sequences, per_table.shape[1]))
+        for column, per_state in enumerate(per_table.T):
+            parts = chain.edge_weights * per_state[which]
+            out[:, column] = np.bincount(chain.edge_targets, weights=parts, minlength=chain.sequences)
         out *= 1.0 - self._slack
         if self._kinds is None:
             return out
@@ -174,21 +176,22 @@ class InfluenceRule(Recursion):
         """
         s, (starts, order, targets) = self.chain.sequences, self._by_source
         table, which = self.chain.transition_table
-        edges = np.stack([self.chain.edge_weights[order], which[order].astype(np.float64)])
-        _, edge = np.unique(edges, axis=1, return_inverse=True)
+        edge = _number([self.chain.edge_weights[order], which[order]])
         degree, grain = np.diff(starts), np.floor(self._least_sums(table.min(axis=1)) * 2.0**40)
-        kind = _number_rows(np.column_stack([degree, grain]))
+        kind = _number([degree, *grain.T])
         while True:
-            keys = edge.astype(np.int64) * s + kind[targets]
+            keys = _number([edge, kind[targets]])
             sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(_scramble(keys), dtype=np.uint64)])
-            refined = _number_rows(np.column_stack([kind, np.diff(sums[starts]).view(np.int64)]))
+            refined = _number([kind, np.diff(sums[starts])])
             if refined.max() + 1 > s // 2:
                 return None
             if refined.max() == kind.max():
                 break
             kind = refined
-        first = np.unique(kind, return_index=True)[1]
-        ordered = keys[np.lexsort((keys, np.repeat(np.arange(s), degree)))]
+        first = np.empty(kind.max() + 1, dtype=np.intp)
+        first[kind[::-1]] = np.arange(s)[::-1]
+        rows = np.repeat(np.arange(s), degree) * (int(keys.max()) + 1)
+        ordered = np.sort(rows + keys) - rows  # the keys of every sequence, in order
         same = np.repeat(starts[first[kind]] - starts[:-1], degree) + np.arange(ordered.size)
         return (first, kind) if (ordered == ordered[same]).all() else None  # scrambled sums agree by chance only
 
@@ -316,9 +319,16 @@ class WorstInfluenceRule(Recursion):
         return np.asarray(np.maximum.reduce([rule.advance(state) for rule in self._rules]))
 
 
-def _number_rows(rows: npt.NDArray[Any]) -> Indices:
-    """Equal rows get equal numbers, 0, 1, ..."""
-    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.intp)
+def _number(columns: Iterable[npt.NDArray[Any]]) -> Indices:
+    """Equal rows of some columns get equal numbers, 0, 1, ...; sorting values is much faster than sorting places."""
+    number: Indices | None = None
+    for column in columns:
+        distinct = np.unique(column)
+        place = np.searchsorted(distinct, column)
+        both = place if number is None else number * distinct.size + place
+        number = np.searchsorted(np.unique(both), both)
+    assert number is not None
+    return number
 
 
 def _scramble(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
