@@ -1,4 +1,8 @@
-"""The mean squared error of a release against the present answer, and the error of publishing nothing."""
+"""The mean squared error of a release, and the error of publishing nothing.
+
+It is measured against the present answer f(x_t) (`about="now"`), or against the answer f(z) of the time that was read
+(`about="then"`): then the noise is all the error there is, and age costs nothing but delay.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from csdp.queries import Query, all_snapshots
 
 Estimate = Literal["raw", "linear", "filter"]
 Law = Literal["joint", "independent-marginals"]
+About = Literal["now", "then"]
 
 #: Joint states up to which the filter keeps its belief.
 FILTER_STATES = 4096
@@ -29,11 +34,11 @@ _BATCHES = 30
 
 @dataclass(frozen=True)
 class Error:
-    """Mean squared error of an estimate of the present answer, summed over outputs.
+    """Mean squared error of an estimate of the answer, summed over outputs.
 
     `aging`: what the age alone costs (raw). `noise`: variance of the noise. `no_data`: the error of publishing nothing
     but the stationary expectation. `interval`: a 99.9 % confidence interval where the figure is simulated; a plan
-    uses its upper end.
+    uses its upper end. `about`: whether the answer is that of the present ("now") or of the time read ("then").
     """
 
     mse: float
@@ -43,6 +48,7 @@ class Error:
     estimate: Estimate
     how: str
     interval: tuple[float, float] | None = None
+    about: About = "now"
 
     def __float__(self) -> float:
         return self.mse
@@ -51,6 +57,11 @@ class Error:
     def safe(self) -> float:
         """What a plan may count on."""
         return self.mse if self.interval is None else self.interval[1]
+
+    @property
+    def usefulness(self) -> float:
+        """Which share of the error of publishing nothing is removed; negative where the release is worse."""
+        return 1.0 - self.mse / self.no_data if self.no_data > 0 else 0.0
 
 
 def mse(
@@ -62,8 +73,11 @@ def mse(
     estimate: Estimate = "raw",
     given: Sequence[float] | None = None,
     law: Law = "joint",
+    about: About = "now",
 ) -> Error:
     """`E|published - f(x_t)|^2` of a release, in closed form for additive queries (pair laws, no m^s).
+
+    With `about="then"`, `E|published - f(z)|^2`: how well the time that was read is told.
 
     Args:
         chain: the model; over a Family the largest error.
@@ -74,6 +88,7 @@ def mse(
             no-data error; "filter", the Bayes filter of the whole released history, simulated.
         given: condition on these aged values, as the paper's figures do.
         law: with `given`, "independent-marginals" reproduces the paper's own numbers.
+        about: "now" for the error against the present answer, "then" against that of the time that was read.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -84,7 +99,7 @@ def mse(
     chain = certified_model(chain)
     if len(chain.members) > 1:
         errors = [
-            mse(member, query, ages=ages, epsilon_c=epsilon_c, estimate=estimate, given=given, law=law)
+            mse(member, query, ages=ages, epsilon_c=epsilon_c, estimate=estimate, given=given, law=law, about=about)
             for member in chain.members
         ]
         return max(errors, key=lambda error: error.safe)
@@ -96,13 +111,24 @@ def mse(
         raise InputError(f"law: {law!r} given; 'joint' or 'independent-marginals'")
     if estimate not in {"raw", "linear", "filter"}:
         raise InputError(f"estimate: {estimate!r} given; 'raw', 'linear' or 'filter'")
+    check_about(about, estimate)
     if given is not None:
+        if about != "now":
+            raise InputError("given: conditioning on the aged values is for about='now'")
         if estimate != "raw":
             raise InputError("given: conditioning on the aged values is for estimate='raw'")
         return _error_given_aged(model, query, checked, level, np.asarray(given, dtype=np.float64), law)
     if law != "joint":
         raise InputError("law='independent-marginals' needs given=, the aged values")
-    return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate)
+    return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate, about)
+
+
+def check_about(about: About, estimate: Estimate) -> None:
+    """Refuse an unknown `about`, and the filter for the time that was read."""
+    if about not in {"now", "then"}:
+        raise InputError(f"about: {about!r} given; 'now' (the present answer) or 'then' (that of the time read)")
+    if about == "then" and estimate == "filter":
+        raise InputError("estimate='filter' estimates the present answer; with about='then' use 'raw' or 'linear'")
 
 
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
@@ -113,11 +139,19 @@ def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
 
 
 def error_from_moments(
-    model: Model, query: Query, known: Moments, ages: Sequence[int], epsilon_c: float, estimate: Estimate
+    model: Model,
+    query: Query,
+    known: Moments,
+    ages: Sequence[int],
+    epsilon_c: float,
+    estimate: Estimate,
+    about: About = "now",
 ) -> Error:
     """The error of one estimate, from moments that are already known."""
     query = verify_query(query, model)
     noise = noise_variance(model, query, epsilon_c)
+    if about == "then":
+        known = known.of_time_read()
     outputs = known.mean_now.size
     no_data = float(np.trace(known.cov_now))
     aging = float(np.trace(known.cov_aged + known.cov_now - known.cross - known.cross.T))
@@ -127,11 +161,11 @@ def error_from_moments(
         return _filter_error(model, query, ages, epsilon_c, Error(0.0, aging, total, no_data, estimate, "simulation"))
     value = aging + total if estimate == "raw" else float((known.linear_estimate(noise)[2] ** 2).sum())
     interval = None
-    if known.how == "simulation":
+    if known.how == "simulation" and (aging > 0 or estimate != "raw"):
         # Covariances of a path of n nearly independent snapshots are off by some of their own size over sqrt(n).
         slack = 3.3 * (no_data + float(np.trace(known.cov_aged))) / float(known.samples) ** 0.5
         interval = (max(0.0, value - slack), value + slack)
-    return Error(value, aging, total, no_data, estimate, known.how, interval)
+    return Error(value, aging, total, no_data, estimate, known.how, interval, about)
 
 
 def _filter_error(model: Model, query: Query, ages: Sequence[int], epsilon_c: float, known: Error) -> Error:
