@@ -137,9 +137,7 @@ def find_plan(
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
     if about == "then":
         if ages == "vector":
-            raise InputError(
-                "about='then': answers of one time have one age; use ages='common'"
-            )
+            raise InputError("about='then': answers of one time have one age; use ages='common'")
         best, tried = search.least_delay(progress)
     else:
         best, tried = search.best_common_age(progress)
