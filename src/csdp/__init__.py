@@ -14,7 +14,7 @@ from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
     from csdp.auditing.attacker import Attack, attack
-    from csdp.auditing.low_bits import LowBits, low_bits
+    from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
     from csdp.baselines.comparison import compare
     from csdp.estimate import mse
@@ -101,7 +101,7 @@ _LATER = {
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",
     "Ledger": "csdp.ledger",
-    "LowBits": "csdp.auditing.low_bits",
+    "LowBits": "csdp.auditing.events",
     "Panel": "csdp.panel",
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
@@ -120,7 +120,7 @@ _LATER = {
     "segment": "csdp.planning",
     "fit_quality": "csdp.fitting.quality",
     "frontier": "csdp.planning",
-    "low_bits": "csdp.auditing.low_bits",
+    "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import Moments, moments
-from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 
 #: State numbers of any integer type.
@@ -60,8 +60,14 @@ def init(plan: Plan) -> FranState:
 
 def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
     """Take in one snapshot of state numbers, -1 where missing. Purely bookkeeping: nothing is released."""
-    plan = state.plan
-    row = _read_snapshot(snapshot, plan.model.sequences, plan.model.states)
+    plan, row = state.plan, np.asarray(snapshot)
+    sequences, states = plan.model.sequences, plan.model.states
+    if row.shape != (sequences,):
+        raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
+    if not np.issubdtype(row.dtype, np.integer):
+        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
+    check_states(row, states)
+    row = row.astype(np.int8 if states <= 127 else np.int16)
     missing = row < 0
     stale: npt.NDArray[np.uint16] | None = None
     if missing.any():
@@ -117,10 +123,10 @@ def _by_age(plan: Plan) -> tuple[tuple[int, Indices | None], ...]:
     return tuple((int(age), np.flatnonzero(ages == age)) for age in distinct)
 
 
-def release(state: FranState, randomness: Randomness, *, epsilon_c: float | None = None) -> Output | None:
+def release(state: FranState, randomness: Randomness, *, tick: int | None = None) -> Output | None:
     """Age, ask, add noise; None where the tick cannot be released (`state.reason` says why).
 
-    `epsilon_c`: the noise level of this tick, where the plan has a schedule.
+    `tick`: for the noise level, where the plan has a schedule; default the plan's own.
     """
     if state.reason:
         return None
@@ -132,7 +138,7 @@ def release(state: FranState, randomness: Randomness, *, epsilon_c: float | None
         aged = np.empty_like(state.rows[-1][0])
         for age, members in groups:
             aged[members] = state.rows[-1 - age][0][members]
-    return add_noise(plan, plan.query.lattice_answers(aged[None])[0], state.stale, randomness, epsilon_c=epsilon_c)
+    return add_noise(plan, plan.query.lattice_answers(aged[None])[0], state.stale, randomness, tick=tick)
 
 
 def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> tuple[FranState, Output | None]:
@@ -148,24 +154,20 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
     return fresh, release(fresh, randomness)
 
 
-def lattice_answer(plan: Plan, aged: States) -> Floats:
-    """The query on aged snapshots (T, s), exact, on the plan's lattice (before the division)."""
-    return plan.query.lattice_answers(aged)
-
-
-def add_noise(
-    plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, epsilon_c: float | None = None
-) -> Output:
+def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, tick: int | None = None) -> Output:
     """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
-    level = plan if epsilon_c is None else plan.at(epsilon_c)
+    level = plan if tick is None else plan.at_tick(tick)
     steps = two_sided_geometric(level.scale, answer.shape, randomness)
-    return postprocess(plan, answer + steps * level.step, stale, epsilon_c=epsilon_c, unsafe=randomness.unsafe)
+    return postprocess(plan, answer + steps * level.step, stale, level=level, unsafe=randomness.unsafe)
 
 
-def postprocess(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | None, unsafe: bool) -> Output:
-    """Divide an answer on the lattice that has its noise, and estimate the present answer from it."""
+def postprocess(plan: Plan, noised: Floats, stale: int, *, level: Plan, unsafe: bool) -> Output:
+    """Divide an answer on the lattice that has its noise, and estimate the present answer from it.
+
+    `level`: the plan at the noise level of the tick.
+    """
     raw = noised / plan.divisor
-    estimator = _estimator(plan, plan.epsilon_c if epsilon_c is None else epsilon_c)
+    estimator = _estimator(plan, level.noise_variance)
     if estimator is None:
         return Output(tuple(raw.tolist()), (), (), stale, unsafe)
     offset, gain, error = estimator
@@ -174,12 +176,12 @@ def postprocess(plan: Plan, noised: Floats, stale: int, *, epsilon_c: float | No
 
 
 @lru_cache(maxsize=256)
-def _estimator(plan: Plan, epsilon_c: float) -> tuple[Floats, Floats, Floats] | None:
-    """Offset, gain and standard error of the linear estimate; none for too many outputs, or unknown moments."""
-    level, known = plan.at(epsilon_c), _known_moments(plan)
-    if known is None:
-        return None
-    return known.linear_estimate(variance(level.scale) * (level.step / plan.divisor) ** 2)
+def _estimator(plan: Plan, noise: float) -> tuple[Floats, Floats, Floats] | None:
+    """Offset, gain and standard error of the linear estimate under noise of some variance; None where the moments that
+    it needs are unknown, or too many.
+    """
+    known = _known_moments(plan)
+    return None if known is None else known.linear_estimate(noise)
 
 
 @lru_cache(maxsize=16)
@@ -261,16 +263,6 @@ def _last_read(missing: Bools) -> Indices:
     """The row of the last reading at or before every row, -1 where there was none."""
     at = np.where(missing, -1, np.arange(missing.shape[0])[:, None])
     return np.asarray(np.maximum.accumulate(at, axis=0))
-
-
-def _read_snapshot(snapshot: npt.ArrayLike, sequences: int, states: int) -> States:
-    row = np.asarray(snapshot)
-    if row.shape != (sequences,):
-        raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
-    if not np.issubdtype(row.dtype, np.integer):
-        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
-    check_states(row, states)
-    return row.astype(np.int8 if states <= 127 else np.int16)
 
 
 def check_states(states: States, count: int) -> None:

@@ -19,7 +19,7 @@ from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.json_text import parse_json
-from csdp.noise import lattice_step
+from csdp.noise import lattice_step, variance
 from csdp.queries import FoldQuery, Query, parse_query
 from csdp.segments import PerGroup
 
@@ -102,6 +102,14 @@ class Plan:
     stale_limit: int = 0
     schedule: Schedule | None = None
     model: Model = field(init=False, repr=False, compare=False)
+    #: ages of the newest and the oldest reading that a planned release touches
+    min_age: int = field(init=False, repr=False, compare=False)
+    max_age: int = field(init=False, repr=False, compare=False)
+    #: the lattice on which answers lie, before they are divided by `divisor`
+    unit: float = field(init=False, repr=False, compare=False)
+    divisor: float = field(init=False, repr=False, compare=False)
+    #: Delta_f before the division, exact: a quotient would be rounded, perhaps down
+    lattice_sensitivity: float = field(init=False, repr=False, compare=False)
     #: the version of the algorithm that wrote the file which the plan comes from
     written_by: int = field(default=ALGORITHM, init=False, repr=False, compare=False)
 
@@ -122,23 +130,30 @@ class Plan:
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
         computation = verify_query(query, model, on_lattice=True)
-        if not computation.sensitivity(1, model.value_table) > 0:
+        sensitivity = computation.undivided_sensitivity(1)
+        if not sensitivity > 0:
             raise InputError(
                 f"query: {computation.name} never changes with one record, whatever the states, "
                 "so there is nothing to publish; give values that differ, or another query"
             )
         if schedule is not None and not schedule.largest <= epsilon_c:
             raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
+        checked = check_ages(ages, model.sequences)
         values: dict[str, Any] = {
             "chain": chain,
             "query": computation,
-            "ages": check_ages(ages, model.sequences),
+            "ages": checked,
             "epsilon_c": check_epsilon(epsilon_c),
             "adversary": adversary,
             "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
             "model": model,
+            "min_age": min(checked),
+            "max_age": max(checked),
+            "unit": computation.unit,
+            "divisor": computation.denominator,
+            "lattice_sensitivity": sensitivity,
             "written_by": ALGORITHM,
         }
         for name, value in values.items():
@@ -166,37 +181,12 @@ class Plan:
         )
         return tuple(words for words in (self.query.assumption, again * (self.written_by != ALGORITHM)) if words)
 
-    @cached_property
-    def min_age(self) -> int:
-        """The newest reading that a release touches."""
-        return min(self.ages)
-
-    @cached_property
-    def max_age(self) -> int:
-        """The oldest reading that a planned release touches."""
-        return max(self.ages)
-
     # ---- the mechanism as it runs ------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def sensitivity(self) -> float:
         """Delta_f: the largest l1 change of the answer when one record changes."""
-        return self.query.undivided_sensitivity(1) / self.query.denominator
-
-    @cached_property
-    def divisor(self) -> float:
-        """The divisor of the answer on the lattice."""
-        return self.query.denominator
-
-    @cached_property
-    def lattice_sensitivity(self) -> float:
-        """Delta_f before the division, exact: a quotient would be rounded, perhaps down."""
-        return self.query.undivided_sensitivity(1)
-
-    @cached_property
-    def unit(self) -> float:
-        """The lattice on which answers lie, before the division."""
-        return self.query.unit
+        return self.lattice_sensitivity / self.divisor
 
     @cached_property
     def step(self) -> float:
@@ -208,9 +198,18 @@ class Plan:
         """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
         return Fraction(self.lattice_sensitivity) / (Fraction(self.step) * Fraction(self.epsilon_c))
 
+    @cached_property
+    def noise_variance(self) -> float:
+        """Variance of the noise of one output, after the division."""
+        return variance(self.scale) * (self.step / self.divisor) ** 2
+
     def level(self, tick: int) -> float:
         """epsilon_c at a tick; 0 where the schedule publishes nothing."""
         return self.epsilon_c if self.schedule is None else self.schedule.level(tick)
+
+    def at_tick(self, tick: int) -> Plan:
+        """The same plan with the constant noise level of a tick."""
+        return self if self.schedule is None else self.at(self.schedule.level(tick))
 
     def at(self, epsilon_c: float) -> Plan:
         """The same plan with one constant noise level."""

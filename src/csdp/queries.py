@@ -105,31 +105,6 @@ def _check_k(k: int, available: int) -> int:
     return min(k, available)
 
 
-def _additive_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequence[int] | None) -> float:
-    """Sum of the k largest changes of one part: the parts of different records add up without cancelling."""
-    parts = query.parts(values, members)
-    count, m = parts.shape[:2]
-    k = _check_k(k, count)
-    if parts.strides[0] == 0:
-        parts = parts[:1]  # rows that are views of one another move alike
-    change = np.zeros(parts.shape[0])
-    for a in range(m):
-        for b in range(a):
-            np.maximum(change, np.abs(parts[:, a] - parts[:, b]).sum(axis=-1), out=change)
-    change = np.broadcast_to(change, count)
-    largest = np.sort(change)[-k:] if k < change.size else change
-    return float(largest.sum() / query.divisor(values))
-
-
-def _extreme_sensitivity(query: FoldQuery, k: int, values: Floats, members: Sequence[int] | None) -> float:
-    """One record moves a largest part as far as all can: from its best to what is left when all others are lowest."""
-    parts = query.parts(values)[:, :, 0]
-    table = parts if query.fold == "max" else -parts
-    inside = _rows(table, members)
-    _check_k(k, inside.shape[0])
-    return float(max(inside.max() - table.min(axis=1).max(), 0.0) / query.divisor(values))
-
-
 class _PartsQuery:
     """The methods that built-in fold queries share; a part is the value itself unless a query overrides `parts`."""
 
@@ -150,9 +125,26 @@ class _PartsQuery:
         return np.asarray(fold(chosen, axis=-2) / self.divisor(values))
 
     def sensitivity(self: Any, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
-        """s_k: the largest l1 change when k records change."""
-        rule = _additive_sensitivity if self.fold == "sum" else _extreme_sensitivity
-        return rule(self, k, values, members)
+        """s_k: the sum of the k largest changes of one part, which add up without cancelling; or, of a largest part,
+        what one record changes: from its best to what is left when all others are lowest.
+        """
+        if self.fold != "sum":
+            table = self.parts(values)[:, :, 0] * (1.0 if self.fold == "max" else -1.0)
+            inside = _rows(table, members)
+            _check_k(k, inside.shape[0])
+            return float(max(inside.max() - table.min(axis=1).max(), 0.0) / self.divisor(values))
+        parts = self.parts(values, members)
+        count, m = parts.shape[:2]
+        k = _check_k(k, count)
+        if parts.strides[0] == 0:
+            parts = parts[:1]  # rows that are views of one another move alike
+        change = np.zeros(parts.shape[0])
+        for a in range(m):
+            for b in range(a):
+                np.maximum(change, np.abs(parts[:, a] - parts[:, b]).sum(axis=-1), out=change)
+        change = np.broadcast_to(change, count)
+        largest = np.sort(change)[-k:] if k < change.size else change
+        return float(largest.sum() / self.divisor(values))
 
     def output_names(self: Any, names: Sequence[str], values: Floats) -> tuple[str, ...]:
         """Names of the output coordinates."""
@@ -257,7 +249,7 @@ class Identity(_PartsQuery):
 
     def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
         """s_k: the k widest ranges."""
-        return _additive_sensitivity(Sum(), k, values, members)
+        return Sum().sensitivity(k, values, members=members)
 
     def output_names(self, names: Sequence[str], values: Floats) -> tuple[str, ...]:
         """The names of the sequences."""

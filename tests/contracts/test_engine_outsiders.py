@@ -60,7 +60,7 @@ class Rows:
 
     def answers(self, plan, ticks):
         aged = [[self.read(tick - age, i, plan.stale_limit)[0] for i, age in enumerate(plan.ages)] for tick in ticks]
-        return fran.lattice_answer(plan, np.array(aged))
+        return plan.query.lattice_answers(np.array(aged))
 
     def noisy_answers(self, plan, keys):
         exact = np.array(self.answers(plan, list(keys)))

@@ -29,7 +29,7 @@ from csdp.publisher import PanelSource, Release
 from csdp.report.records import truth_records
 from csdp.stream import Clock, Runner
 from csdp.tables import EngineSource, open_table, publish_stream
-from csdp.tables.memory import MemoryEngine
+from csdp.tables.engine import MemoryEngine
 
 from service.parts import hand_in, released, serving, settings_of  # isort: skip
 

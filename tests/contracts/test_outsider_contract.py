@@ -91,7 +91,7 @@ def test_a_weighted_sum_of_ones_own_is_not_counted() -> None:
     """Weights (4, 1): it published 4, 4, 8 for the answers 1, 4, 5."""
     chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     plan = Plan(chain, Weighted((4.0, 1.0)), 1, 1.0)
-    asked = fran.lattice_answer(plan, np.array([[0, 1], [1, 0], [1, 1]]))
+    asked = plan.query.lattice_answers(np.array([[0, 1], [1, 0], [1, 1]]))
     assert asked.ravel().tolist() == [1.0, 4.0, 5.0]
     assert plan.certified.epsilon == csdp.leakage(chain, csdp.Linear([4, 1]), ages=1, epsilon_c=1.0).epsilon
 
@@ -173,13 +173,13 @@ def test_parts_that_change_afterwards_change_nothing(tmp_path: Path) -> None:
     query = Weighted()
     plan = Plan(TIED, query, 1, 1.0)  # type: ignore[arg-type]
     digest, certified = plan.digest, plan.certified.epsilon
-    answers = fran.lattice_answer(plan, SNAPS)
+    answers = plan.query.lattice_answers(SNAPS)
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         with Publisher(plan, dataset="d", ledger=ledger) as publisher:
             publisher.push([0, 1, 1], time=0)
             query.weights = (400.0, 100.0, 200.0)
             assert isinstance(publisher.push([1, 1, 1], time=1), csdp.publisher.Release)
-            assert np.array_equal(fran.lattice_answer(plan, SNAPS), answers)
+            assert np.array_equal(plan.query.lattice_answers(SNAPS), answers)
             assert (plan.digest, plan.certified.epsilon, plan.at(0.5).lattice_sensitivity) == (digest, certified, 8.0)
         changed = Plan(TIED, query, 1, 1.0)  # type: ignore[arg-type]
         assert changed.digest != digest
@@ -352,9 +352,9 @@ def test_a_restless_function_is_refused_and_a_small_one_is_asked_once() -> None:
         Plan(TIED, Custom(restless, 1e6), 1, 1.0)
     state = {"weight": 1.0}
     plan = Plan(TIED, Custom(lambda v: state["weight"] * v.sum(), name="state"), 1, 1.0)
-    before = fran.lattice_answer(plan, SNAPS)
+    before = plan.query.lattice_answers(SNAPS)
     state["weight"] = 100.0
-    assert np.array_equal(fran.lattice_answer(plan, SNAPS), before)
+    assert np.array_equal(plan.query.lattice_answers(SNAPS), before)
 
 
 class Whole:

@@ -17,7 +17,7 @@ from csdp.errors import InputError
 from csdp.publisher import AgedSource, DrawingSource, PanelSource
 from csdp.stream import Clock, Runner
 from csdp.tables import EngineSource
-from csdp.tables.memory import MemoryEngine
+from csdp.tables.engine import MemoryEngine
 
 NAMES = ("hall", "kitchen", "attic")
 CHAIN = CoupledChain(np.eye(3), [[0.7, 0.3], [0.3, 0.7]], names=NAMES, values=[0.0, 2.0])

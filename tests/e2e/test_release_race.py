@@ -13,7 +13,7 @@ import pytest
 
 from command import run_command
 from csdp.ledger import Ledger, Refused
-from csdp.publisher.releases import LEASE, describe_refusal
+from csdp.publisher.admission import LEASE, describe_refusal
 
 TICKS = 260  # three chunks
 PLAN = ("--query", "mean", "--age", "2", "--epsilon-c", "0.5")
@@ -155,7 +155,7 @@ def test_a_holder_that_was_killed(place, tmp_path, where):
 def _later(place, where, out):
     """The same command on the same ledger, an hour later by the clock of whoever asks."""
     code = (
-        "import csdp.publisher.releases as waiting; from datetime import datetime, timedelta\n"
+        "import csdp.publisher.admission as waiting; from datetime import datetime, timedelta\n"
         "class Later(datetime):\n"
         "    @classmethod\n"
         "    def now(cls, tz=None): return datetime.now(tz) + timedelta(hours=1)\n"

@@ -192,7 +192,7 @@ def test_a_quotient_s_rounding_does_not_shrink_the_noise() -> None:
 def test_answers_and_outputs_lie_on_the_lattice(query: object) -> None:
     plan = Plan(THREE, query, 0, 0.7)  # type: ignore[arg-type]
     everything = np.array(snapshots(3, 3))
-    answers = fran.lattice_answer(plan, everything)
+    answers = plan.query.lattice_answers(everything)
     assert np.array_equal(answers / plan.unit, np.round(answers / plan.unit))
     exact = plan.query.evaluate(everything, THREE.value_table)
     assert np.allclose(answers / plan.divisor, exact, rtol=1e-15)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from csdp.errors import UnsafeRandomnessWarning
 from csdp.noise import Randomness, bitslice, compiled
+from csdp.noise.bitslice import Threshold
 from csdp.noise.compiled import WHOLE
-from csdp.noise.thresholds import Threshold
 
 FAST = ["numpy", "compiled"]
 ENGINES = [*FAST, "interpreted"]

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from csdp.errors import TooLargeError
-from csdp.noise import bitslice, thresholds
+from csdp.noise import bitslice
+from csdp.noise.bitslice import Threshold, ThresholdTable
 from csdp.noise.randomness import Words
-from csdp.noise.thresholds import Threshold, ThresholdTable
 
 from noise.exact import ENGINES, FAST, SCALES, Oracle, check, engine, oracle_digits, random_oracle  # isort: skip
 
@@ -24,7 +24,7 @@ from noise.exact import ENGINES, FAST, SCALES, Oracle, check, engine, oracle_dig
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_threshold_digits_agree_with_integer_arithmetic(scale: float) -> None:
-    for law in thresholds.threshold_table(Fraction(scale)).thresholds:
+    for law in bitslice.threshold_table(Fraction(scale)).thresholds:
         for k in (0, 1, 2, 7):
             assert law.word(k) == oracle_digits(law.exponent, law.is_odds, 64 * (k + 1)) % 2**64
 
@@ -52,13 +52,13 @@ def test_digits_are_proven_however_close_a_probability_is_to_a_short_one(thin: i
 
 
 def test_a_threshold_of_a_billion_zeros_is_known_without_computing_it() -> None:
-    law = thresholds.threshold_table(Fraction(1e-9)).tail
+    law = bitslice.threshold_table(Fraction(1e-9)).tail
     assert law.word(0) == law.word(3) == law.word(10**6) == 0
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 7.3, 40.0])
 def test_digits_sign_and_tail_together_give_the_two_sided_geometric_law(scale: float) -> None:
-    law = thresholds.threshold_table(Fraction(scale))
+    law = bitslice.threshold_table(Fraction(scale))
     *digits, sign, tail = [t.word(0) / 2**64 for t in law.thresholds]
     q = np.exp(-1 / scale)
     for n in [*range(-300, 301), 1000, -2000]:
@@ -98,7 +98,7 @@ def test_ties_beyond_the_first_64_digits_are_broken_exactly(scale: float, name: 
             return 2**64 - 1
         return (exact + int(source.choice([0, 1, -1]))) % 2**64
 
-    oracle_laws = thresholds.threshold_table(Fraction(scale)).thresholds
+    oracle_laws = bitslice.threshold_table(Fraction(scale)).thresholds
     oracle = Oracle(Fraction(scale), 2, choose, single)
     assert len(oracle.log) > 64 * len(oracle_laws)
     check(oracle, Fraction(scale), name)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from csdp.errors import UnsafeRandomnessWarning
-from csdp.noise import Randomness, lattice_step, thresholds, two_sided_geometric, variance
+from csdp.noise import Randomness, bitslice, lattice_step, two_sided_geometric, variance
 
 ALARM = 1e-10
 COUNT = 4_000_000
@@ -96,7 +96,7 @@ def test_what_lies_above_the_table_is_drawn_as_often_as_it_should() -> None:
     """At this scale one value in 163,000 passes the digits of the table, the most there can be."""
     scale = 1024 / 12
     noise = sample(scale, seed=14, count=40_000_000)
-    assert thresholds.threshold_table(Fraction(scale)).digits == 10
+    assert bitslice.threshold_table(Fraction(scale)).digits == 10
     geometric = noise ^ (noise >> 63)
     beyond = int((geometric >= 1024).sum())
     assert stats.poisson.sf(beyond - 1, noise.size * exp(-12)) > ALARM

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
-from csdp.fran import lattice_answer
 from csdp.plan import Plan
 
 States = npt.NDArray[Any]
@@ -142,7 +141,7 @@ class _Window:
         aged = np.empty((int(size), model.sequences), dtype=np.int16)
         for i, age in enumerate(plan.ages):
             aged[:, i] = digits[places[:, plan.max_age - age], i]
-        self._answers = lattice_answer(plan, aged) / plan.divisor
+        self._answers = plan.query.lattice_answers(aged) / plan.divisor
 
     def advance(self, belief: Floats) -> Floats:
         """Move the window one tick on: add a new slice, sum over the oldest."""

@@ -334,7 +334,6 @@ def plan_mechanism(plan: Plan) -> Callable[[npt.NDArray[Any], np.random.Generato
     >>> plan_mechanism(plan)(np.array([[0], [1]]), np.random.default_rng(1)).shape
     (2, 1)
     """
-    from csdp.fran import lattice_answer
     from csdp.noise import Randomness, two_sided_geometric
 
     plan.check_noise()
@@ -343,7 +342,7 @@ def plan_mechanism(plan: Plan) -> Callable[[npt.NDArray[Any], np.random.Generato
         flat = readings.reshape(-1, readings.shape[-1])
         # Many samples repeat few snapshots: the query is evaluated once for each.
         distinct, place = np.unique(flat, axis=0, return_inverse=True)
-        answer = lattice_answer(plan, distinct)[place.ravel()]
+        answer = plan.query.lattice_answers(distinct)[place.ravel()]
         noise = two_sided_geometric(plan.scale, answer.shape, Randomness.from_key(random.bytes(32)))
         outputs = (answer + noise * plan.step) / plan.divisor
         return np.asarray(outputs.reshape(*readings.shape[:-1], answer.shape[-1]))

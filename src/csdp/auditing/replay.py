@@ -309,9 +309,7 @@ class _DatasetReplay:
     def _release(self, tick: int, *, stale: bool) -> State:
         assert self._accountant is not None
         assert self._state is not None
-        plan = self._accountant.plan
-        level = None if plan.schedule is None else plan.level(tick)
-        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level)
+        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=self._accountant.plan.level(tick))
 
     def _event_epsilon(self, accountant: Accountant) -> float:
         released = self._releases_epsilon(accountant)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from csdp import baselines
 from csdp.accountant import Accountant
@@ -13,7 +13,7 @@ from csdp.aging import Progress
 from csdp.baselines.fourier import Fourier
 from csdp.baselines.laplace import AgeDP, LaplaceBaseline
 from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
-from csdp.baselines.table import TIE, Comparison, Row, Verdict
+from csdp.bounds.result import as_text
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
@@ -21,9 +21,163 @@ from csdp.planning import EVENT_LIMIT, find_plan
 from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.queries import Query
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 __all__ = ["Comparison", "Row", "compare"]
 #: Paths up to which the window of the Fourier baseline may grow, so that its leakage is exact.
 _WINDOW_PATHS = 4096
+
+
+Verdict = Literal["ours", "same release", "equal", "worse", "BETTER", "misses target", "not comparable"]
+
+#: Relative difference below which two methods count as equal.
+TIE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One method: its own guarantee, its exact leakage, and its error."""
+
+    method: str
+    name: str
+    label: str  #: the kind of its guarantee
+    guarantee: str
+    age: int | None = None
+    nominal: float | None = None  #: epsilon of its own guarantee; None where it has none or could not be run
+    scale: float | None = None
+    leakage: Quantity  #: of the present, one release, informed adversary
+    lifetime: Quantity  #: of a record, all releases
+    mse_raw: float | None = None
+    mse: float | None = None  #: of the best linear estimate
+    verdict: Verdict
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All methods at one budget (errors are compared) or one error target (leakages are compared)."""
+
+    rows: tuple[Row, ...]
+    target: Literal["budget", "max_mse"]
+    value: float
+    query: str
+    length: int
+    no_data: float
+    chain_digest: str
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
+
+    @property
+    def better(self) -> tuple[Row, ...]:
+        """Rows that do better than our plan."""
+        return tuple(row for row in self.rows if row.verdict == "BETTER")
+
+    @property
+    def unknown(self) -> tuple[Row, ...]:
+        """Rows with less error than our plan whose leakage of the present is not known."""
+        mine = self["ours"].mse
+        return tuple(
+            row
+            for row in self.rows
+            if row.leakage.value is None and row.mse is not None and mine is not None and row.mse < mine
+        )
+
+    @property
+    def headline(self) -> str:
+        """The result for our plan, in one or two sentences."""
+        what = "error" if self.target == "budget" else "leakage"
+        if self.better:
+            first = f"Our plan is NOT the best here: less {what} by {', '.join(row.method for row in self.better)}."
+        else:
+            first = f"No method that can be compared has less {what} than our plan."
+        if not self.unknown:
+            return first
+        names = ", ".join(f"{row.method} ({_describe_bound(row.leakage)})" for row in self.unknown)
+        return f"{first} Less error, but what it leaks is not known: {names}."
+
+    @property
+    def lifetime_headline(self) -> str:
+        """Methods with a lower lifetime leakage than our plan, which does not protect old records."""
+        mine = self["ours"].lifetime.value
+        lower = [
+            row.method
+            for row in self.rows[1:]
+            if row.name != "no-data"
+            and mine is not None
+            and row.lifetime.value is not None
+            and row.verdict in {"equal", "worse", "BETTER"}
+            and row.lifetime.value < mine * (1 - TIE)
+        ]
+        if not lower:
+            return "No method that can be compared has a lower lifetime leakage of a record."
+        return f"Over the lifetime of a record our plan tells more than: {', '.join(lower)}."
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as plain data."""
+        return [asdict(row) for row in self.rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content as plain data, for JSON."""
+        return {
+            "target": self.target,
+            "value": self.value,
+            "query": self.query,
+            "length": self.length,
+            "no_data": self.no_data,
+            "chain_digest": self.chain_digest,
+            "headline": self.headline,
+            "lifetime_headline": self.lifetime_headline,
+            "rows": self.records(),
+        }
+
+    def __rich__(self) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        goal = "leakage of the present at most" if self.target == "budget" else "error (linear estimate) at most"
+        title = (
+            f"{self.query}: every method at {goal} {self.value:g}; informed adversary, one release; lifetime over "
+            f"{self.length} releases; publish nothing: error {self.no_data:.4g}"
+        )
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("method and kind of guarantee")
+        table.add_column("age", justify="right")
+        for name in ("own\nepsilon", "leakage\n(exact)", "lifetime", "error\nraw", "error\nlinear"):
+            table.add_column(name, justify="right")
+        table.add_column("against\nours")
+        short = {"same release": "same", "not comparable": "-", "misses target": "misses"}
+        for row in self.rows:
+            table.add_row(
+                f"{row.method}\n  {row.label}",
+                "-" if row.age is None else str(row.age),
+                _format_number(row.nominal),
+                _format_quantity(row.leakage),
+                _format_quantity(row.lifetime),
+                _format_number(row.mse_raw),
+                _format_number(row.mse),
+                short.get(row.verdict, row.verdict),
+                style={"ours": "bold", "BETTER": "bold red", "not comparable": "dim"}.get(row.verdict),
+            )
+        return table
+
+
+def _format_number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _format_quantity(quantity: Quantity) -> str:
+    if quantity.value is not None:
+        return f"{quantity.value:.4g}"
+    return "not\ncomputed" if quantity.at_most is None else f"at most\n{as_text(quantity.at_most, 4)}"
+
+
+def _describe_bound(quantity: Quantity) -> str:
+    return "no bound either" if quantity.at_most is None else f"at most {as_text(quantity.at_most, 4)}"
 
 
 def compare(
@@ -140,12 +294,14 @@ class _ComparisonTask:
     def _baselines(self, age: int) -> list[Baseline]:
         """Every baseline as published; those that can use aged data also at the age of our plan."""
         w = min(10, self.length)
+        longest = max((n for n in range(1, 5) if float(self.chain.size) ** n <= _WINDOW_PATHS), default=4)
+        window = min(longest, self.length)
         configured: dict[str, Baseline] = {
             "adp": AgeDP(age=age),
             "markov-quilt": baselines.MarkovQuilt(length=self.length),
             "markov-quilt-approx": baselines.ApproximateMarkovQuilt(length=self.length),
             "temporal-budgets": baselines.TemporalBudgets(length=self.length, allocation="uniform"),
-            "fourier": self._fourier(),
+            "fourier": Fourier(window=window, coefficients=min(2, window)),
             "w-event-bd": baselines.WindowDistribution(window=w),
             "w-event-ba": baselines.WindowAbsorption(window=w),
         }
@@ -155,12 +311,6 @@ class _ComparisonTask:
             methods += [baselines.BayesianDP(age=age), baselines.Wasserstein(age=age)]
         return methods
 
-    def _fourier(self) -> Baseline:
-        size = self.chain.size
-        longest = max((w for w in range(1, 5) if float(size) ** w <= _WINDOW_PATHS), default=4)
-        long = min(longest, self.length)
-        return Fourier(window=long, coefficients=min(2, long))
-
     def _row(self, baseline: Baseline, ours: Row, age: int) -> Row:
         own = getattr(baseline, "age", None)
         name = baseline.name if own in {None, 0} or isinstance(baseline, AgeDP) else f"{baseline.name}@{own}"
@@ -169,20 +319,24 @@ class _ComparisonTask:
             method += f", age {own}"
         if isinstance(baseline, Fourier):
             method += f", window {baseline.window}"
+        about: dict[str, Any] = {
+            "method": method,
+            "name": name,
+            "label": baseline.label,
+            "guarantee": baseline.guarantee,
+            "age": own,
+        }
         try:
             mechanism, note = self._calibrate(baseline)
         except CsdpError as error:
-            return self._failed_row(baseline, method, name, own, str(error))
+            unknown = Quantity(None, f"not computed: {error}")
+            return Row(**about, leakage=unknown, lifetime=unknown, verdict="not comparable", note=str(error))
         errors = mechanism.errors()
         same = own == age and isinstance(baseline, LaplaceBaseline)
         if same and age:
             note = "at this age and leakage it is the same release as ours; only its own guarantee differs"
         row = Row(
-            method=method,
-            name=name,
-            label=baseline.label,
-            guarantee=baseline.guarantee,
-            age=own,
+            **about,
             nominal=mechanism.epsilon,
             scale=min(mechanism.scales),
             leakage=mechanism.leakage(),
@@ -193,24 +347,6 @@ class _ComparisonTask:
             note=note,
         )
         return self._with_verdict(row, ours)
-
-    def _failed_row(self, baseline: Baseline, method: str, name: str, own: int | None, why: str) -> Row:
-        none = Quantity(None, f"not computed: {why}")
-        return Row(
-            method=method,
-            name=name,
-            label=baseline.label,
-            guarantee=baseline.guarantee,
-            age=own,
-            nominal=None,
-            scale=None,
-            leakage=none,
-            lifetime=none,
-            mse_raw=None,
-            mse=None,
-            verdict="not comparable",
-            note=why,
-        )
 
     def _with_verdict(self, row: Row, ours: Row) -> Row:
         """Add the verdict: compare the quantity that is not the target, if the row is known to meet the target."""
@@ -230,12 +366,9 @@ class _ComparisonTask:
     def _calibrate(self, baseline: Baseline) -> tuple[Mechanism, str]:
         """The baseline with just enough noise for the target, and a note where that is not possible."""
         if isinstance(baseline, LaplaceBaseline):
-            level = _level(self, baseline.age)
-            sensitivity = self.query.sensitivity(1, self.chain.value_table)
-            return baseline.calibrate(self.chain, self.query, scale=sensitivity / level), ""
-        return self._calibrate_stream(baseline)
+            scale = self.query.sensitivity(1, self.chain.value_table) / _level(self, baseline.age)
+            return baseline.calibrate(self.chain, self.query, scale=scale), ""
 
-    def _calibrate_stream(self, baseline: Baseline) -> tuple[Mechanism, str]:
         def mechanism(epsilon: float) -> Mechanism:
             return baseline.calibrate(self.chain, self.query, epsilon=epsilon)
 
@@ -306,9 +439,7 @@ def _no_data_row(no_data: float) -> Row:
         name="no-data",
         label="perfect: nothing is read",
         guarantee="the long-run expectation is published and no data is read, so nothing leaks",
-        age=None,
         nominal=0.0,
-        scale=None,
         leakage=zero,
         lifetime=zero,
         mse_raw=no_data,

@@ -10,8 +10,15 @@ import numpy as np
 
 from csdp.aging import Adversary
 from csdp.arrays import Floats
-from csdp.baselines.laplace import LaplaceBaseline, leakage_setting
-from csdp.baselines.laws import grid_size, output_grid, present_law, record_pairs, safe_log
+from csdp.baselines.laplace import (
+    LaplaceBaseline,
+    grid_size,
+    leakage_setting,
+    output_grid,
+    present_law,
+    record_pairs,
+    safe_log,
+)
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.computation import FoldComputation, verify_query

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from csdp.aging import Adversary, known_subsets
 from csdp.arrays import Floats
-from csdp.baselines.laws import largest_log_ratio, safe_log
+from csdp.baselines.laplace import largest_log_ratio, safe_log
 from csdp.baselines.protocol import (
     Errors,
     Quantity,

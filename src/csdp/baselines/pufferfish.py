@@ -12,8 +12,7 @@ import numpy as np
 
 from csdp.aging import AgedLaw, index_parts, marginal
 from csdp.arrays import Floats
-from csdp.baselines.laplace import LaplaceBaseline
-from csdp.baselines.laws import safe_log
+from csdp.baselines.laplace import LaplaceBaseline, safe_log
 from csdp.baselines.protocol import check_positive, check_stationary, check_whole
 from csdp.chain import Model
 from csdp.computation import Computation, FoldComputation, verify_query

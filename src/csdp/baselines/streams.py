@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp import fran
 from csdp.aging import Adversary
 from csdp.arrays import Floats
 from csdp.baselines.protocol import (
@@ -78,7 +77,7 @@ class AnswerStream:
 
     def answers(self, states: States) -> Floats:
         """Exact answers (T, d) of snapshots (T, s)."""
-        return fran.lattice_answer(self.plan, check_snapshots(states, self.chain)) / self.plan.divisor
+        return self.plan.query.lattice_answers(check_snapshots(states, self.chain)) / self.plan.divisor
 
     def noise(self, factor: float, shape: tuple[int, ...], source: Source) -> Floats:
         """Noise of scale `factor` times the sensitivity, in whole steps of a lattice that holds the answers."""

@@ -303,8 +303,7 @@ def _fit_pair_counts(
     from csdp.fitting.methods import make_chain
     from csdp.fitting.pairs import complete_graph
     from csdp.fitting.sample import Sample
-    from csdp.tables.layout import find_table
-    from csdp.tables.open import pair_counts
+    from csdp.tables.open import find_table, pair_counts
 
     names = tuple(name for name in find_table(data, ()).header if name.lower() != "time")
     if set(names) == {"sequence", "value"}:

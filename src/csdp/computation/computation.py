@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints
 from csdp.errors import InputError, TooLargeError
-from csdp.lattice import common_unit
 from csdp.queries import Fold, Query, check_snapshots, largest_change
 
 Groups = tuple[tuple[int, ...], ...]
@@ -29,8 +28,8 @@ class FoldComputation:
     """A query made of one part per sequence, on the values of one chain. It is a query itself, for those values.
 
     `rows` (s, m, w): the part of every sequence in each state, or (1, m, w) where all have the same; `block` (s,): the
-    block of w outputs that a sequence moves, 0 for all where there is one; `denominator`: by what folded parts are
-    divided.
+    block of w outputs that a sequence moves, 0 for all where there is one; `unit`: the lattice on which parts and
+    answers lie, before they are divided by `denominator`.
     """
 
     name: str
@@ -38,34 +37,29 @@ class FoldComputation:
     fold: Fold
     rows: Floats
     block: Indices
+    unit: float
     denominator: float
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
     groups: Groups | None = None  #: the groups of sequences that it answers for, where it has one answer per group
     source: Query | None = field(default=None, repr=False)  #: the query as it was given; None in another process
     assumption: str = ""  #: what is believed about the query and not verified
+    blocks: int = field(init=False, repr=False)  #: number of blocks of outputs
+    width: int = field(init=False, repr=False)  #: outputs of one block
+    #: whether sequences are treated alike, so that the counts of the states determine the answer
+    is_symmetric: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", int(self.block.max()) + 1)
+        object.__setattr__(self, "width", int(self.rows.shape[2]))
+        object.__setattr__(self, "is_symmetric", self.blocks == 1 and self.rows.shape[0] == 1)
 
     # ---- capabilities --------------------------------------------------------------------------------------------
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether sequences are treated alike, so that the counts of the states determine the answer."""
-        return self.blocks == 1 and self.rows.shape[0] == 1
 
     @cached_property
     def per_sequence(self) -> bool:
         """Whether there is one output per sequence, in their order, which only that sequence moves."""
         return self.width == 1 and self.blocks > 1 and np.array_equal(self.block, np.arange(self.table.shape[0]))
-
-    @cached_property
-    def blocks(self) -> int:
-        """Number of blocks of outputs."""
-        return int(self.block.max()) + 1
-
-    @property
-    def width(self) -> int:
-        """Outputs of one block."""
-        return int(self.rows.shape[2])
 
     @property
     def own(self) -> Floats:
@@ -76,11 +70,6 @@ class FoldComputation:
     def weights(self) -> Floats | None:
         """One number (s, m) for each sequence and state, where the answer folds them (or is the number itself)."""
         return self.own[:, :, 0] if self.width == 1 and (self.blocks == 1 or self.per_sequence) else None
-
-    @cached_property
-    def unit(self) -> float:
-        """The lattice on which parts and answers lie, before the division."""
-        return common_unit(self.rows)
 
     @cached_property
     def largest(self) -> float:
@@ -186,9 +175,10 @@ class FoldComputation:
 
         A function: the cheapest way to answer is chosen once, because it runs at every tick.
         """
-        m, everyone, own = self.rows.shape[1], np.arange(self.block.size), self.own
+        m = self.rows.shape[1]
         if self.is_symmetric and m <= COUNTED_STATES:
             return lambda states: self.answers_of_counts(state_counts(states, m))
+        everyone, own = np.arange(self.block.size), self.own
         if self.per_sequence:
             return lambda states: np.asarray(own[everyone, states, 0])
         if self.blocks == 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -50,7 +49,7 @@ def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Com
     >>> verify_query(Mean(), CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])).unit
     1.0
     """
-    table = model.value_table
+    table, names = model.value_table, model.names
     if isinstance(query, FoldComputation | FunctionComputation):
         ready = isinstance(query, FoldComputation) or query.step is not None or not on_lattice
         if ready and is_same_table(table, query.table):
@@ -65,24 +64,24 @@ def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Com
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"query: its name is {name!r}; a text that is not empty")
     if isinstance(query, FoldQuery):
-        return _verify_fold(query, name, model, table)
-    return _verify_function(query, name, model, table, on_lattice=on_lattice)
+        return _verify_fold(query, name, names, table)
+    return _verify_function(query, name, names, table, on_lattice=on_lattice)
 
 
-def _read(name: str, what: str, call: Callable[[], T]) -> T:
+def _read(name: str, what: str, call: Callable[..., T], *arguments: Any) -> T:
     """Call a method of a query; whatever its own code raises becomes an InputError."""
     try:
-        return call()
+        return call(*arguments)
     except CsdpError:
         raise
     except Exception as error:
         raise InputError(f"query {name}: {what} failed ({type(error).__name__}: {error})") from error
 
 
-def _read_twice(name: str, what: str, call: Callable[[], T]) -> T:
+def _read_twice(name: str, what: str, call: Callable[..., T], *arguments: Any) -> T:
     """Call a method of a query twice; the two results must be the same."""
-    first = _read(name, what, call)
-    if not _read(name, what, lambda: _is_same(first, call())):
+    first, second = _read(name, what, call, *arguments), _read(name, what, call, *arguments)
+    if not _read(name, what, _is_same, first, second):
         raise InputError(f"query {name}: {what} differs from call to call; a query must be a function of the snapshot")
     return first
 
@@ -110,14 +109,14 @@ def is_positive(number: Any) -> bool:
 # ---- folds ---------------------------------------------------------------------------------------------------------
 
 
-def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> FoldComputation:
+def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Floats) -> FoldComputation:
     fold = query.fold
     if fold not in ("sum", "max", "min"):
         raise InputError(f"query {name}: fold {fold!r} given; sum, max or min")
-    inner, block = _read_parts(query, name, table)
+    inner, block, unit = _read_parts(query, name, table)
     if fold != "sum" and inner.shape[2] * (int(block.max()) + 1) > 1:
         raise InputError(f"query {name}: the {fold} of parts with several outputs; one output, or several queries")
-    divisor = _read_twice(name, "divisor", lambda: query.divisor(table))
+    divisor = _read_twice(name, "divisor", query.divisor, table)
     if not is_positive(divisor):
         raise InputError(f"query {name}: divisor {divisor!r} given; it must be positive and finite")
     seen = _unique_rows(inner)
@@ -129,10 +128,11 @@ def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> Fo
         fold=fold,
         rows=rows,
         block=block,
+        unit=unit,
         denominator=float(divisor),
         table=table,
         outputs=(),
-        groups=_groups(query, block),
+        groups=_read_groups(query, block),
         source=query,
     )
     sensitivity = computation.undivided_sensitivity(1)
@@ -140,15 +140,12 @@ def _verify_fold(query: FoldQuery, name: str, model: Model, table: Floats) -> Fo
         raise InputError(
             f"query {name}: divisor {divisor!r} given; answers divided by it are beyond what a float holds"
         )
-    outputs = computation.blocks * computation.width
-    object.__setattr__(computation, "outputs", _read_outputs(query, name, model, table, outputs))
-    _compare_answers(query, computation, table)
-    _compare_sensitivities(query, computation, table)
+    object.__setattr__(computation, "outputs", _compare_statements(query, computation, names))
     return computation
 
 
-def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Indices]:
-    """Parts (s, m, w) in the block of each sequence, and the blocks (s,)."""
+def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Indices, float]:
+    """Parts (s, m, w) in the block of each sequence, the blocks (s,), and the lattice of the parts."""
     s, m = table.shape
     if isinstance(query, BlockQuery):
         inner, block = _read_twice(name, "blocks", lambda: _as_blocks(query.blocks(table)))
@@ -165,12 +162,15 @@ def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Ind
     seen = _unique_rows(inner)
     if not np.isfinite(seen).all():
         raise InputError(f"query {name}: some parts are infinite or no numbers; every state needs a finite part")
-    if float(np.abs(seen).max()) / common_unit(seen) >= 2.0**PART_DIGITS:
+    unit = common_unit(seen)
+    if float(np.abs(seen).max()) / unit >= 2.0**PART_DIGITS:
         raise InputError(
             f"query {name}: parts need {PART_DIGITS} binary digits at most, so that sums are exact; round them with "
             "csdp.lattice.on_lattice, or give values and weights with fewer binary digits (such as multiples of 1/8)"
         )
-    return _own_output(inner) if s > 1 and inner.shape[2] == s and not block.any() else (inner, block)
+    if s > 1 and inner.shape[2] == s and not block.any():
+        inner, block = _own_output(inner)
+    return inner, block, unit
 
 
 def _as_blocks(pair: Any) -> tuple[Floats, Indices]:
@@ -188,7 +188,7 @@ def _own_output(inner: Floats) -> tuple[Floats, Indices]:
     return inner, np.zeros(s, dtype=np.intp)
 
 
-def _groups(query: FoldQuery, block: Indices) -> Groups | None:
+def _read_groups(query: FoldQuery, block: Indices) -> Groups | None:
     """The groups that a query says it answers for, where its blocks are these groups."""
     try:
         groups = tuple(tuple(int(i) for i in group) for group in getattr(query, "groups", ()))
@@ -201,11 +201,11 @@ def _groups(query: FoldQuery, block: Indices) -> Groups | None:
     return groups if groups and once and np.array_equal(labels, block) else None
 
 
-def _read_outputs(query: Query, name: str, model: Model, table: Floats, count: int) -> tuple[str, ...]:
-    names = _read(name, "output_names", lambda: tuple(query.output_names(model.names, table)))
-    if len(names) != count or not all(isinstance(text, str) for text in names):
-        raise InputError(f"query {name}: {len(names)} names of outputs given for {count} outputs; give one text each")
-    return names
+def _read_outputs(query: Query, name: str, names: tuple[str, ...], table: Floats, count: int) -> tuple[str, ...]:
+    outputs = _read(name, "output_names", lambda: tuple(query.output_names(names, table)))
+    if len(outputs) != count or any(not isinstance(text, str) for text in outputs):
+        raise InputError(f"query {name}: {len(outputs)} names of outputs given for {count} outputs; give one text each")
+    return outputs
 
 
 def _sample(s: int, m: int) -> Indices:
@@ -215,29 +215,34 @@ def _sample(s: int, m: int) -> Indices:
     return np.concatenate([flat, np.random.default_rng(0).integers(0, m, (count, s))]).astype(np.intp)
 
 
-def _compare_answers(query: FoldQuery, computation: FoldComputation, table: Floats) -> None:
+def _compare_statements(query: FoldQuery, computation: FoldComputation, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the outputs. Refuses answers that differ from the fold of the parts, and a sensitivity below a
+    change that some records make; one above it is not used.
+    """
+    name, table, divisor = computation.name, computation.table, computation.denominator
     s, m = table.shape
+    outputs = _read_outputs(query, name, names, table, computation.blocks * computation.width)
     states = all_snapshots(s, m) if m ** min(s, 64) <= COMPARED_SNAPSHOTS else _sample(s, m)
-    expected = computation.lattice_answers(states) / computation.denominator
-    answers = _read(computation.name, "evaluate", lambda: np.asarray(query.evaluate(states, table), dtype=np.float64))
-    room = SLACK * max(float(np.abs(expected).max()), computation.undivided_sensitivity(1) / computation.denominator)
+    answers: Any = _read(name, "evaluate", query.evaluate, states, table)
+    claims: dict[int, Any] = {}
+    for k in sorted({1, min(2, s), s}):
+        claims[k] = _read(name, "sensitivity", query.sensitivity, k, table)
+    answers = _read(name, "evaluate", np.asarray, answers, np.float64)
+    expected = computation.lattice_answers(states) / divisor
+    room = SLACK * max(float(np.abs(expected).max()), computation.undivided_sensitivity(1) / divisor)
     if answers.shape != expected.shape or not (np.abs(answers - expected) <= room).all():
         raise InputError(
-            f"query {computation.name}: evaluate and the {computation.fold} of the parts, divided by "
-            f"{computation.denominator:g}, do not agree; what is published are the parts"
+            f"query {name}: evaluate and the {computation.fold} of the parts, divided by {divisor:g}, do not agree; "
+            "what is published are the parts"
         )
-
-
-def _compare_sensitivities(query: FoldQuery, computation: FoldComputation, table: Floats) -> None:
-    """Refuse a sensitivity below a change that some records make; one above it is not used."""
-    for k in sorted({1, min(2, table.shape[0]), table.shape[0]}):
-        moved = _largest_change(computation, k) / computation.denominator
-        claimed: Any = _read(computation.name, "sensitivity", partial(query.sensitivity, k, table))
+    for k, claimed in claims.items():
+        moved = _largest_change(computation, k) / divisor
         if not (isinstance(claimed, int | float | np.floating | np.integer) and claimed >= moved * (1 - SLACK)):
             raise InputError(
-                f"query {computation.name}: sensitivity {claimed!r} given for {k} record{'s' * (k > 1)}, but by its "
-                f"parts the answer moves by {moved:g}"
+                f"query {name}: sensitivity {claimed!r} given for {k} record{'s' * (k > 1)}, but by its parts the "
+                f"answer moves by {moved:g}"
             )
+    return outputs
 
 
 def _largest_change(computation: FoldComputation, k: int) -> float:
@@ -258,11 +263,13 @@ def _largest_change(computation: FoldComputation, k: int) -> float:
 # ---- functions -----------------------------------------------------------------------------------------------------
 
 
-def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on_lattice: bool) -> FunctionComputation:
+def _verify_function(
+    query: Query, name: str, names: tuple[str, ...], table: Floats, *, on_lattice: bool
+) -> FunctionComputation:
     s, m = table.shape
     few = is_enumerable(s, m)
     states = all_snapshots(s, m) if few else _neighbours(_sample(s, m), m)
-    plain = _read_twice(name, "evaluate", lambda: function_answers(query, states, table))
+    plain = _read_twice(name, "evaluate", function_answers, query, states, table)
     declares = getattr(query, "declared", True) is not None
     if few and not declares:
         declared = None
@@ -283,7 +290,7 @@ def _verify_function(query: Query, name: str, model: Model, table: Floats, *, on
     computation = FunctionComputation(
         name=name,
         table=table,
-        outputs=_read_outputs(query, name, model, table, plain.shape[1]),
+        outputs=_read_outputs(query, name, names, table, plain.shape[1]),
         answers=answers,
         step=step,
         plain=sensitivities,
@@ -304,7 +311,7 @@ def _neighbours(states: Indices, m: int) -> Indices:
 
 
 def _read_sensitivity(query: Query, name: str, k: int, table: Floats) -> float:
-    claimed = _read_twice(name, "sensitivity", lambda: query.sensitivity(k, table))
+    claimed = _read_twice(name, "sensitivity", query.sensitivity, k, table)
     if not is_positive(claimed):
         raise InputError(
             f"query {name}: sensitivity {claimed!r} declared for {k} records; it must be positive and finite"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy as sa
 
 from csdp.errors import InputError, LedgerConflictError
-from csdp.ledger import reading, writing
-from csdp.ledger.database import Database, parse_place
-from csdp.ledger.engines import open_file, open_url
+from csdp.ledger import writing
+from csdp.ledger.database import Database, open_file, open_url, parse_place
 from csdp.ledger.records import (
     Admit,
     AdmitChange,
@@ -32,8 +32,25 @@ from csdp.ledger.records import (
     check_tick,
     decode,
     encode,
+    terms_digest,
 )
+from csdp.ledger.schema import (
+    CHUNK,
+    ONCE,
+    PRODUCT,
+    VERSION,
+    all_datasets,
+    all_terms,
+    datasets,
+    entries,
+    one_dataset,
+)
+from csdp.ledger.verification import find_problems
 from csdp.ledger.writing import Outputs
+
+#: Entries that are read in one transaction.
+_PAGE = 1000
+_COMMITS = sa.select(entries).where(ONCE, entries.c.kind == "commit")
 
 
 class Ledger:
@@ -128,11 +145,11 @@ class Ledger:
         first = _normalise(replace(terms, number=1, from_tick=None, rule=None))
 
         def work(connection: sa.Connection) -> RecordedDataset:
-            if not reading.all_datasets(connection, dataset):
-                writing.open_dataset(connection, dataset, first)
-            recorded = reading.one_dataset(connection, dataset)
-            _check_same(recorded, first)
-            return recorded
+            for recorded in all_datasets(connection, dataset):
+                _check_same(recorded, first)
+                return recorded
+            writing.open_dataset(connection, dataset, first)
+            return one_dataset(connection, dataset)
 
         return self._database.write(work)
 
@@ -154,7 +171,7 @@ class Ledger:
 
         def work(connection: sa.Connection) -> RecordedDataset:
             writing.change_terms(connection, dataset, changed, admit)
-            return reading.one_dataset(connection, dataset)
+            return one_dataset(connection, dataset)
 
         return self._database.write(work)
 
@@ -171,13 +188,15 @@ class Ledger:
         and `commit`. With `stop` the first refusal by a limit ends the batch: fewer answers than requests. Any other
         exception from `admit` undoes the whole batch.
         """
-        wanted = list(requests)
-
-        def work(connection: sa.Connection) -> list[Reserved | Published | Refused]:
-            answers = writing.reserve(connection, dataset, wanted, admit, plan_digest=plan_digest, stop=stop)
-            # Inside the transaction: a damaged output file must not leave the rest of the batch charged.
-            return [self._to_published(answer) if isinstance(answer, Entry) else answer for answer in answers]
-
+        work = partial(
+            writing.reserve,
+            name=dataset,
+            requests=list(requests),
+            admit=admit,
+            plan_digest=plan_digest,
+            stop=stop,
+            outputs=self._outputs,
+        )
         return self._database.write(work)
 
     def commit(self, reserved: Reserved, output: JSONObject) -> Published:
@@ -196,9 +215,8 @@ class Ledger:
             return []
         if len(names) > 1:
             raise InputError("commit_many takes reservations of one dataset at a time")
-        name = names.pop()
-        written = self._database.write(lambda connection: writing.commit(connection, name, outputs, self._outputs))
-        return [self._to_published(entry) for entry in written]
+        work = partial(writing.commit, name=names.pop(), pairs=outputs, outputs=self._outputs)
+        return list(map(self._outputs.to_published, self._database.write(work)))
 
     def migrate(self) -> list[str]:
         """Bring the ledger to the newest format and say what was done; with one format, nothing."""
@@ -210,44 +228,99 @@ class Ledger:
     def datasets(self) -> list[RecordedDataset]:
         """Every dataset with its live terms, by name."""
         with self._database.read() as connection:
-            return reading.all_datasets(connection)
+            return all_datasets(connection)
 
     def dataset(self, name: str) -> RecordedDataset:
         """One dataset; an unknown name raises `LedgerConflictError` and lists the recorded ones."""
         with self._database.read() as connection:
-            return reading.one_dataset(connection, name)
+            return one_dataset(connection, name)
 
     def history(self, name: str) -> list[Terms]:
         """Every set of terms the dataset was published under, oldest first."""
         with self._database.read() as connection:
-            reading.one_dataset(connection, name)
-            return [Terms.from_record(record) for record in reading.all_terms(connection, name)]
+            one_dataset(connection, name)
+            return [Terms.from_record(record) for record in all_terms(connection, name)]
 
     def entries(self, name: str, *, after: int = 0, kind: Kind | None = None) -> Iterator[Entry]:
-        """The log in order, from the entry after number `after`; holds no lock while you look."""
-        return reading.paged_entries(self._database, name, after=after, kind=kind)
+        """The log in order, from the entry after number `after`: a page per transaction, so that no lock is held."""
+        query = sa.select(entries).where(entries.c.dataset == name).order_by(entries.c.seq).limit(_PAGE)
+        if kind is not None:
+            query = query.where(entries.c.kind == kind)
+        while True:
+            with self._database.read() as connection:
+                if after == 0:
+                    one_dataset(connection, name)
+                rows = connection.execute(query.where(entries.c.seq > after)).all()
+            yield from (Entry(*row) for row in rows)
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1].seq
 
     def published(self, name: str, *, after: int = 0) -> Iterator[Published]:
         """Every published output, in the order of publication, from the entry after number `after`."""
-        return map(self._to_published, self.entries(name, after=after, kind="commit"))
+        return map(self._outputs.to_published, self.entries(name, after=after, kind="commit"))
 
     def outputs_after(self, name: str, tick: int | None, *, query: str, limit: int) -> list[Published]:
         """The outputs of the first `limit` ticks after a tick, or of the newest ones where it is None; by tick."""
-        commits = reading.committed_ticks(self._database, name, query=query, after=tick, limit=limit)
-        return [self._to_published(entry) for entry in commits]
+        commits = _COMMITS.where(entries.c.dataset == name, entries.c.query == query)
+        if tick is not None:
+            commits = commits.where(entries.c.tick > tick)
+        order = entries.c.tick.desc() if tick is None else entries.c.tick
+        return self._outputs_by_tick([commits.order_by(order).limit(limit)])
 
     def outputs_of(self, name: str, ticks: Sequence[int], *, query: str | None) -> list[Published]:
         """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick. Takes no lock."""
-        return [self._to_published(entry) for entry in reading.outputs_of(self._database, name, ticks, query=query)]
+        commits = _COMMITS.where(entries.c.dataset == name)
+        if query is not None:
+            commits = commits.where(entries.c.query == query)
+        chunks = (ticks[start : start + CHUNK] for start in range(0, len(ticks), CHUNK))
+        return self._outputs_by_tick([commits.where(entries.c.tick.in_(chunk)) for chunk in chunks])
+
+    def _outputs_by_tick(self, queries: Sequence[sa.Select[Any]]) -> list[Published]:
+        with self._database.read() as connection:
+            rows = [row for query in queries for row in connection.execute(query)]
+        return sorted((self._outputs.to_published(Entry(*row)) for row in rows), key=lambda output: output.tick)
 
     def summary(self, name: str) -> LedgerSummary:
         """Counts, the live terms, the newest charged tick, the state to resume from, and the head of the hash chain."""
+        counted = sa.select(entries.c.kind, sa.func.count()).where(entries.c.dataset == name).group_by(entries.c.kind)
+        last = (
+            sa.select(entries)
+            .join(datasets, sa.and_(datasets.c.name == entries.c.dataset, datasets.c.state_seq == entries.c.seq))
+            .where(datasets.c.name == name)
+        )
+        newest = sa.select(sa.func.max(entries.c.tick)).where(entries.c.dataset == name, entries.c.kind == "reserve")
         with self._database.read() as connection:
-            return reading.summarise(connection, name)
+            dataset = one_dataset(connection, name)
+            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(counted)}
+            row = connection.execute(last).one_or_none()
+            newest_tick = connection.scalar(newest)
+        reserved, committed = counts.get("reserve", 0), counts.get("commit", 0)
+        return LedgerSummary(
+            dataset=name,
+            reserved=reserved,
+            committed=committed,
+            lost=reserved - committed,
+            refused=counts.get("refuse", 0),
+            changes=counts.get("change", 0),
+            newest_tick=newest_tick,
+            state=None if row is None else Entry(*row).state(),
+            head_seq=dataset.head_seq,
+            head_hash=dataset.head_hash,
+            terms=dataset.terms,
+        )
 
     def export(self, name: str) -> Iterator[str]:
         """The whole record of a dataset as JSON lines, from which every hash can be recomputed."""
-        return reading.export_lines(self._database, name)
+        with self._database.read() as connection:
+            dataset = one_dataset(connection, name)
+            history = all_terms(connection, name)
+        head = {"line": "dataset", "format": f"{PRODUCT}/{VERSION}", "name": name, "created": dataset.created}
+        yield encode(head, "a dataset")
+        for terms in history:
+            yield encode({"line": "terms", "digest": terms_digest(terms), **terms}, "the terms")
+        for entry in self.entries(name):
+            yield encode({"line": "entry", **entry.__dict__}, "an entry")
 
     def verify(self, name: str | None = None, *, head: str | None = None) -> list[LedgerProblem]:
         """Look for edits, removals and damage; an empty list means none was found.
@@ -256,21 +329,7 @@ class Ledger:
         `head_hash` of `summary` elsewhere and give it as `head`: then a cut, replaced or restored log is
         found too.
         """
-        problems = reading.find_problems(self._database, self._outputs.load, name=name, head=head, file=self._file)
-        return list(problems)
-
-    def _to_published(self, entry: Entry) -> Published:
-        assert entry.tick is not None
-        assert entry.query is not None
-        return Published(
-            dataset=entry.dataset,
-            tick=entry.tick,
-            query=entry.query,
-            seq=entry.seq,
-            plan_digest=entry.plan,
-            time=entry.time,
-            output=self._outputs.load(entry.data()),
-        )
+        return list(find_problems(self._database, self._outputs.load, name=name, head=head, file=self._file))
 
 
 def _normalise(terms: Terms) -> Terms:

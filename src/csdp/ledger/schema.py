@@ -1,8 +1,15 @@
-"""The tables, and the triggers that make them append-only; `docs/ledger-format.md` explains each column."""
+"""The tables, the triggers that make them append-only, and records read from rows; `docs/ledger-format.md` explains
+each column.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
+
+from csdp.errors import LedgerConflictError
+from csdp.ledger.records import JSONObject, RecordedDataset, Terms, decode
 
 PRODUCT = "csdp-ledger"
 VERSION = 1
@@ -96,39 +103,34 @@ _MESSAGE = "the csdp ledger is append-only"
 
 def triggers(dialect: str) -> list[str]:
     """The statements that forbid UPDATE, DELETE and TRUNCATE, in the words of one database."""
-    return _sqlite_triggers() if dialect == "sqlite" else _postgresql_triggers()
+    sqlite = dialect == "sqlite"
+    statements = []
+    then = f"BEGIN SELECT RAISE(ABORT, '{_MESSAGE}'); END"
+    if not sqlite:
+        statements.append(
+            "CREATE FUNCTION csdp_append_only() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN RAISE EXCEPTION '{_MESSAGE}' USING ERRCODE = 'restrict_violation'; END $$"
+        )
+        then = "EXECUTE FUNCTION csdp_append_only()"
+    for table in (*_FROZEN, "csdp_datasets"):
+        each = "" if sqlite else " FOR EACH ROW"
+        forward = _FORWARD if sqlite else f"({_FORWARD})"
+        when = f" WHEN {forward}" if table == "csdp_datasets" else ""
+        statements.append(f"CREATE TRIGGER {table}_update BEFORE UPDATE ON {table}{each}{when} {then}")
+        statements.append(f"CREATE TRIGGER {table}_delete BEFORE DELETE ON {table}{each} {then}")
+        if not sqlite:
+            statements.append(f"CREATE TRIGGER {table}_truncate BEFORE TRUNCATE ON {table} FOR EACH STATEMENT {then}")
+    if sqlite:  # INSERT OR REPLACE removes the old row without asking the delete trigger
+        same = "SELECT 1 FROM csdp_entries WHERE dataset = NEW.dataset AND seq = NEW.seq"
+        statements.append(
+            f"CREATE TRIGGER csdp_entries_replace BEFORE INSERT ON csdp_entries WHEN EXISTS ({same}) {then}"
+        )
+    return statements
 
 
 def trigger_names(dialect: str) -> set[str]:
     """The names of those triggers, for `verify` to look for."""
     return {words[2] for words in map(str.split, triggers(dialect)) if words[1] == "TRIGGER"}
-
-
-def _sqlite_triggers() -> list[str]:
-    abort = f"BEGIN SELECT RAISE(ABORT, '{_MESSAGE}'); END"
-    made = []
-    for table in (*_FROZEN, "csdp_datasets"):
-        when = f" WHEN {_FORWARD}" if table == "csdp_datasets" else ""
-        made.append(f"CREATE TRIGGER {table}_update BEFORE UPDATE ON {table}{when} {abort}")
-        made.append(f"CREATE TRIGGER {table}_delete BEFORE DELETE ON {table} {abort}")
-    # INSERT OR REPLACE removes the old row without asking the delete trigger.
-    same = "SELECT 1 FROM csdp_entries WHERE dataset = NEW.dataset AND seq = NEW.seq"
-    made.append(f"CREATE TRIGGER csdp_entries_replace BEFORE INSERT ON csdp_entries WHEN EXISTS ({same}) {abort}")
-    return made
-
-
-def _postgresql_triggers() -> list[str]:
-    made = [
-        "CREATE FUNCTION csdp_append_only() RETURNS trigger LANGUAGE plpgsql AS"
-        f" $$ BEGIN RAISE EXCEPTION '{_MESSAGE}' USING ERRCODE = 'restrict_violation'; END $$"
-    ]
-    call = "EXECUTE FUNCTION csdp_append_only()"
-    for table in (*_FROZEN, "csdp_datasets"):
-        when = f" WHEN ({_FORWARD})" if table == "csdp_datasets" else ""
-        made.append(f"CREATE TRIGGER {table}_update BEFORE UPDATE ON {table} FOR EACH ROW{when} {call}")
-        made.append(f"CREATE TRIGGER {table}_delete BEFORE DELETE ON {table} FOR EACH ROW {call}")
-        made.append(f"CREATE TRIGGER {table}_truncate BEFORE TRUNCATE ON {table} FOR EACH STATEMENT {call}")
-    return made
 
 
 def create(connection: sa.Connection) -> None:
@@ -138,3 +140,60 @@ def create(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
     rows = [{"key": "product", "value": PRODUCT}, {"key": "version", "value": str(VERSION)}]
     connection.execute(sa.insert(meta), rows)
+
+
+# ---- reading rows
+
+CHUNK = 500  # bound variables per statement
+
+
+def terms_record(row: Any) -> JSONObject:
+    """The terms in a row of `csdp_plans`, exactly as recorded; see `Terms.from_record`."""
+    return {
+        "number": row.number,
+        "plan_digest": row.digest,
+        "plan_json": row.plan,
+        "chain_digest": row.chain,
+        "limits": decode(row.limits),
+        "guarantee": decode(row.guarantee),
+        "fit_cost": None if row.fit_cost is None else decode(row.fit_cost),
+        "from_tick": row.from_tick,
+        "rule": row.rule,
+    }
+
+
+def all_datasets(connection: sa.Connection, name: str | None = None) -> list[RecordedDataset]:
+    """Every dataset with its live terms, or the one of that name."""
+    query = sa.select(datasets, plans).join(plans, LIVE).order_by(datasets.c.name)
+    if name is not None:
+        query = query.where(datasets.c.name == name)
+    rows = connection.execute(query).all()
+    return [
+        RecordedDataset(
+            name=row.name,
+            created=row.created,
+            terms=Terms.from_record(terms_record(row)),
+            head_seq=row.head_seq,
+            head_hash=row.head_hash,
+        )
+        for row in rows
+    ]
+
+
+def one_dataset(connection: sa.Connection, name: str) -> RecordedDataset:
+    """The dataset of that name, or an error that lists the recorded ones."""
+    for dataset in all_datasets(connection, name):
+        return dataset
+    raise unknown_dataset(connection, name)
+
+
+def unknown_dataset(connection: sa.Connection, name: str) -> LedgerConflictError:
+    """The error for a name that is not recorded."""
+    known = connection.scalars(sa.select(datasets.c.name).order_by(datasets.c.name).limit(10)).all()
+    return LedgerConflictError(f"the ledger has no dataset {name!r}; recorded: {', '.join(known) or 'none'}")
+
+
+def all_terms(connection: sa.Connection, name: str) -> list[JSONObject]:
+    """Every set of terms the dataset ever had, as recorded, oldest first."""
+    rows = connection.execute(sa.select(plans).where(plans.c.dataset == name).order_by(plans.c.number))
+    return [terms_record(row) for row in rows]

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerCorruptError, LedgerError, LedgerTermsError
-from csdp.ledger.engines import sync_directory
-from csdp.ledger.reading import CHUNK, terms_record, unknown_dataset
+from csdp.ledger.database import sync_directory
 from csdp.ledger.records import (
     GENESIS,
     Admit,
@@ -27,6 +26,7 @@ from csdp.ledger.records import (
     Entry,
     JSONObject,
     Kind,
+    Published,
     Refused,
     Request,
     Reserved,
@@ -37,9 +37,21 @@ from csdp.ledger.records import (
     sha256,
     terms_digest,
 )
-from csdp.ledger.schema import LIVE, ONCE, REFUSED, datasets, entries, plans
+from csdp.ledger.schema import (
+    CHUNK,
+    LIVE,
+    ONCE,
+    REFUSED,
+    datasets,
+    entries,
+    plans,
+    terms_record,
+    unknown_dataset,
+)
 
 EntryIndex = dict[tuple[str, int, str], Entry]
+#: What a refusal records, besides its words and the name of the limit.
+_FIGURES = ("spent", "requested", "remaining", "fits", "affordable_from")
 
 # Built once: putting a statement together costs more than SQLite needs to run it.
 _LOCK = (
@@ -151,15 +163,8 @@ def now() -> str:
 
 def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
     """Record a dataset that is not there yet."""
-    row = {
-        "name": name,
-        "created": now(),
-        "plan_number": 1,
-        "head_seq": 0,
-        "head_hash": GENESIS,
-        "state_seq": None,
-    }
-    connection.execute(sa.insert(datasets), row)
+    head = {"plan_number": 1, "head_seq": 0, "head_hash": GENESIS, "state_seq": None}
+    connection.execute(sa.insert(datasets), {"name": name, "created": now(), **head})
     _insert_terms(connection, name, terms)
     log = Log(connection, name)
     log.append("open", encode({"number": 1, "terms": terms_digest(terms.to_record())}, "the terms"))
@@ -181,11 +186,8 @@ def change_terms(connection: sa.Connection, name: str, terms: Terms, admit: Admi
     granted = admit(state, last_tick, log.terms)
     log.terms = replace(terms, number=log.terms.number + 1)
     _insert_terms(connection, name, log.terms)
-    payload = {
-        "number": log.terms.number,
-        "terms": terms_digest(log.terms.to_record()),
-        **granted.to_record(),
-    }
+    number, digest = log.terms.number, terms_digest(log.terms.to_record())
+    payload = {"number": number, "terms": digest, **granted.to_record()}
     log.append("change", encode(payload, "the state and charge of a change"), tick=terms.from_tick)
     log.save()
 
@@ -198,8 +200,9 @@ def reserve(
     *,
     plan_digest: str,
     stop: bool,
-) -> list[Reserved | Entry | Refused]:
-    """Decide on each request in order; an `Entry` is the commit that already answers it."""
+    outputs: Outputs,
+) -> list[Reserved | Published | Refused]:
+    """Decide on each request in order."""
     log = Log(connection, name)
     if plan_digest != log.terms.plan_digest:
         raise LedgerTermsError(
@@ -210,12 +213,17 @@ def reserve(
     # Nothing is charged after the newest charged tick, so only older requests need a look.
     old = [request.tick for request in requests if last_tick is not None and request.tick <= last_tick]
     known = log.look_up("once", old) | log.look_up("refused", old)
-    answers: list[Reserved | Entry | Refused] = []
+    answers: list[Reserved | Published | Refused] = []
     for request in requests:
         tick, query = request.tick, request.query
-        answer = known.get(("commit", tick, query)) or _recorded_refusal(name, request, known, first)
-        if answer is not None:
-            answers.append(answer)
+        committed = known.get(("commit", tick, query))
+        if committed is not None:
+            # Inside the transaction: a damaged output file must not leave the rest of the batch charged.
+            answers.append(outputs.to_published(committed))
+            continue
+        refusal = _recorded_refusal(name, request, known, first)
+        if refusal is not None:
+            answers.append(refusal)
             continue
         try:
             granted = admit(state, last_tick, replace(request, terms=log.terms))
@@ -297,7 +305,9 @@ def _recorded_refusal(name: str, request: Request, known: EntryIndex, first: int
         return None
     earlier = known.get(("refuse", tick, query))
     if earlier is not None:  # a repeated run tells the same story as the first
-        error = _refusal_error(earlier.data())
+        payload = earlier.data()
+        figures = {figure: payload[figure] for figure in _FIGURES}
+        error = BudgetExceeded(payload["reason"], limit_name=payload["limit"], **figures)
         return Refused(name, tick, query, "limit", str(error), error)
     reason = f"out of order: tick {tick} is older than {first}, the newest charged or the first of the live plan"
     return Refused(name, tick, query, "order", reason)
@@ -305,36 +315,12 @@ def _recorded_refusal(name: str, request: Request, known: EntryIndex, first: int
 
 def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
     tick, query = request.tick, request.query
-    payload = encode(_refusal_payload(error), "the figures of a refusal")
+    figures = {figure: getattr(error, figure) for figure in _FIGURES}
+    payload = encode({"reason": str(error), "limit": error.limit_name, **figures}, "the figures of a refusal")
     earlier = log.look_up("refused", [tick]).get(("refuse", tick, query))
     if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
         log.append("refuse", payload, tick=tick, query=query)
     return Refused(log.name, tick, query, "limit", str(error), error)
-
-
-def _refusal_payload(error: BudgetExceeded) -> JSONObject:
-    return {
-        "reason": str(error),
-        "limit": error.limit_name,
-        "spent": error.spent,
-        "requested": error.requested,
-        "remaining": error.remaining,
-        "fits": error.fits,
-        "affordable_from": error.affordable_from,
-    }
-
-
-def _refusal_error(payload: JSONObject) -> BudgetExceeded:
-    """The error that a recorded refusal came from."""
-    return BudgetExceeded(
-        payload["reason"],
-        limit_name=payload["limit"],
-        spent=payload["spent"],
-        requested=payload["requested"],
-        remaining=payload["remaining"],
-        fits=payload["fits"],
-        affordable_from=payload["affordable_from"],
-    )
 
 
 INLINE_VALUES = 10_000
@@ -371,6 +357,20 @@ class Outputs:
         if sha256(text.decode(errors="replace")) != recorded["sha256"]:
             raise LedgerCorruptError(f"the output file {path.name} is not what was published; restore it")
         return decode(text.decode())
+
+    def to_published(self, entry: Entry) -> Published:
+        """The output that a commit entry records, with its tick and query."""
+        assert entry.tick is not None
+        assert entry.query is not None
+        return Published(
+            dataset=entry.dataset,
+            tick=entry.tick,
+            query=entry.query,
+            seq=entry.seq,
+            plan_digest=entry.plan,
+            time=entry.time,
+            output=self.load(entry.data()),
+        )
 
     def write(self, payload: JSONObject, content: bytes) -> None:
         """Make the file durable, before any entry speaks of it. It is never replaced."""

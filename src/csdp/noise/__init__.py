@@ -40,7 +40,7 @@ def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], 
     Guarantee: the law is exact, given uniform random words; a value beyond int64 raises, it never wraps. The
     time a draw takes is not constant, and is no part of the guarantee. Reference: Ghosh, Roughgarden and
     Sundararajan, "Universally utility-maximizing privacy mechanisms" (2009), for the mechanism; the digits
-    are derived in `csdp.noise.thresholds`.
+    are derived in `csdp.noise.bitslice`.
 
     >>> noise = two_sided_geometric(1000.0, (2, 3), Randomness.secure())
     >>> noise.shape, noise.dtype

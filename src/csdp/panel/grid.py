@@ -214,7 +214,8 @@ def to_grid(
     """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
     _check_choices(duplicates, resample, fill)
     clock = cells.clock
-    _check_infinite(cells)
+    if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
+        raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
     _check_order(cells, sort)
     repeated = _check_repetition(cells, duplicates)
     distinct = np.unique(clock.numbers)
@@ -223,7 +224,14 @@ def to_grid(
         raise InputError(f"{cells.label}: resampling needs the step, such as step='5min'")
     every = find_step(cells.label, clock, distinct, declared, resampled=resample is not None)
     ticks, times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
-    _check_size(cells.label, ticks.size, len(cells.names))
+    size = ticks.size * len(cells.names)
+    if size > MAX_CELLS:
+        raise TooLargeError(
+            f"{cells.label}: {ticks.size:,} ticks of {len(cells.names):,} sequences are more than {MAX_CELLS:,} cells; "
+            "read fewer sequences, a longer step, or use a table engine",
+            needed=size,
+            limit=MAX_CELLS,
+        )
     out = np.full((ticks.size, len(cells.names)), np.nan)
     unit, first = every * clock.per_second, int(ticks[0])
     if cells.wide is not None and not repeated and resample is None:
@@ -240,11 +248,6 @@ def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
         raise InputError(f"resample: {resample!r} given; None, 'first', 'last' or 'mean'")
     if isinstance(fill, bool) or not isinstance(fill, int | np.integer) or fill < 0:
         raise InputError(f"fill: {fill!r} given; the number of ticks over which a reading may be carried, 0 or more")
-
-
-def _check_infinite(cells: RawReadings) -> None:
-    if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
-        raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
 
 
 def _check_order(cells: RawReadings, sort: bool) -> None:
@@ -317,16 +320,6 @@ def consecutive_ticks(
     # Without resampling all times share what is left over by the step; with it, ticks begin at multiples of the step.
     times = ticks * every + (0 if resampled else int(distinct[0] % unit) // clock.per_second)
     return ticks, times.astype("datetime64[s]") if clock.stamps else times
-
-
-def _check_size(label: str, ticks: int, sequences: int) -> None:
-    if ticks * sequences > MAX_CELLS:
-        raise TooLargeError(
-            f"{label}: {ticks:,} ticks of {sequences:,} sequences are more than {MAX_CELLS:,} cells; read fewer "
-            "sequences, a longer step, or use a table engine",
-            needed=ticks * sequences,
-            limit=MAX_CELLS,
-        )
 
 
 def _place_readings(

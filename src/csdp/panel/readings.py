@@ -47,7 +47,7 @@ class Panel:
             return
         if self.values.ndim != 2 or self.values.shape[0] != len(self.names) or not self.values.shape[1]:
             raise InputError(f"panel: values of shape {self.values.shape} given; (sequences, states) expected")
-        if self.states.size and (self.states.max() >= self.values.shape[1] or self.states.min() < -1):
+        if self.states.size and self.states.max() >= self.values.shape[1]:
             raise InputError(
                 f"panel: unknown state; states are 0 to {self.values.shape[1] - 1}, and -1 where a reading is missing"
             )

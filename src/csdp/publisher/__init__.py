@@ -1,7 +1,7 @@
 """THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
 
+from csdp.publisher.admission import Batch, Release, Skipped
 from csdp.publisher.gate import Publisher
-from csdp.publisher.releases import Batch, Release, Skipped
 from csdp.publisher.sources import AgedSource, DrawingSource, PanelSource
 from csdp.publisher.standing import Standing
 

@@ -1,23 +1,27 @@
-"""Whether the limits on record allow a release, or a change of plan, and what a refusal can suggest.
+"""Whether the limits on record allow a release, or a change of plan, what a refusal can suggest, and what comes out.
 
 Both rules run inside the ledger's transaction, on the state and the terms that are recorded there, and may run again
 after a lost race: they are pure.
+
+A reservation does not say whether its process still lives. One that is younger than `LEASE` seconds, or than the wait
+that was asked for, counts as held: its output may still come. An older one counts as lost. Neither is ever reserved
+again, so a wrong guess costs a message, never a second publication.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from csdp.accountant import Accountant, State
 from csdp.bounds.result import as_text
 from csdp.chain import join_fits
 from csdp.errors import BudgetExceeded, LedgerTermsError
-from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Request, Terms
+from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Published, Refused, Request, Terms
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.standing import RecordCosts, Standing
-from csdp.publisher.terms import scheduled_level
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
@@ -27,6 +31,83 @@ LIMITED = {
     "event_limit": "the plain epsilon-DP of a record",
     "lifetime_limit": "what all releases tell of a record",
 }
+
+
+#: Seconds for which a reservation without output counts as held by a process that is at work.
+LEASE = 30.0
+
+#: Called before each pause with the number of held ticks and the seconds that are left to wait.
+OnWait = Callable[[int, float], None]
+#: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
+#: it, a later tick that was charged before it, or another plan that the dataset is published under by now.
+Why = Literal["readings", "schedule", "limit", "held", "lost", "order", "terms"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One published tick."""
+
+    tick: int
+    values: tuple[float, ...]
+    estimate: tuple[float, ...]
+    standard_error: tuple[float, ...]
+    ages: int | tuple[int, ...]
+    stale: int
+    epsilon_s: float
+    unsafe: bool = False
+
+    @classmethod
+    def of(cls, published: Published) -> Release:
+        """From what the ledger recorded."""
+        content = dict(published.output)
+        for name in ("values", "estimate", "standard_error"):
+            content[name] = tuple(content[name])
+        if isinstance(content["ages"], list):
+            content["ages"] = tuple(content["ages"])
+        return cls(tick=published.tick, **content)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A tick without output, and why: in words, and as one word for programs."""
+
+    tick: int
+    reason: str
+    why: Why = "readings"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The releases of a panel, and its ticks without one."""
+
+    releases: tuple[Release, ...]
+    skipped: tuple[Skipped, ...]
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter(self.releases)
+
+    def __len__(self) -> int:
+        return len(self.releases)
+
+
+def describe_refusal(refused: Refused, wait: float) -> Skipped:
+    """Why a tick has no output here, in words and as one word."""
+    if refused.why != "lost" or refused.since is None:
+        return Skipped(refused.tick, refused.reason, refused.why)
+    age = (datetime.now(UTC) - datetime.fromisoformat(refused.since)).total_seconds()
+    if age < max(wait, LEASE):
+        return Skipped(
+            refused.tick,
+            f"tick {refused.tick} is held: another process has reserved it and not committed it yet, or was just "
+            "stopped; it stays charged. Ask again later, or wait for it (wait=SECONDS)",
+            "held",
+        )
+    return Skipped(
+        refused.tick,
+        f"tick {refused.tick} is lost: reserved but not committed since {refused.since}; it stays charged and cannot "
+        "be reserved again",
+        "lost",
+    )
 
 
 # ---- releases --------------------------------------------------------------------------------------------------------
@@ -46,7 +127,8 @@ class ReleaseRule:
         limits = self.standing.check_terms(request.terms)
         before = DatasetState() if last is None else last
         state = accountant.start() if last is None else accountant.restore(last.accountant)
-        stale, level = int(request.detail), scheduled_level(accountant.plan, request.tick)
+        plan, stale = accountant.plan, int(request.detail)
+        level = None if plan.schedule is None else plan.level(request.tick)
         fresh = accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
         after = replace(
             before,
@@ -87,11 +169,19 @@ class ReleaseRule:
         )
 
 
-def explain_refusal(
-    error: BudgetExceeded, *, accountant: Accountant, state: State, tick: int, limit: float
-) -> BudgetExceeded:
-    """The same refusal, with the first affordable tick and settings that would fit at every tick."""
-    later = first_affordable_tick(accountant, state, tick, limit)
+def explain_refusal(standing: Standing, refused: Refused) -> BudgetExceeded:
+    """The error of a refusal, with the first affordable tick and settings that would fit at every tick.
+
+    Outside of the ledger's lock, because it takes a search.
+    """
+    error, accountant = refused.error, standing.accountant
+    assert error is not None
+    recorded = standing.ledger.summary(standing.dataset)
+    limit, last = recorded.terms.limits.budget, recorded.state
+    if error.limit_name != "budget" or limit is None or recorded.terms.plan_digest != standing.plan.digest:
+        return error
+    state = accountant.start() if last is None else accountant.restore(last.accountant)
+    later = first_affordable_tick(accountant, state, refused.tick, limit)
     fits = fitting_settings(accountant.plan, error.requested, limit)
     hints = [f"{name} {value:.4g} would fit at every tick" for name, value in fits.items()]
     if later is not None:

@@ -8,6 +8,8 @@ on a value.
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,13 +29,23 @@ from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
-from csdp.publisher.admission import ChangeRule, ReleaseRule, explain_refusal
-from csdp.publisher.releases import Batch, OnWait, Release, Skipped, check_wait, describe_refusal, wait_for
+from csdp.publisher.admission import (
+    Batch,
+    ChangeRule,
+    OnWait,
+    Release,
+    ReleaseRule,
+    Skipped,
+    describe_refusal,
+    explain_refusal,
+)
 from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability
-from csdp.publisher.standing import RecordCosts, Standing, describe_guarantee
-from csdp.publisher.terms import TickTimes, check_limits, scheduled_level
+from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, describe_guarantee
 
 OnRefusal = Literal["raise", "skip"]
+
+#: Seconds between two looks at the ledger for ticks that another process holds: the first, and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class Publisher:
@@ -92,19 +104,23 @@ class Publisher:
         _check_plan(plan)
         if on_refusal not in {"raise", "skip"}:
             raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
+        if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf:
+            raise InputError(f"wait: {wait!r} given; a number of seconds, 0 or more")
         self.plan = plan
         self.dataset = dataset
         grid = TickGrid(time_step, time_origin)
         self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
-        limits = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
+        kind = self.tick_times.kind
+        limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
         self.accountant = Accountant(plan)
-        self._on_refusal = on_refusal
-        self._wait = check_wait(wait)
         self.charged = 0  #: ticks that this publisher itself has charged
+        self._on_refusal = on_refusal
+        self._wait = float(wait)
+        self._fran = fran.init(plan)
+        self._observed: int | None = None
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns_ledger = not isinstance(ledger, Ledger)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-        kind = self.tick_times.kind
         try:
             self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
             self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)
@@ -112,8 +128,6 @@ class Publisher:
             self.close()
             raise
         self._rule = ReleaseRule(self.standing, kind)
-        self._fran = fran.init(plan)
-        self._observed: int | None = None
 
     def _terms(self, accountant: Accountant, fits: dict[str, float], limits: PrivacyLimits) -> Terms:
         """The terms of a plan on the grid of this publisher; `fits`: all private fits that it rests on."""
@@ -187,11 +201,11 @@ class Publisher:
             raise refusal
         answer = answers[0]
         if isinstance(answer, Skipped):
-            releases, skipped = self._wait_for([answer], None)
+            releases, skipped = self._wait_for([answer])
             return releases[0] if releases else skipped[0]
         if isinstance(answer, Published):
             return Release.of(answer)
-        output = fran.release(self._fran, self._randomness, epsilon_c=scheduled_level(self.plan, tick))
+        output = fran.release(self._fran, self._randomness, tick=tick)
         assert output is not None
         return Release.of(self.ledger.commit(answer, self._output(answer, output)))
 
@@ -277,10 +291,28 @@ class Publisher:
         if refusal is not None:
             raise refusal
 
-    def _wait_for(self, skipped: Sequence[Skipped], on_wait: OnWait | None) -> tuple[list[Release], list[Skipped]]:
-        """Of ticks without output: those that another process records while we wait, and the rest."""
-        query = self.plan.query.name
-        return wait_for(self.ledger, self.dataset, skipped, query=query, wait=self._wait, on_wait=on_wait)
+    def _wait_for(
+        self, skipped: Sequence[Skipped], on_wait: OnWait | None = None
+    ) -> tuple[list[Release], list[Skipped]]:
+        """Of ticks without output: held ones that another process records while we wait, and the rest.
+
+        Only reads, so no other process is held up.
+        """
+        held = {skip.tick for skip in skipped if skip.why == "held"}
+        releases: dict[int, Release] = {}
+        end, pause = time.monotonic() + self._wait, _FIRST_PAUSE
+        while self._wait and len(releases) < len(held):
+            wanted = sorted(held - set(releases))
+            for recorded in self.ledger.outputs_of(self.dataset, wanted, query=self.plan.query.name):
+                releases[recorded.tick] = Release.of(recorded)
+            left = end - time.monotonic()
+            if len(releases) == len(held) or left <= 0:
+                break
+            if on_wait is not None:
+                on_wait(len(held) - len(releases), left)
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return list(releases.values()), [skip for skip in skipped if skip.tick not in releases]
 
     def _unscheduled_reason(self, tick: int, missing: str, ended: int | None) -> Skipped | None:
         """Why a tick is not reserved: its readings are missing, it is not over, or the schedule leaves it out."""
@@ -288,7 +320,7 @@ class Publisher:
             return Skipped(tick, missing)
         if ended is not None and tick > ended:
             return Skipped(tick, "its time is not over by the wall clock")
-        if scheduled_level(self.plan, tick) == 0.0:
+        if self.plan.schedule is not None and self.plan.schedule.level(tick) == 0.0:
             return Skipped(tick, "the plan's schedule publishes nothing at this tick", "schedule")
         return None
 
@@ -328,19 +360,7 @@ class Publisher:
             else:
                 answers.append(describe_refusal(answer, self._wait))
         self.charged += sum(isinstance(answer, Reserved) for answer in answers)
-        return answers, None if refused is None else self._explain(refused)
-
-    def _explain(self, refused: Refused) -> BudgetExceeded:
-        """The refusal with what would fit; outside of the ledger's lock, because it takes a search."""
-        error = refused.error
-        assert error is not None
-        recorded = self.ledger.summary(self.dataset)
-        limit = recorded.terms.limits.budget
-        if error.limit_name != "budget" or limit is None or recorded.terms.plan_digest != self.plan.digest:
-            return error
-        state = recorded.state
-        restored = self.accountant.start() if state is None else self.accountant.restore(state.accountant)
-        return explain_refusal(error, accountant=self.accountant, state=restored, tick=refused.tick, limit=limit)
+        return answers, None if refused is None else explain_refusal(self.standing, refused)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -388,8 +408,8 @@ class Publisher:
         """
         _check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
-        changed = check_limits(budget=budget, event_limit=event_limit, lifetime_limit=lifetime_limit)
-        limits = replace(before.limits, **{name: new for name, new in changed.to_dict().items() if new is not None})
+        changed = vars(check_limits(PrivacyLimits(budget, event_limit, lifetime_limit)))
+        limits = replace(before.limits, **{name: new for name, new in changed.items() if new is not None})
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
             if plan.chain == self.plan.chain

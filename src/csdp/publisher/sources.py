@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp import fran
 from csdp.arrays import Floats
@@ -22,7 +21,6 @@ from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.publisher.terms import scheduled_level
 
 #: Ticks that are reserved, released and committed together in a batch, and values that their outputs hold at most.
 CHUNK = 100
@@ -73,26 +71,22 @@ class PanelSource:
     def __init__(self, panel: Panel, plan: Plan) -> None:
         panel = panel.arrange(plan.model.names)
         fran.check_states(panel.states, plan.model.states)  # before anything is charged
-        self._panel = panel
+        self._states, self._ticks = panel.states, panel.ticks
         self._gaps = bool(panel.states.size and panel.states.min() < 0)
-
-    @cached_property
-    def _filled(self) -> npt.NDArray[Any]:
-        return fran.fill(self._panel.states) if self._gaps else self._panel.states
+        self._filled = fran.fill(panel.states) if self._gaps else panel.states
 
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
         stale, reasons = (
-            fran.availability(plan, self._panel.states < 0)
+            fran.availability(plan, self._states < 0)
             if self._gaps
-            else fran.releasable_ticks(plan, len(self._panel), {})
+            else fran.releasable_ticks(plan, self._ticks.size, {})
         )
-        for i, tick in enumerate(self._panel.ticks.tolist()):
-            yield tick, int(stale[i]), reasons[i]
+        return zip(self._ticks.tolist(), stale.tolist(), reasons, strict=True)
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
-        rows = np.asarray(ticks, dtype=np.intp) - int(self._panel.ticks[0])
+        rows = np.asarray(ticks, dtype=np.intp) - int(self._ticks[0])
         return fran.answers(plan, self._filled, rows, checked=True)
 
 
@@ -112,12 +106,12 @@ def draw_outputs(
         keys = {tick: randomness.key() for tick in granted}
         noised = check_noised(plan, list(granted), source.noisy_answers(plan, keys))
         return [
-            fran.postprocess(plan, row, stale, epsilon_c=scheduled_level(plan, tick), unsafe=randomness.unsafe)
+            fran.postprocess(plan, row, stale, level=plan.at_tick(tick), unsafe=randomness.unsafe)
             for (tick, stale), row in zip(granted.items(), noised, strict=True)
         ]
     exact = check_answers(plan, list(granted), source.answers(plan, list(granted)))
     return [
-        fran.add_noise(plan, answer, stale, randomness, epsilon_c=scheduled_level(plan, tick))
+        fran.add_noise(plan, answer, stale, randomness, tick=tick)
         for (tick, stale), answer in zip(granted.items(), exact, strict=True)
     ]
 
@@ -175,7 +169,7 @@ def check_noised(plan: Plan, ticks: Sequence[int], noised: Any) -> Floats:
     """Answers (ticks, d) to which a trusted source has added the noise: their form is all that can be checked."""
     table = _as_table(plan, len(ticks), noised)
     for tick, row in zip(ticks, table, strict=True):
-        step = plan.at(plan.level(tick)).step
+        step = plan.at_tick(tick).step
         if not _is_on_lattice(row, step):
             raise InputError(f"source: noisy answers that are no multiples of {step:g}, the lattice of the noise")
     return table
@@ -209,7 +203,7 @@ def _bounds(plan: Plan) -> tuple[Floats, Floats]:
     if query.answers is not None:
         return query.answers.min(axis=0), query.answers.max(axis=0)
     # No two answers are farther apart than when every record changes.
-    one = fran.lattice_answer(plan, np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
+    one = plan.query.lattice_answers(np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
     reach = query.undivided_sensitivity(plan.model.sequences)
     return one - reach, one + reach
 

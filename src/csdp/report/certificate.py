@@ -13,7 +13,7 @@ from csdp.bounds.result import Leakage, as_text, round_up
 from csdp.ledger import Ledger
 from csdp.plan import ALGORITHM
 from csdp.publisher import Publisher, Skipped, Standing
-from csdp.publisher.terms import AGE_WORDS
+from csdp.publisher.standing import AGE_WORDS
 from csdp.report.guarantee import ADVERSARY_KNOWLEDGE
 
 SCHEMA = "csdp/certificate/1"

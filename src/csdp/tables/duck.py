@@ -13,7 +13,7 @@ from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
 from csdp.panel.read import Outside
 from csdp.scratch import Scratch
-from csdp.tables.layout import TableFiles, find_table
+from csdp.tables.open import TableFiles, find_table
 from csdp.tables.relational import RelationalEngine, RowNoise
 from csdp.tables.sql import CellKind, Domain, Layout, cell_kind
 

@@ -20,8 +20,7 @@ from csdp.noise import indexed_noise
 from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.tables import sql
-from csdp.tables.engine import ClosingEngine, check_edges, write_long
-from csdp.tables.memory import count_pairs
+from csdp.tables.engine import ClosingEngine, check_edges, count_pairs, write_long
 from csdp.tables.sql import Domain
 from csdp.tables.survey import (
     Backend,
@@ -228,7 +227,7 @@ class RelationalEngine(ClosingEngine):
             chosen = ticks[start : start + together]
             cells = self._backend.run(self._rows(plan, chosen))
             aged = self._dense(cells, "st", chosen).astype(np.intp)
-            blocks.append(fran.lattice_answer(plan, aged))
+            blocks.append(plan.query.lattice_answers(aged))
         return np.concatenate(blocks)
 
     def _dense(self, cells: Any, column: str, ticks: Sequence[int]) -> npt.NDArray[Any]:
@@ -249,7 +248,7 @@ class RelationalEngine(ClosingEngine):
         ticks = list(keys)
         levels = {}
         for tick in ticks:
-            level = plan.at(plan.level(tick))
+            level = plan.at_tick(tick)
             levels[tick] = (level.scale, level.step)
         cells = self._backend.noisy_answers(self._rows(plan, ticks), plan.unit, levels, keys)
         return self._dense(cells, "noised", ticks)

@@ -30,7 +30,7 @@ MAX_CELLS = 20_000_000
 
 
 class Backend(Protocol):
-    """What the has_equal_contributions SQL needs of a dialect."""
+    """What the shared SQL needs of a dialect."""
 
     layout: Layout
     unnest: str
