@@ -19,7 +19,7 @@ from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.json_text import parse_json
-from csdp.noise import lattice_step, variance
+from csdp.noise import variance
 from csdp.queries import FoldQuery, Query, parse_query
 from csdp.segments import PerGroup
 
@@ -188,10 +188,13 @@ class Plan:
         """Delta_f: the largest l1 change of the answer when one record changes."""
         return self.lattice_sensitivity / self.divisor
 
-    @cached_property
+    @property
     def step(self) -> float:
-        """The lattice on which noise lies: `unit / 2^k`, about a thousandth of the noise scale."""
-        return lattice_step(self.unit, self.lattice_sensitivity / self.epsilon_c)
+        """The lattice on which noise lies: the coarsest that holds the answers.
+
+        A finer one has the same leakage and more variance, because the worst output is always a possible answer.
+        """
+        return self.query.spacing
 
     @cached_property
     def scale(self) -> Fraction:

@@ -17,11 +17,12 @@ from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
+from csdp.estimate.posterior import PosteriorMean
 from csdp.estimate.second_order import Moments, moments
-from csdp.noise import lattice_step, variance
+from csdp.noise import simulate_noise, variance
 from csdp.queries import Query, all_snapshots
 
-Estimate = Literal["raw", "linear", "filter"]
+Estimate = Literal["raw", "linear", "posterior", "filter"]
 Law = Literal["joint", "independent-marginals"]
 About = Literal["now", "then"]
 
@@ -30,6 +31,8 @@ FILTER_STATES = 4096
 #: Ticks of the simulation behind the filter's error, and the batches of its confidence interval.
 FILTER_TICKS = 6000
 _BATCHES = 30
+#: Steps of a simulated noise scale where the answers are on no lattice.
+_FINE = 1024
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def mse(
         ages: how old the published readings are, in steps: one age for all sequences, or one each.
         epsilon_c: the noise level.
         estimate: "raw", `E|f(z) - f(x_t)|^2 + noise variance`; "linear", the best linear estimate, never above the
-            no-data error; "filter", the Bayes filter of the whole released history, simulated.
+            no-data error; "posterior", the posterior mean given one release, never above the linear one (one output,
+            small systems); "filter", the Bayes filter of the whole released history, simulated.
         given: condition on these aged values, as the paper's figures do.
         law: with `given`, "independent-marginals" reproduces the paper's own numbers.
         about: "now" for the error against the present answer, "then" against that of the time that was read.
@@ -109,8 +113,8 @@ def mse(
     level = check_epsilon(epsilon_c)
     if law not in {"joint", "independent-marginals"}:
         raise InputError(f"law: {law!r} given; 'joint' or 'independent-marginals'")
-    if estimate not in {"raw", "linear", "filter"}:
-        raise InputError(f"estimate: {estimate!r} given; 'raw', 'linear' or 'filter'")
+    if estimate not in {"raw", "linear", "posterior", "filter"}:
+        raise InputError(f"estimate: {estimate!r} given; 'raw', 'linear', 'posterior' or 'filter'")
     check_about(about, estimate)
     if given is not None:
         if about != "now":
@@ -132,10 +136,12 @@ def check_about(about: About, estimate: Estimate) -> None:
 
 
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
-    """Variance of the noise on one output, about 2 (Delta_f / epsilon_c)^2: that of the lattice noise."""
-    scale = verify_query(query, model).sensitivity(1, model.value_table) / epsilon_c
-    step = lattice_step(1.0, scale)  # any step this fine has the same variance to one part in ten million
-    return variance(scale / step) * step * step
+    """Variance of the noise on one output: on the lattice of the answers, or Laplace's where they are on none."""
+    computation = verify_query(query, model)
+    if not isinstance(computation, FoldComputation):
+        return 2.0 * (computation.sensitivity(1, model.value_table) / epsilon_c) ** 2
+    scale = computation.undivided_sensitivity(1) / (computation.spacing * epsilon_c)
+    return variance(scale) * (computation.spacing / computation.denominator) ** 2
 
 
 def error_from_moments(
@@ -157,6 +163,9 @@ def error_from_moments(
     aging = float(np.trace(known.cov_aged + known.cov_now - known.cross - known.cross.T))
     aging += float(((known.mean_aged - known.mean_now) ** 2).sum())
     total = outputs * noise
+    if estimate == "posterior":
+        value = PosteriorMean(model, query, ages=ages, epsilon_c=epsilon_c, then=about == "then").mse
+        return Error(value, aging, total, no_data, estimate, "joint law", None, about)
     if estimate == "filter":
         return _filter_error(model, query, ages, epsilon_c, Error(0.0, aging, total, no_data, estimate, "simulation"))
     value = aging + total if estimate == "raw" else float((known.linear_estimate(noise)[2] ** 2).sum())
@@ -177,10 +186,11 @@ def _filter_error(model: Model, query: Query, ages: Sequence[int], epsilon_c: fl
     random = np.random.default_rng(0)
     path = model.simulate(FILTER_TICKS + ages[0], seed=1).astype(np.intp)
     truth = query.evaluate(path, model.value_table)
+    step = query.spacing / query.denominator if isinstance(query, FoldComputation) else scale / _FINE
+    noisy = truth[:FILTER_TICKS] + step * simulate_noise(scale / step, truth[:FILTER_TICKS].shape, random)
     state, errors = observer.init(), np.empty(FILTER_TICKS)
     for t in range(FILTER_TICKS):
-        noisy = truth[t] + random.laplace(0.0, scale, truth.shape[1])  # a simulation: nothing is published
-        state, _, deviation = observer.step(state, noisy)
+        state, _, deviation = observer.step(state, noisy[t])
         errors[t] = (deviation**2).sum()  # the posterior variance has the mean of the squared error and less spread
     batches = errors.reshape(_BATCHES, -1).mean(axis=1)
     half = 3.7 * float(batches.std(ddof=1)) / _BATCHES**0.5
@@ -196,6 +206,7 @@ def _error_given_aged(
     noise = noise_variance(model, query, epsilon_c)
     answer = query.evaluate(states, model.value_table)
     if law == "independent-marginals":
+        noise = 2.0 * (query.sensitivity(1, model.value_table) / epsilon_c) ** 2  # the paper's noise is continuous
         mean, spread = _independent_moments(model, query, ages, states)
         aging = float(((answer - mean) ** 2).sum() + spread.sum())
     else:

@@ -157,7 +157,8 @@ def _read_entry(entry: Any) -> tuple[int, int, str]:
 def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
     """Exact answers (ticks, d) of a source: as many as asked, possible ones, on the plan's lattice."""
     exact = _as_table(plan, len(ticks), answers)
-    if not _is_on_lattice(exact, plan.unit):
+    steps = exact / plan.unit  # exact: a unit is a power of two
+    if not (steps == np.floor(steps)).all():
         raise InputError(f"source: answers that are no multiples of {plan.unit:g}, the plan's lattice")
     low, high = _bounds(plan)
     if (exact < low).any() or (exact > high).any():
@@ -168,10 +169,9 @@ def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
 def check_noised(plan: Plan, ticks: Sequence[int], noised: Any) -> Floats:
     """Answers (ticks, d) to which a trusted source has added the noise: their form is all that can be checked."""
     table = _as_table(plan, len(ticks), noised)
-    for tick, row in zip(ticks, table, strict=True):
-        step = plan.at_tick(tick).step
-        if not _is_on_lattice(row, step):
-            raise InputError(f"source: noisy answers that are no multiples of {step:g}, the lattice of the noise")
+    steps = np.rint((table - plan.query.offset) / plan.step)
+    if not np.array_equal(steps * plan.step + plan.query.offset, table):
+        raise InputError(f"source: noisy answers between the steps of {plan.step:g} of the noise's lattice")
     return table
 
 
@@ -187,11 +187,6 @@ def _as_table(plan: Plan, ticks: int, answers: Any) -> Floats:
     if not np.isfinite(table).all():
         raise InputError("source: answers that are not finite")
     return table
-
-
-def _is_on_lattice(answers: Floats, unit: float) -> bool:
-    steps = answers / unit  # exact: a unit is a power of two
-    return bool((steps == np.floor(steps)).all())
 
 
 @lru_cache(maxsize=16)
