@@ -6,6 +6,7 @@ It is measured against the present answer f(x_t) (`about="now"`), or against the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.posterior import PosteriorMean
 from csdp.estimate.second_order import Moments, moments
-from csdp.noise import simulate_noise, variance
+from csdp.noise import simulate_noise
 from csdp.queries import Query, all_snapshots
 
 Estimate = Literal["raw", "linear", "posterior", "filter"]
@@ -140,8 +141,9 @@ def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
     computation = verify_query(query, model)
     if not isinstance(computation, FoldComputation):
         return 2.0 * (computation.sensitivity(1, model.value_table) / epsilon_c) ** 2
-    scale = computation.undivided_sensitivity(1) / (computation.spacing * epsilon_c)
-    return variance(scale) * (computation.spacing / computation.denominator) ** 2
+    rate = computation.spacing * epsilon_c / computation.undivided_sensitivity(1)
+    # 2q / (1 - q)^2 with q = e^-rate; beyond a rate of 1,400 a float holds 0
+    return 0.5 * (computation.spacing / computation.denominator / math.sinh(min(rate, 1400.0) / 2)) ** 2
 
 
 def error_from_moments(
