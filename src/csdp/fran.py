@@ -157,17 +157,18 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
 def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, tick: int | None = None) -> Output:
     """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
     level = plan if tick is None else plan.at_tick(tick)
-    steps = two_sided_geometric(level.scale, answer.shape, randomness)
-    return postprocess(plan, answer + steps * level.step, stale, level=level, unsafe=randomness.unsafe)
+    variance = level.noise_variance
+    noised = answer + two_sided_geometric(level.scale, answer.shape, randomness) * level.step
+    return postprocess(plan, noised, stale, variance=variance, unsafe=randomness.unsafe)
 
 
-def postprocess(plan: Plan, noised: Floats, stale: int, *, level: Plan, unsafe: bool) -> Output:
+def postprocess(plan: Plan, noised: Floats, stale: int, *, variance: float, unsafe: bool) -> Output:
     """Divide an answer on the lattice that has its noise, and estimate the present answer from it.
 
-    `level`: the plan at the noise level of the tick.
+    `variance`: that of the noise, after the division.
     """
     raw = noised / plan.divisor
-    estimator = _estimator(plan, level.noise_variance)
+    estimator = _estimator(plan, variance)
     if estimator is None:
         return Output(tuple(raw.tolist()), (), (), stale, unsafe)
     offset, gain, error = estimator
@@ -176,12 +177,12 @@ def postprocess(plan: Plan, noised: Floats, stale: int, *, level: Plan, unsafe: 
 
 
 @lru_cache(maxsize=256)
-def _estimator(plan: Plan, noise: float) -> tuple[Floats, Floats, Floats] | None:
+def _estimator(plan: Plan, variance: float) -> tuple[Floats, Floats, Floats] | None:
     """Offset, gain and standard error of the linear estimate under noise of some variance; None where the moments that
     it needs are unknown, or too many.
     """
     known = _known_moments(plan)
-    return None if known is None else known.linear_estimate(noise)
+    return None if known is None else known.linear_estimate(variance)
 
 
 @lru_cache(maxsize=16)

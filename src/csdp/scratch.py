@@ -188,8 +188,13 @@ def write_privately(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(handle)
         os.replace(part, path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a new name in a directory survive a power cut."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)

@@ -94,7 +94,7 @@ def test_expected_errors_have_exit_codes(fails, paper, monkeypatch, error, code,
     def broken(path):
         raise error
 
-    monkeypatch.setattr("csdp.cli.inputs.load_model", broken)
+    monkeypatch.setattr("csdp.cli.options.load_model", broken)
     assert message in fails("chain", "show", paper, code=code)
 
 
@@ -102,7 +102,7 @@ def test_an_interrupt_is_no_traceback(run, paper, monkeypatch):
     def interrupted(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("csdp.cli.inputs.load_model", interrupted)
+    monkeypatch.setattr("csdp.cli.options.load_model", interrupted)
     assert "Traceback" not in run("chain", "show", paper, code=130).output
 
 
@@ -110,7 +110,7 @@ def test_a_bug_is_not_hidden(run, paper, monkeypatch):
     def broken(path):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("csdp.cli.inputs.load_model", broken)
+    monkeypatch.setattr("csdp.cli.options.load_model", broken)
     with pytest.raises(ZeroDivisionError):
         run("chain", "show", paper)
 

@@ -225,7 +225,7 @@ class TestErrors:
         def broken(path):
             raise OSError(code, os.strerror(code), "chain.json")
 
-        monkeypatch.setattr("csdp.cli.inputs.load_model", broken)
+        monkeypatch.setattr("csdp.cli.options.load_model", broken)
         message = fails("chain", "show", paper)
         assert message.startswith(f"csdp: chain.json: {os.strerror(code)}; ")
         assert hint in message

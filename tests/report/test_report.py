@@ -14,8 +14,7 @@ from csdp.bounds.result import as_text
 from csdp.errors import InputError
 from csdp.estimate import moments
 from csdp.report import figures, page
-from csdp.report.certificate import certify, odds_factor
-from csdp.report.guarantee import guarantee
+from csdp.report.certificate import certify, guarantee, odds_factor
 from csdp.report.records import (
     AgeRecord,
     LeakageRecord,
@@ -131,8 +130,9 @@ class TestPage:
         evil = "<script>alert('x')</script>&\""
         hostile = type(table)(table.rows, {evil: evil}, evil)
         body = page.leakage_block(hostile) + page.definition_list([(evil, evil)])
-        body += page.figure_block("<svg></svg>", evil) + page.paragraph(evil)
-        text = page.page(evil, lead=evil, sections=[page.PageSection(evil, body)], footer=evil)
+        drawing = figures.coupling_graph_figure(PAPER)
+        body += page.figure_block(drawing, evil, name="graph", description=evil) + page.paragraph(evil)
+        text = page.make_page([page.PageSection(evil, body)], title=evil, lead=evil, footer=evil)
         assert "<script" not in text
         outline = Outline()
         outline.feed(text)
@@ -297,7 +297,7 @@ class TestCertificate:
         assert any("missing" in words for words in certificate.assumptions)
         assert not any("one release" in words for words in certificate.assumptions)
         assert str(tmp_path) not in json.dumps(content)
-        assert page.guarantees_block(certificate).count("<tr") == 5
+        assert page.guarantees_section(certificate).body.count("<tr") == 5
 
     @pytest.mark.parametrize(("epsilon", "words"), [(0.0, "1"), (1.0, "2.719"), (800.0, "infinity")])
     def test_factors_are_rounded_up(self, epsilon, words):

@@ -236,7 +236,7 @@ def _swing(posterior: Floats, prior: Floats) -> Floats:
 
 def _output_rows(plan: Plan, outputs: Any) -> Floats:
     """Outputs (T, d), NaN where nothing was published."""
-    width = len(plan.query.output_names(plan.model.names, plan.model.value_table))
+    width = len(plan.query.outputs)
     missing = np.full(width, np.nan)
     try:
         rows = [missing if row is None else np.atleast_1d(np.asarray(row, dtype=np.float64)) for row in outputs]

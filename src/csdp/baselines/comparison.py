@@ -258,7 +258,7 @@ class _ComparisonTask:
     def _own_row(self) -> tuple[Row, int]:
         """Our plan: common age, exact certificate, error of the linear estimate."""
         target: dict[str, Any] = {self.target: self.value}
-        found = find_plan(
+        best = find_plan(
             self.chain,
             self.query,
             max_age=self.max_age,
@@ -267,7 +267,7 @@ class _ComparisonTask:
             event_limit=self.event_limit,
             **target,
         )
-        plan = found.plan
+        plan = best.plan
         age = plan.ages[0]
         try:
             lifetime = Quantity(Accountant(plan).lifetime(self.length), f"over {self.length} releases")
@@ -280,14 +280,14 @@ class _ComparisonTask:
             label="CSDP of the present",
             guarantee="CSDP: the present, under the model, against an adversary who knows all other presents",
             age=age,
-            nominal=found.leakage.epsilon,
+            nominal=best.leakage.epsilon,
             scale=plan.sensitivity / plan.epsilon_c,
-            leakage=Quantity(found.leakage.epsilon, "exact"),
+            leakage=Quantity(best.leakage.epsilon, "exact"),
             lifetime=lifetime,
             mse_raw=raw.safe,
-            mse=found.error.safe,
+            mse=best.error.safe,
             verdict="ours",
-            note=found.note,
+            note=best.note,
         )
         return row, age
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from csdp.cli import inputs
-from csdp.cli.options import ChainFile, FormatOption, Seed
+from csdp.chain import CoupledChain, Model
+from csdp.chain.files import save_model
+from csdp.cli import options
 from csdp.cli.terminal import CommandGroup, console, print_json
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from csdp.chain import Model
 
 #: Largest number of sequences for a coupling of every pair: the file has one entry per pair.
 ALL_TO_ALL = 2000
@@ -109,15 +108,12 @@ def new(
       csdp chain new --sequences 20 --self-coupling 0.8 --ring --p 0.01 -o ring.json
       csdp chain new --coupling '[[0.6,0.4],[0.3,0.7]]' --transitions '[[0.9,0.1],[0.4,0.6]]'
     """
-    from csdp.chain import CoupledChain
-    from csdp.chain.files import save_model
-
     model = CoupledChain(
         _coupling(sequences, self_coupling, ring, coupling),
         _transitions(states, p, q, transitions),
-        values=None if values is None else inputs.parse_numbers("values", values),
-        names=None if names is None else inputs.parse_names(names),
-        initial=None if initial is None else inputs.parse_json_or_file("initial", initial),
+        values=None if values is None else options.parse_numbers("values", values),
+        names=None if names is None else options.parse_names(names),
+        initial=None if initial is None else options.parse_json_or_file("initial", initial),
         direction=direction,
     )
     for what, requested, actual in (("sequences", sequences, model.sequences), ("states", states, model.states)):
@@ -135,7 +131,7 @@ def _coupling(sequences: int | None, self_coupling: float | None, ring: bool, co
     if coupling is not None:
         if self_coupling is not None or ring:
             raise InputError("coupling: give --coupling, or --self-coupling (with or without --ring), not both")
-        return parse_coupling(inputs.parse_json_or_file("coupling", coupling))
+        return parse_coupling(options.parse_json_or_file("coupling", coupling))
     count = 1 if sequences is None else sequences
     if self_coupling is None and count > 1:
         raise InputError("coupling: give --self-coupling W (1 for independent sequences), or --coupling")
@@ -147,7 +143,7 @@ def _transitions(states: int | None, p: float | None, q: float | None, transitio
     if transitions is not None:
         if p is not None or q is not None:
             raise InputError("transitions: give --transitions, or --p and --q, not both")
-        return inputs.parse_json_or_file("transitions", transitions)
+        return options.parse_json_or_file("transitions", transitions)
     if p is None:
         raise InputError("transitions: give --p (and --q) for equal probabilities, or --transitions for a matrix")
     return make_transitions(2 if states is None else states, p, q)
@@ -223,10 +219,7 @@ def make_transitions(states: int, p: float, q: float | None) -> Any:
 
 
 @chain_app.command("show")
-def show(
-    chain: ChainFile,
-    form: FormatOption = "table",
-) -> None:
+def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None:
     """Show the properties of a model: spectrum, mixing time, stationary distributions, components.
 
     \b
@@ -234,7 +227,7 @@ def show(
       csdp chain show chain.json
       csdp chain show chain.json --format json
     """
-    model = inputs.read_chain(chain)
+    model = options.read_chain(chain)
     summary = model.summary()
     if form == "table":
         console().print(summary)
@@ -252,9 +245,9 @@ def show(
 
 @chain_app.command("simulate")
 def simulate(
-    chain: ChainFile,
+    chain: options.ChainFile,
     steps: Annotated[int, typer.Option(help="Number of snapshots to draw, one per row.")],
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     content: Annotated[
         Literal["states", "values"],
         typer.Option("--as", help="Write state numbers 0,1,... (states) or the values of the states (values)."),
@@ -276,7 +269,7 @@ def simulate(
     kind = "csv" if output == "-" else Path(output).suffix.lower().removeprefix(".")
     if kind not in {"csv", "parquet", "npy"}:
         raise InputError(f"output: {output!r} given; the name must end in .csv, .parquet or .npy")
-    model = inputs.read_chain(chain)
+    model = options.read_chain(chain)
     if kind != "npy" and "time" in {name.lower() for name in model.names}:
         raise InputError("chain: a sequence is named 'time' like the column of times; rename it, or write .npy")
     rows: npt.NDArray[Any] = model.simulate(steps, seed=seed)

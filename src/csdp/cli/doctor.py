@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from csdp.cli.options import FormatOption
-from csdp.cli.terminal import BAD_INPUT, console, print_json, print_lines, progress_bar
+from csdp.cli.terminal import BAD_INPUT, print_json, print_lines, print_table, progress_bar
 from csdp.errors import CsdpError, InputError
 
 #: Draws of the noise check, and how many standard errors their mean size may be off (false alarm below 1e-11).
@@ -26,10 +26,7 @@ _STREAM = 16
 _OPTIONAL: dict[str, tuple[str, dict[str, str]]] = {
     "postgres": ("ledgers in PostgreSQL", {"psycopg": "psycopg"}),
     "mqtt": ("streams from and to an MQTT broker", {"paho-mqtt": "paho.mqtt"}),
-    "service": (
-        "csdp serve",
-        {"fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus-client": "prometheus_client"},
-    ),
+    "service": ("csdp serve", {"fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus-client": "prometheus_client"}),
     "spark": ("tables and streams on Spark", {"pyspark": "pyspark"}),
 }
 #: Other packages that csdp works with, and for what; they need no extra.
@@ -83,7 +80,16 @@ def doctor(
     if form == "json":
         print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
-        console().print(_table(checks))
+        marks = {"ok": "ok", "missing": "absent", "wrong": "WRONG"}
+        rows = [
+            (
+                "MISSING" if check.required and check.state == "missing" else marks[check.state],
+                check.name,
+                check.found if check.state == "ok" else f"{check.found} ({check.hint})",
+            )
+            for check in checks
+        ]
+        print_table("csdp doctor", {name: {"overflow": "fold"} for name in ("", "part", "found")}, rows)
         wrong = (*failed, *(check for check in checks if not check.required and check.state == "wrong"))
         print_lines(f"{check.name}: {check.hint}" for check in wrong)
         print_lines(["Everything required works." if not failed else f"{len(failed)} required parts do not work."])
@@ -318,16 +324,3 @@ def _version_numbers(text: str) -> tuple[int, ...]:
 
 def _version_text(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
-
-
-def _table(checks: tuple[CheckResult, ...]) -> Any:
-    from rich.table import Table
-
-    table = Table(title="csdp doctor", title_justify="left")
-    for column in ("", "part", "found"):
-        table.add_column(column, overflow="fold")
-    for check in checks:
-        absent = "MISSING" if check.required else "absent"
-        mark = {"ok": "ok", "missing": absent, "wrong": "WRONG"}[check.state]
-        table.add_row(mark, check.name, check.found if check.state == "ok" else f"{check.found} ({check.hint})")
-    return table

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs, options
+import csdp
+from csdp.auditing.audit import Audit
+from csdp.auditing.audit import audit as run_audit
+from csdp.bounds.result import as_text
+from csdp.cli import options
+from csdp.cli.release import print_guarantees
 from csdp.cli.terminal import (
     VIOLATED,
     Format,
-    console,
     print_json,
     print_lines,
     print_notice,
@@ -26,12 +30,11 @@ from csdp.cli.terminal import (
     written_files,
 )
 from csdp.errors import InputError
+from csdp.panel import Panel
 
 if TYPE_CHECKING:
-    from csdp.auditing.audit import Audit
     from csdp.auditing.replay import Replay
     from csdp.plan import Plan
-    from csdp.report.certificate import Certificate
 
 
 def audit(
@@ -102,7 +105,7 @@ def audit(
             "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c, "--claim": claim,
             "--mechanism": mechanism, "--adversary": adversary, "--figure": figure, "--seed": seed,
         }  # fmt: skip
-        inputs.refuse_together(attack_options, "--ledger")
+        options.refuse_together(attack_options, "--ledger")
         _replay(ledger, dataset=dataset, head=head, chain=chain, plan=plan, form=form)
         return
     if dataset is not None or head is not None:
@@ -111,8 +114,10 @@ def audit(
         raise InputError(
             "chain: not given; give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger to replay one"
         )
-    inputs.check_figure(figure)
-    declared = inputs.load_plan(plan, inputs.PlanOptions(chain, query, age, ages, epsilon_c, adversary))
+    options.check_figure(figure)
+    declared = options.load_plan(
+        plan, chain=chain, query=query, age=age, ages=ages, epsilon_c=epsilon_c, adversary=adversary
+    )
     with progress_bar() as progress:
         result = _attack(
             declared,
@@ -143,8 +148,6 @@ def _attack(
     declared: Plan, mechanism: str | None, *, reads: Literal["aged", "history"], **attack_options: Any
 ) -> Audit:
     """Attack our own noise as declared, or a mechanism of the user under the declared model and ages."""
-    from csdp.auditing.audit import audit as run_audit
-
     if mechanism is None:
         if reads != "aged":
             raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism only")
@@ -199,8 +202,8 @@ def _replay(
     from csdp.auditing.replay import replay
     from csdp.ledger import Ledger
 
-    plans = [] if plan is None else [inputs.read_plan(plan)]
-    chains = [] if chain is None else [inputs.read_chain(chain)]
+    plans = [] if plan is None else [options.read_plan(plan)]
+    chains = [] if chain is None else [options.read_chain(chain)]
     with Ledger.open(where, create=False, read_only=True) as book, progress_bar() as progress:
         result = replay(book, dataset=dataset, plans=plans, chains=chains, head=head, progress=progress)
     _print_replay(result, form)
@@ -252,17 +255,15 @@ def report(
     share.html contains only what was published. index.html, written with --data, also shows the true values; a notice
     at its top says so.
     """
-    import csdp
     from csdp.ledger import Ledger
-    from csdp.panel import Panel
     from csdp.plan import Plan
-    from csdp.report.ledger_page import report_ledger
+    from csdp.report.reports import report_ledger
 
     panel: Panel | None = None
     if data is not None:
         with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
-        panel = inputs.read_states(data, model, discretiser=discretiser, step=inputs.parse_step(step))
+        panel = options.read_states(data, model, discretiser=discretiser, step=options.parse_step(step))
     with progress_bar() as progress:
         result = report_ledger(
             ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, progress=progress
@@ -303,8 +304,6 @@ def demo(
     index.html shows the true values next to what was published, and a notice at its top says so; share.html contains
     only what was published.
     """
-    import csdp
-    from csdp.bounds.result import as_text
     from csdp.report.demo import run_demo
 
     with progress_bar() as progress:
@@ -324,23 +323,6 @@ def demo(
             f"{len(study.chain.family or (0,))} chains",
         ]
     )
-    console().print(guarantees_table(result.certificate))
+    print_guarantees(result.certificate)
     print_lines([f"To quote: {result.certificate.sentence}"])
     print_written(result.files)
-
-
-def guarantees_table(certificate: Certificate) -> object:
-    """The guarantees of a certificate, one per row."""
-    from rich.table import Table
-
-    from csdp.bounds.result import as_text
-
-    table = Table(title="What is promised", title_justify="left")
-    table.add_column("guarantee", no_wrap=True)
-    table.add_column("epsilon", justify="right", no_wrap=True)
-    table.add_column("never above", justify="right", no_wrap=True)
-    table.add_column("protects")
-    for promise in certificate.promises:
-        ceiling = "grows" if promise.ceiling is None else as_text(promise.ceiling)
-        table.add_row(promise.name, as_text(promise.epsilon), ceiling, f"{promise.protects}; {promise.holds}")
-    return table

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs, options
-from csdp.cli.terminal import console, print_json, print_lines, print_warnings, printable, progress_bar
+from csdp.bounds.leakage import leakage
+from csdp.bounds.result import as_text
+from csdp.chain import CoupledChain, FitRecord, JointChain
+from csdp.chain.files import save_model
+from csdp.cli import options
+from csdp.cli.terminal import console, print_json, print_lines, print_table, print_warnings, printable, progress_bar
 from csdp.errors import CsdpWarning, InputError
 from csdp.fitting.fit import Method
+from csdp.fitting.fit import fit as fit_chain
+from csdp.panel import Discretiser, Panel, Readings, read_readings
+from csdp.queries import Mean
 
 if TYPE_CHECKING:
-    from csdp.chain import CoupledChain, JointChain
     from csdp.fitting.quality import FitQuality
-    from csdp.panel import Discretiser, Panel, Readings
 
 #: Largest number of joint states for which the leakage under a joint chain is computed for comparison.
 JOINT_STATES = 256
@@ -36,8 +41,7 @@ def fit(
         ),
     ] = "quantile",
     edges: Annotated[
-        str | None,
-        typer.Option(metavar="E1,E2,...", help="Boundaries between the states; replaces --strategy."),
+        str | None, typer.Option(metavar="E1,E2,...", help="Boundaries between the states; replaces --strategy.")
     ] = None,
     bounds: Annotated[
         str | None,
@@ -99,9 +103,6 @@ def fit(
     differential privacy (--epsilon); otherwise a warning is printed. With --engine duckdb or spark, cells must be state
     numbers, and the methods are ching and moments.
     """
-    from csdp.fitting.fit import fit as fit_chain
-    from csdp.panel import Discretiser
-
     target = Path(output)
     if public and epsilon is not None:
         raise InputError("epsilon: given for readings that are declared public; leave out --epsilon or --public")
@@ -130,8 +131,8 @@ def fit(
                     readings,
                     states=states,
                     strategy="edges" if edges is not None else strategy,
-                    edges=None if edges is None else inputs.parse_numbers("edges", edges),
-                    bounds=None if bounds is None else inputs.parse_numbers("bounds", bounds),
+                    edges=None if edges is None else options.parse_numbers("edges", edges),
+                    bounds=None if bounds is None else options.parse_numbers("bounds", bounds),
                     public=public,
                 )
             panel = mapping.apply(readings)
@@ -177,8 +178,6 @@ class FitResult:
 
     def save(self) -> None:
         """Write the chain, and the discretiser if there is a new one."""
-        from csdp.chain.files import save_model
-
         save_model(self.chain, self.file)
         if self.discretiser is not None and self.discretiser_file is not None:
             self.discretiser.save(self.discretiser_file)
@@ -201,9 +200,7 @@ class FitResult:
 
 def _read_past(data: str, step: str | None, until: str | None) -> Readings:
     """Read the readings, only those before `until` if that is given."""
-    from csdp.panel import read_readings
-
-    readings = read_readings(data, step=inputs.parse_step(step))
+    readings = read_readings(data, step=options.parse_step(step))
     if until is None:
         return readings
     past, _ = readings.split(until)
@@ -234,10 +231,6 @@ def _evaluate(chain: CoupledChain | JointChain, panel: Panel) -> FitEvidence | s
 
 def _leakages(chain: CoupledChain | JointChain, panel: Panel) -> tuple[float, float]:
     """The leakage under the chain, and under a joint chain, whose sequences can change together within one step."""
-    from csdp.bounds.leakage import leakage
-    from csdp.fitting.fit import fit as fit_chain
-    from csdp.queries import Mean
-
     joint = fit_chain(panel, method="joint", public=True, ensemble=0, progress=False)
     own, other = (leakage(m, Mean(), ages=1, epsilon_c=1.0).epsilon for m in (chain.without_family(), joint))
     return own, other
@@ -261,8 +254,6 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
 
 
 def _print_evidence(evidence: FitEvidence, *, public: bool) -> None:
-    from csdp.bounds.result import as_text
-
     screen = console()
     screen.print(evidence.quality)
     if not public:
@@ -298,7 +289,6 @@ def _fit_pair_counts(
     """Fit a chain to the pair counts of a table that need not fit in memory."""
     import numpy as np
 
-    from csdp.chain import FitRecord
     from csdp.fitting import pairs
     from csdp.fitting.methods import make_chain
     from csdp.fitting.pairs import complete_graph
@@ -308,7 +298,7 @@ def _fit_pair_counts(
     names = tuple(name for name in find_table(data, ()).header if name.lower() != "time")
     if set(names) == {"sequence", "value"}:
         raise InputError(f"engine {engine}: a wide table expected, with one column for each sequence")
-    width = inputs.parse_engine_step(step, engine)
+    width = options.parse_engine_step(step, engine)
     graph = complete_graph(len(names))
     values = np.arange(float(states))
     edges = np.column_stack([graph.targets, graph.sources])
@@ -352,8 +342,6 @@ def suggest(
 
     The proposal is derived from the readings and reveals something about them: use it for public readings.
     """
-    from rich.table import Table
-
     from csdp.report.suggestion import suggest as make_suggestion
 
     with print_warnings(), progress_bar() as progress:
@@ -364,9 +352,7 @@ def suggest(
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
         print_json({"reasons": reasons, "files": [str(path) for path in files], "next": commands})
         return
-    table = Table("what", "proposed", "why", title="A first proposal", title_justify="left")
-    for what, choice, why in suggestion.reasons:
-        table.add_row(what, printable(choice), printable(why))
-    console().print(table)
+    rows = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
+    print_table("A first proposal", {"what": {}, "proposed": {}, "why": {}}, rows)
     print_lines(f"wrote {path}" for path in files)
     print_lines(["Next:", *(f"  {line}" for line in commands)])

@@ -1,19 +1,40 @@
-"""`csdp leakage`: how much a release leaks about the present."""
+"""`csdp leakage`, `csdp plan` and `csdp compare`: what a release leaks, the best ages and noise, and other methods."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs, options
-from csdp.cli.terminal import Format, console, print_json, print_lines, printable, progress_bar
+from csdp.bounds.leakage import Setting
+from csdp.bounds.leakage import leakage as one_bound
+from csdp.bounds.overview import LeakageTable, leakage_summary
+from csdp.bounds.overview import leakage_table as all_bounds
+from csdp.bounds.result import Leakage, as_text
+from csdp.chain import Model
+from csdp.cli import options
+from csdp.cli.terminal import (
+    RIGHT,
+    Format,
+    console,
+    print_json,
+    print_lines,
+    print_table,
+    print_written,
+    printable,
+    progress_bar,
+)
+from csdp.errors import InputError
+from csdp.fitting.fit import fit
+from csdp.panel import read_panel
+from csdp.queries import parse_query
+from csdp.report.certificate import UNSOUND_WARNING, guarantee
 
 if TYPE_CHECKING:
-    from csdp.bounds.leakage import Setting
-    from csdp.bounds.overview import LeakageTable
-    from csdp.bounds.result import Leakage
+    from csdp.baselines.comparison import Comparison
+    from csdp.planning import DynamicPlan, FoundPlan
 
 
 def leakage(
@@ -52,19 +73,11 @@ def leakage(
 
     Rows marked UNSOUND are formulas that can be below the true leakage; they are listed for comparison only.
     """
-    from csdp.bounds.leakage import Setting
-    from csdp.queries import parse_query
-
-    steps = inputs.parse_ages(age, ages)
-    model = inputs.read_chain(chain)
+    steps = options.parse_ages(age, ages)
+    model = options.read_chain(chain)
     with progress_bar() as progress:
         setting = Setting.make(
-            model,
-            parse_query(query),
-            ages=steps,
-            epsilon_c=epsilon_c,
-            adversary=adversary,
-            progress=progress,
+            model, parse_query(query), ages=steps, epsilon_c=epsilon_c, adversary=adversary, progress=progress
         )
         if per_sequence:
             return _print_sequences(setting, bound or "auto", workers, form)
@@ -89,9 +102,6 @@ def _call_options(setting: Setting, workers: int) -> dict[str, Any]:
 
 def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
     """Print quantiles of the leakage over the sequences, and the worst sequences."""
-    from csdp.bounds.overview import leakage_summary
-    from csdp.report.guarantee import UNSOUND_WARNING, guarantee
-
     summary = leakage_summary(setting.model, setting.query, bound=bound, **_call_options(setting, workers))
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
     if form == "json":
@@ -103,10 +113,6 @@ def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -
 
 
 def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
-    from csdp.bounds.leakage import leakage as one_bound
-    from csdp.bounds.overview import LeakageTable
-    from csdp.bounds.overview import leakage_table as all_bounds
-
     _ = setting.sensitivity  # a query that does not fit the model is an error, not a row
     call_options = _call_options(setting, workers)
     if bound is None:
@@ -124,8 +130,6 @@ def _sharpest(table: LeakageTable) -> Leakage | None:
 
 def _table_data(setting: Setting, table: LeakageTable) -> dict[str, Any]:
     """The result as plain data: every bound, and the worst case and components of the sharpest proven one."""
-    from csdp.report.guarantee import UNSOUND_WARNING, guarantee
-
     best = _sharpest(table)
     row_data = (best or table.rows[0]).to_dict()
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
@@ -150,8 +154,6 @@ def _table_data(setting: Setting, table: LeakageTable) -> dict[str, Any]:
 
 def _print_table(setting: Setting, table: LeakageTable) -> None:
     """Print the bounds, the worst case, and one line on what the number protects."""
-    from csdp.report.guarantee import UNSOUND_WARNING, guarantee
-
     console().print(table)
     best = _sharpest(table)
     row = best or table.rows[0]
@@ -165,3 +167,235 @@ def _print_table(setting: Setting, table: LeakageTable) -> None:
         print_lines([f"Components: {components:,} independent groups; the worst has {printable(members)}"])
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
     print_lines([UNSOUND_WARNING if best is None else words])
+
+
+def plan(
+    chain: options.ChainFile,
+    query: options.Query = "mean",
+    max_mse: Annotated[
+        float | None, typer.Option(help="Find the least leakage with at most this mean squared error.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Find the least error with at most this leakage of the present.")
+    ] = None,
+    max_age: options.MaxAge = 50,
+    min_age: Annotated[int, typer.Option(help="Smallest age in steps that a plan may use.")] = 0,
+    vector: Annotated[bool, typer.Option("--vector", help="Choose a separate age for each sequence.")] = False,
+    continual: Annotated[
+        bool, typer.Option("--continual", help="Plan for a release at every tick, without end.")
+    ] = False,
+    horizon: Annotated[
+        int | None, typer.Option(help="With --budget: choose a separate noise level for each of this many ticks.")
+    ] = None,
+    start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
+    estimate: Annotated[
+        Literal["raw", "linear"],
+        typer.Option(help="Measure the error of the raw release, or of its best linear estimate."),
+    ] = "raw",
+    adversary: options.AdversaryOption = "informed",
+    event_limit: options.EventLimit = 10.0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar=options.FIGURE, help="Draw leakage against error to this file.")
+    ] = None,
+    form: options.FormatOption = "table",
+) -> None:
+    """Find ages and a noise level: the least leakage for an error target, or the least error for a budget.
+
+    \b
+    Example:
+      csdp plan chain.json --query mean --budget 0.2 --estimate linear -o plan.json
+      csdp plan chain.json --max-mse 0.3 --max-age 20 --figure frontier.svg
+      csdp plan chain.json --budget 0.2 --min-age 1 --horizon 24 -o plan.json
+
+    Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT
+    """
+    from csdp.planning import find_plan
+
+    options.check_figure(figure)
+    model, statistic = options.read_chain(chain), parse_query(query)
+    with progress_bar() as progress:
+        found = find_plan(
+            model,
+            statistic,
+            max_mse=max_mse,
+            budget=budget,
+            max_age=max_age,
+            min_age=min_age,
+            ages="vector" if vector else "common",
+            releases="continual" if continual else horizon or 1,
+            estimate=estimate,
+            adversary=adversary,
+            event_limit=event_limit,
+            progress=progress,
+        )
+    schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)
+    if output is not None:
+        made = found.plan if schedule is None else schedule.plan
+        output.write_text(made.to_json(indent=1) + "\n", encoding="utf-8")
+    if figure is not None:
+        from csdp.planning import frontier
+        from csdp.report.figures import frontier_figure, save_figure
+
+        drawn_ages = sorted({0, 1, 2, 3, 5, 8, *found.plan.ages} & set(range(min_age, max_age + 1)))
+        line = frontier(model, statistic, ages=drawn_ages, estimate=estimate, adversary=adversary)
+        save_figure(frontier_figure(line, chosen=found), figure)
+    if form == "json":
+        print_json(_plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()})
+    else:
+        _print_plan(found)
+        if schedule is not None:
+            _print_schedule(schedule)
+        print_written(path for path in (output, figure) if path is not None)
+
+
+def _schedule(
+    found: FoundPlan,
+    budget: float | None,
+    horizon: int,
+    start: int,
+    estimate: Literal["raw", "linear"],
+    continual: bool,
+) -> DynamicPlan:
+    """A noise level for each tick, at the ages that one level for the whole horizon would use."""
+    from csdp.planning import dynamic_plan
+
+    if budget is None or continual:
+        raise InputError("--horizon needs --budget, which no tick may exceed, and cannot be combined with --continual")
+    return dynamic_plan(
+        found.plan.chain,
+        found.plan.query,
+        ages=found.plan.ages,
+        budget=budget,
+        horizon=horizon,
+        start=start,
+        estimate=estimate,
+        adversary=found.plan.adversary,
+    )
+
+
+def _plan_data(found: FoundPlan) -> dict[str, Any]:
+    """The plan and what it achieves as plain data, for JSON."""
+    return {
+        "ages": list(found.plan.ages),
+        "epsilon_c": found.plan.epsilon_c,
+        "leakage": found.leakage.to_dict(),
+        "mse": found.error.mse,
+        "no_data": found.error.no_data,
+        "evaluations": found.evaluations,
+        "saved": found.saved,
+        "note": found.note,
+        "plan_digest": found.plan.digest,
+    }
+
+
+def _print_plan(found: FoundPlan) -> None:
+    ages = sorted(set(found.plan.ages))
+    rows = [
+        ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
+        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}"),
+        ("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})"),
+        ("mean squared error", f"{found.error.mse:.6g} ({found.error.estimate})"),
+        ("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0"),
+        ("evaluations", f"{found.evaluations} of leakage; {found.saved} ages ruled out without one"),
+    ]
+    print_table("Plan", {}, rows)
+    print_lines([f"Note: {found.note}"] if found.note else [])
+
+
+def _print_schedule(schedule: DynamicPlan) -> None:
+    records = schedule.records()
+    rows = [(str(one["tick"]), f"{one['epsilon_c']:.4g}", as_text(one["leakage"])) for one in records[:20]]
+    print_table("Schedule", dict.fromkeys(("tick", "epsilon_c", "leakage of the present"), RIGHT), rows)
+    print_lines([f"... and {len(records) - 20} more ticks"] if len(records) > 20 else [])
+    print_lines(
+        [
+            f"Error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
+            f"{schedule.constant_mse:.6g}"
+        ]
+    )
+
+
+# ---- csdp compare --------------------------------------------------------------------------------------------------
+
+
+def compare(
+    chain: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHAIN.json|DATA",
+            help="Model file written by `csdp chain new` (- reads standard input), or a file of public readings (.csv "
+            "or .parquet, cells are state numbers) to fit a model to.",
+        ),
+    ],
+    query: options.Query = "mean",
+    max_mse: Annotated[
+        float | None, typer.Option(help="Compare leakages, each with at most this error of the linear estimate.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Compare errors, each with at most this exact leakage of the present.")
+    ] = None,
+    max_age: options.MaxAge = 50,
+    length: Annotated[
+        int, typer.Option(help="Number of releases in the lifetime leakage, and of ticks in a series.")
+    ] = 100,
+    event_limit: options.EventLimit = 10.0,
+    public: options.Public = False,
+    figure: Annotated[
+        Path | None, typer.Option(metavar=options.FIGURE, help="Draw the comparison to this file.")
+    ] = None,
+    form: options.FormatOption = "table",
+) -> None:
+    """Compare our plan with every other method, for the same secret, adversary and age.
+
+    \b
+    Example:
+      csdp compare chain.json --query mean --budget 0.2 --max-age 5
+
+    Every row states its guarantee. Nothing is published.
+    """
+    from csdp.baselines.comparison import compare as compare_methods
+
+    options.check_figure(figure)
+    with progress_bar() as progress:
+        comparison = compare_methods(
+            _read_or_fit_model(chain, public),
+            parse_query(query),
+            max_mse=max_mse,
+            budget=budget,
+            max_age=max_age,
+            length=length,
+            event_limit=event_limit,
+            progress=progress,
+        )
+    if figure is not None:
+        from csdp.report.comparison_figures import comparison_figure
+        from csdp.report.figures import save_figure
+
+        save_figure(comparison_figure(comparison), figure)
+    if form == "json":
+        print_json(comparison.to_dict())
+    else:
+        _print_comparison(comparison)
+        print_written([figure] if figure is not None else [])
+
+
+def _read_or_fit_model(path: str, public: bool) -> Model:
+    """Read a model from its file, or fit one to a file of public readings."""
+    if not path.endswith((".csv", ".parquet")):
+        return options.read_chain(path)
+    if not public:
+        raise InputError(
+            f"{path}: readings given; a model fitted to private readings leaks them. Give --public if they are public, "
+            "or fit with csdp.fit(..., epsilon=...) and give the chain"
+        )
+    return fit(read_panel(path), public=True, ensemble=0)
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    console().print(comparison)
+    print_lines([comparison.headline, comparison.lifetime_headline, "\nWhat each of them guarantees:"])
+    for row in comparison.rows:
+        print_lines([f"  {row.method}: {row.guarantee}.{f' Note: {row.note}.' if row.note else ''}"])

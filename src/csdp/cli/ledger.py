@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from csdp.bounds.result import as_text
 from csdp.cli.options import FormatOption, Head, LedgerArgument, OneDataset
-from csdp.cli.terminal import BAD_INPUT, CommandGroup, console, print_json, print_notice, printable
+from csdp.cli.terminal import (
+    BAD_INPUT,
+    RIGHT,
+    CommandGroup,
+    print_json,
+    print_lines,
+    print_notice,
+    print_table,
+    printable,
+)
 
 if TYPE_CHECKING:
     from csdp.ledger import Ledger
@@ -37,35 +47,26 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
     if form == "json":
         print_json({"datasets": datasets})
         return
-    from rich.table import Table
-
-    from csdp.bounds.result import as_text
-
-    table = Table(title="Datasets of the ledger", title_justify="left")
-    for column in ("dataset", "ticks", "present", "event", "limits"):
-        table.add_column(column, justify="right" if column in {"present", "event"} else "left")
+    rows = []
     for facts in datasets:
         charge = facts["last_charge"] or {}
         figures = [as_text(charge[key]) if key in charge else "-" for key in ("present", "event")]
         limits = ", ".join(f"{key} {value:g}" for key, value in facts["limits"].items() if value is not None)
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"
-        table.add_row(printable(facts["dataset"]), counts + newest, *figures, limits or "none")
-    console().print(table)
-    console().print(
-        "present: leakage of the present right after the last charge; event: epsilon of plain differential privacy of "
-        "one reading; lost: charged but never published.",
-        soft_wrap=True,
+        rows.append((printable(facts["dataset"]), counts + newest, *figures, limits or "none"))
+    columns: dict[str, dict[str, str]] = {"dataset": {}, "ticks": {}, "present": RIGHT, "event": RIGHT, "limits": {}}
+    print_table("Datasets of the ledger", columns, rows)
+    print_lines(
+        [
+            "present: leakage of the present right after the last charge; event: epsilon of plain differential privacy "
+            "of one reading; lost: charged but never published."
+        ]
     )
 
 
 @ledger_app.command("verify")
-def verify(
-    where: LedgerArgument,
-    dataset: OneDataset = None,
-    head: Head = None,
-    form: FormatOption = "table",
-) -> None:
+def verify(where: LedgerArgument, dataset: OneDataset = None, head: Head = None, form: FormatOption = "table") -> None:
     """Check a ledger for edits, removals and damage. The ledger is only read.
 
     \b

@@ -1,16 +1,29 @@
-"""Arguments and options shared by several commands: one name, one help text, one type.
+"""Options shared by several commands (one name, one help text, one type), and the values that they stand for.
 
-Where two aliases share an option, they differ in whether it is required, or in its default.
-"""
+Where two aliases share an option, they differ in whether it is required, or in its default."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from csdp.aging import Adversary
+from csdp.chain import Model
+from csdp.chain.files import load_model, read_model
 from csdp.cli.terminal import Format
+from csdp.errors import InputError
+from csdp.json_text import parse_json
+from csdp.panel import Discretiser, Panel, read_panel
+from csdp.panel.readings import Outside
+from csdp.queries import parse_query
+from csdp.report.files import ensure_writable
+
+if TYPE_CHECKING:
+    from csdp.plan import Plan
 
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
@@ -46,8 +59,7 @@ PlanFile = Annotated[
     typer.Option(metavar="PLAN.json", help="Plan file written by `csdp plan`; replaces the options that make a plan."),
 ]
 DiscretiserFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help=_DISCRETISER, show_default="readings are values of the model"),
+    str | None, typer.Option(metavar="FILE", help=_DISCRETISER, show_default="readings are values of the model")
 ]
 FitDiscretiserFile = Annotated[
     str | None,
@@ -114,7 +126,194 @@ FormatOption = Annotated[
     typer.Option("--format", help='Print text and tables (table), or JSON (json; infinity is the string "inf").'),
 ]
 Check = Annotated[
-    bool,
-    typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published."),
+    bool, typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published.")
 ]
 FIGURE = "FIGURE.svg|.png|.pdf"
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def read_chain(path: str) -> Model:
+    """Read a model from a file, or from standard input for `-`."""
+    return read_model(sys.stdin.read()) if path == "-" else load_model(path)
+
+
+def read_plan(path: str) -> Plan:
+    """Read a plan from a file written by `csdp plan` or `Plan.to_json`."""
+    from csdp.plan import Plan
+
+    text = _read_text(path, path)
+    try:
+        return Plan.from_json(text)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (ArithmeticError, AttributeError, IndexError, ValueError) as error:
+        raise InputError(f"{path}: not a plan as `csdp plan` writes it ({error})") from None
+
+
+def _read_text(path: str, where: str) -> str:
+    """Read the text of a JSON file; error messages begin with `where`."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{where}: a folder given; a JSON file expected") from None
+    except ValueError:  # not UTF-8, or a path that no file can have
+        raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
+
+
+def read_states(
+    data: str, model: Model, *, discretiser: str | None, step: int | str | None, outside: Outside = "refuse"
+) -> Panel:
+    """Read readings as states of a model.
+
+    Args:
+        data: File of readings.
+        model: The model whose sequences and values the file has.
+        discretiser: File of the discretiser that maps readings to states; None if readings are values of the model.
+        step: Time between two ticks; None to take it from the file.
+        outside: What to do with readings that are not values of the model.
+    """
+    if discretiser is not None:
+        return read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser), step=step)
+    return read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
+
+
+def check_figure(path: Path | None) -> None:
+    """Refuse a figure file that cannot be written, before its content is computed."""
+    if path is None:
+        return
+    if path.suffix.lower() not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"figure: {path.name!r} given; a name that ends in .svg, .png or .pdf expected")
+    ensure_writable(path)
+
+
+# ---- numbers, names and JSON ---------------------------------------------------------------------------------------
+
+
+def parse_step(text: str | None) -> int | str | None:
+    """Parse a time step: a whole number, or text such as 5min, which readers of panels understand.
+
+    >>> parse_step("300"), parse_step("5min"), parse_step(None)
+    (300, '5min', None)
+    """
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text
+
+
+def parse_engine_step(text: str | None, engine: str) -> int | None:
+    """Parse a step for an engine that reads the file itself, which accepts whole numbers only."""
+    step = parse_step(text)
+    if isinstance(step, str):
+        raise InputError(f"step: {text!r} given; with --engine {engine} a whole number (seconds for timestamps)")
+    return step
+
+
+def parse_ages(age: int | None, ages: str | None) -> int | list[int]:
+    """Parse --age (one age for all sequences) or --ages (one per sequence).
+
+    >>> parse_ages(2, None), parse_ages(None, "1,3"), parse_ages(None, "2")
+    (2, [1, 3], 2)
+    """
+    if ages is None:
+        if age is None:
+            raise InputError("age: not given; give --age for all sequences, or --ages with one age per sequence")
+        return age
+    if age is not None:
+        raise InputError("age: both --age and --ages given; give --age for all sequences, or --ages with one each")
+    try:
+        numbers = [int(number) for number in ages.split(",")]
+    except ValueError:
+        raise InputError(f"ages: {ages!r} given; whole numbers separated by commas expected") from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def parse_json_or_file(what: str, text: str) -> Any:
+    """Parse inline JSON (it begins with a bracket), or the JSON in the file that the text names.
+
+    >>> parse_json_or_file("coupling", "[[0.75, 0.25], [0.25, 0.75]]")
+    [[0.75, 0.25], [0.25, 0.75]]
+    """
+    inline = text.lstrip().startswith(("[", "{"))
+    where = what if inline else f"{what}: {text}"
+    if not inline:
+        if not Path(text).exists():
+            raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket")
+        text = _read_text(text, where)
+    return parse_json(where, text)
+
+
+def parse_numbers(what: str, text: str) -> Any:
+    """Parse numbers separated by commas, or JSON inline or in a file.
+
+    >>> parse_numbers("values", "0,1.5")
+    [0.0, 1.5]
+    """
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        return parse_json_or_file(what, text)
+
+
+def parse_names(text: str) -> list[str]:
+    """Parse names separated by commas, or a JSON list of strings.
+
+    >>> parse_names("kitchen, hall")
+    ['kitchen', 'hall']
+    """
+    if not text.lstrip().startswith("["):
+        return [name.strip() for name in text.split(",")]
+    names = parse_json_or_file("names", text)
+    if not all(isinstance(name, str) for name in names):
+        raise InputError("names: a JSON list of strings expected")
+    return list(names)
+
+
+# ---- plans ---------------------------------------------------------------------------------------------------------
+
+
+def load_plan(
+    file: str | None,
+    *,
+    chain: str | None,
+    query: str | None,
+    age: int | None,
+    ages: str | None,
+    epsilon_c: float | None,
+    adversary: Adversary | None,
+    stale_limit: int | None = None,
+) -> Plan:
+    """Read the plan from a file, which no option may contradict; without a file, make it from the options.
+
+    Every option is None if it was not given.
+    """
+    from csdp.plan import Plan
+
+    if file is not None:
+        own = {"the model": chain, "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c}
+        refuse_together({**own, "--adversary": adversary, "--stale-limit": stale_limit}, "--plan")
+        return read_plan(file)
+    if chain is None:
+        raise InputError("chain: not given; give a model with --age and --epsilon-c, or --plan")
+    steps = parse_ages(age, ages)
+    if epsilon_c is None:
+        raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
+    model, statistic = read_chain(chain), parse_query(query or "mean")
+    return Plan(model, statistic, steps, epsilon_c, adversary=adversary or "informed", stale_limit=stale_limit or 0)
+
+
+def refuse_together(options: Mapping[str, Any], source: str) -> None:
+    """Refuse options that repeat or contradict what a file says.
+
+    >>> refuse_together({"--query": None, "--age": 2}, "--plan")
+    Traceback (most recent call last):
+      ...
+    csdp.errors.InputError: --age: cannot be combined with --plan, which already sets it; leave out --age
+    """
+    names = ", ".join(name for name, value in options.items() if value is not None)
+    if names:
+        raise InputError(f"{names}: cannot be combined with {source}, which already sets it; leave out {names}")

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.cli import inputs, options
-from csdp.cli.evidence import guarantees_table
-from csdp.cli.terminal import console, print_json, print_lines, print_notice, printable, progress_bar
+from csdp.bounds.result import as_text
+from csdp.cli import options
+from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
 from csdp.panel import Panel
+from csdp.report import files
+from csdp.report.certificate import Certificate, certify
+from csdp.report.files import Series, write_series
 
 if TYPE_CHECKING:
     from csdp.ledger import Ledger
     from csdp.plan import Plan
     from csdp.publisher import Publisher, Release, Skipped
-    from csdp.report.certificate import Certificate
-    from csdp.report.files import Series
     from csdp.tables import Engine, EngineSource
 
 #: Number of outputs above which an engine writes a long table, with one row per tick and output.
@@ -118,22 +119,33 @@ def release(
     """
     from csdp.ledger import Ledger
     from csdp.publisher import Publisher
-    from csdp.report import files
-    from csdp.report.certificate import certify
 
     out = Path(output)
     certificate_path = out.with_name(out.name + ".certificate.json")
-    _check_output(out, inputs_read=(data, chain, plan, ledger, discretiser))
-    plan_options = inputs.PlanOptions(chain, query, age, ages, epsilon_c, adversary, stale_limit)
-    chosen = inputs.load_plan(plan, plan_options)
+    files.check_kind(out)
+    for path in (out, certificate_path):
+        files.ensure_writable(path)
+    for read in (data, chain, plan, ledger, discretiser):
+        if read is not None and out.resolve() == Path(read).resolve():
+            raise InputError(f"output: this would overwrite {read}, which is read; give another name")
+    chosen = options.load_plan(
+        plan,
+        chain=chain,
+        query=query,
+        age=age,
+        ages=ages,
+        epsilon_c=epsilon_c,
+        adversary=adversary,
+        stale_limit=stale_limit,
+    )
     with _open_readings(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
                 f"output: {chosen.model.sequences:,} values at every tick; give a name that ends in .parquet"
             )
-        for path in (out, certificate_path):
-            files.ensure_writable(path)
+        # The wall clock can check timestamps, but not plain numbers.
+        stamped = readings.times.dtype.kind == "M"
         with (
             Ledger.open(ledger) as book,
             Publisher(
@@ -144,17 +156,17 @@ def release(
                 event_limit=event_limit,
                 lifetime_limit=lifetime_limit,
                 time_step=readings.step,
-                times="wall" if _has_timestamps(readings) and not simulated_times else "data",
+                times="wall" if stamped and not simulated_times else "data",
                 on_refusal=on_refusal,
                 wait=wait,
             ) as publisher,
         ):
-            series, refusal = _publish(publisher, book, source, readings, wide=wide)
-            count = _write_series(series, publisher, book, readings, out, wide=wide)
-            certificate = certify(publisher, book, skipped=series.skipped)
+            releases, skipped, refusal = _publish(publisher, book, source, readings, wide=wide)
+            count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
+            certificate = certify(publisher, book, skipped=skipped)
             files.write_json(certificate_path, certificate.to_dict())
         counts = {"published": count, "charged_now": publisher.charged, "ticks": len(readings.ticks)}
-    absent: Counter[str] = Counter(skip.why for skip in series.skipped)
+    absent: Counter[str] = Counter(skip.why for skip in skipped)
     counts |= {"held": absent["held"], "lost": absent["lost"]}
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
@@ -182,21 +194,6 @@ def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> Tic
     return TicksHeldError("; ".join([*words, rest]), held=held, lost=lost)
 
 
-def _has_timestamps(readings: Panel | Engine) -> bool:
-    """Whether times are timestamps, which the wall clock can check, and not plain numbers."""
-    return readings.times.dtype.kind == "M"
-
-
-def _check_output(out: Path, *, inputs_read: Sequence[str | None]) -> None:
-    """Refuse an output of unknown kind, or one that would overwrite an input."""
-    from csdp.report.files import check_kind
-
-    check_kind(out)
-    for path in inputs_read:
-        if path is not None and out.resolve() == Path(path).resolve():
-            raise InputError(f"output: this would overwrite {path}, which is read; give another name")
-
-
 @contextmanager
 def _open_readings(
     data: str,
@@ -212,8 +209,8 @@ def _open_readings(
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
-        width = inputs.parse_step(step)
-        panel = inputs.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
+        width = options.parse_step(step)
+        panel = options.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
         yield panel, panel
         return
     from csdp.tables import EngineSource, open_table
@@ -223,7 +220,7 @@ def _open_readings(
         names=plan.model.names,
         values=plan.model.values,
         engine=engine,
-        step=inputs.parse_engine_step(step, engine),
+        step=options.parse_engine_step(step, engine),
         outside=outside,
         master=master,
         memory_limit=memory_limit,
@@ -234,28 +231,20 @@ def _open_readings(
 
 def _publish(
     publisher: Publisher, book: Ledger, source: Panel | EngineSource, readings: Panel | Engine, *, wide: bool
-) -> tuple[Series, BudgetExceeded | None]:
-    """Publish the readings; if a limit stops it, return what the ledger has published of them so far.
+) -> tuple[tuple[Release, ...], tuple[Skipped, ...], BudgetExceeded | None]:
+    """Publish the readings; if a limit stops it, return what the ledger has published of them so far, and the refusal.
 
     Wide outputs are not held in memory: they are read from the ledger later.
     """
-    from csdp.report.files import Series
-
-    refusal: BudgetExceeded | None = None
-    releases: tuple[Release, ...]
-    skipped: tuple[Skipped, ...] = ()
     with progress_bar() as update:
         progress = None if update is None else lambda done, total: update("releasing", done, total)
         each = (lambda _: None) if wide else None
         try:
             batch = publisher.publish(source, progress=progress, each=each, on_wait=_WaitNotice())
-            releases, skipped = batch.releases, batch.skipped
+            return batch.releases, batch.skipped, None
         except BudgetExceeded as error:
-            refusal = error
-            releases = (
-                () if wide else tuple(sorted(_published_releases(publisher, book, readings), key=lambda r: r.tick))
-            )
-    return Series.of(publisher.plan, readings, releases, skipped), refusal
+            published = () if wide else _published_releases(publisher, book, readings)
+            return tuple(sorted(published, key=lambda release: release.tick)), (), error
 
 
 class _WaitNotice:
@@ -287,14 +276,20 @@ def _published_releases(publisher: Publisher, book: Ledger, readings: Panel | En
 
 
 def _write_series(
-    series: Series, publisher: Publisher, book: Ledger, readings: Panel | Engine, out: Path, *, wide: bool
+    releases: tuple[Release, ...],
+    skipped: tuple[Skipped, ...],
+    publisher: Publisher,
+    book: Ledger,
+    readings: Panel | Engine,
+    out: Path,
+    *,
+    wide: bool,
 ) -> int:
     """Write the series, a wide one tick by tick in long form; returns its number of ticks."""
-    from csdp.report.files import write_series
-
+    series = Series.of(publisher.plan, readings, releases, skipped)
     if not wide or isinstance(readings, Panel):
         write_series(series, out)
-        return len(series.releases)
+        return len(releases)
     count = 0
 
     def count_releases() -> Iterator[Release]:
@@ -315,7 +310,7 @@ def _print_release(certificate: Certificate, out: Path, certificate_path: Path, 
     ]
     without_output = certificate.counts["without_output"].items()
     print_lines([*lines, *(f"  {ticks:,} without output: {reason}" for reason, ticks in without_output)])
-    console().print(guarantees_table(certificate))
+    print_guarantees(certificate)
     print_lines(
         [
             "Not promised:",
@@ -324,3 +319,24 @@ def _print_release(certificate: Certificate, out: Path, certificate_path: Path, 
             f"wrote {certificate_path}: certificate, ledger head {certificate.ledger['head_hash'][:16]}",
         ]
     )
+
+
+def print_guarantees(certificate: Certificate) -> None:
+    """Print the guarantees of a certificate, one per row."""
+    figure = {"justify": "right", "no_wrap": True}
+    columns: dict[str, dict[str, Any]] = {
+        "guarantee": {"no_wrap": True},
+        "epsilon": figure,
+        "never above": figure,
+        "protects": {},
+    }
+    rows = [
+        (
+            promise.name,
+            as_text(promise.epsilon),
+            "grows" if promise.ceiling is None else as_text(promise.ceiling),
+            f"{promise.protects}; {promise.holds}",
+        )
+        for promise in certificate.promises
+    ]
+    print_table("What is promised", columns, rows)

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.cli.options import Check, FileDataset, FormatOption
-from csdp.cli.terminal import CommandGroup, Format, console, print_json, print_lines, print_notice, printable
+from csdp.cli.terminal import (
+    CommandGroup,
+    Format,
+    console,
+    print_json,
+    print_lines,
+    print_notice,
+    print_table,
+    printable,
+)
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +64,7 @@ def init(
     \b
     Example: csdp init readings.csv -o stream.toml
     """
-    from csdp.stream.template import first_spec
+    from csdp.stream.spec import first_spec
 
     if output.exists() and not force:
         raise InputError(f"{output}: exists already; give another --output, or --force to replace it")
@@ -328,21 +337,13 @@ def list_keys(keys: KeysOption = _KEYS, form: FormatOption = "table") -> None:
     \b
     Example: csdp key list --keys keys.json
     """
-    from rich.table import Table
-
-    records = [key.public_record() for key in _open_keys(keys).all()]
+    stored = _open_keys(keys).all()
     if form == "json":
-        print_json(records)
+        print_json([key.public_record() for key in stored])
         return
-    table = Table(title=f"Keys in {keys}", title_justify="left")
-    for column in ("id", "role", "datasets", "label", "created"):
-        table.add_column(column)
-    for record in records:
-        names = record["datasets"]
-        assert isinstance(names, list)
-        cells = (record["id"], record["role"], ", ".join(names), record["label"], record["created"])
-        table.add_row(*(printable(str(cell)) for cell in cells))
-    console().print(table)
+    rows = [(key.id, key.role, ", ".join(key.datasets), key.label, key.created) for key in stored]
+    columns: dict[str, dict[str, str]] = {name: {} for name in ("id", "role", "datasets", "label", "created")}
+    print_table(f"Keys in {keys}", columns, [[printable(cell) for cell in row] for row in rows])
 
 
 @key_app.command("remove")

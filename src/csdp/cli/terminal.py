@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, TicksHeldError
+from csdp.report.files import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,8 @@ VIOLATED = 4
 HELD = 5
 _INTERRUPTED = 130
 
+#: A column of `print_table` whose cells are aligned at their right.
+RIGHT = {"justify": "right"}
 #: Longest first sentence of a command's help, in characters; typer cuts longer ones.
 _SENTENCE = 200
 #: What to do about errors of the operating system.
@@ -150,6 +153,24 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
+def print_table(title: str, columns: Mapping[str, Mapping[str, Any]], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table on stdout.
+
+    Args:
+        title: Its title.
+        columns: How rich shows each column, such as RIGHT; empty for a table without a head.
+        rows: The cells.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=bool(columns))
+    for name, style in columns.items():
+        table.add_column(name, **style)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
 def print_lines(lines: Iterable[object]) -> None:
     """Print lines on stdout without wrapping them."""
     screen = console()
@@ -177,8 +198,6 @@ def _is_private(path: Path) -> bool:
 
 def print_json(content: Any) -> None:
     """Print strict JSON: infinite numbers are the string "inf", NaN is never written."""
-    from csdp.report.files import json_text
-
     typer.echo(json_text(content))
 
 

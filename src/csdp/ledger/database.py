@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError, LedgerVersionError
 from csdp.ledger import schema
+from csdp.scratch import sync_directory
 
 Result = TypeVar("Result")
 
@@ -325,15 +326,6 @@ def _fill(draft: Path) -> None:
             raw.close()
     finally:
         engine.dispose()
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a new name in a directory survive a power cut."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _size(path: Path, suffix: str) -> int:

@@ -198,6 +198,10 @@ class Charge:
     epsilon_c: float | None = None
     algorithm: int | None = None
 
+    def to_record(self) -> JSONObject:
+        """The form that is recorded: without figures that are None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
     @classmethod
     def from_record(cls, record: JSONObject) -> Charge:
         """The charge in its recorded form; figures that this version does not know are left out."""
@@ -229,9 +233,8 @@ class Admission:
     charge: Charge
 
     def to_record(self) -> JSONObject:
-        """The form that is recorded: without figures that are None."""
-        charge = {name: value for name, value in vars(self.charge).items() if value is not None}
-        return {"state": self.state.to_record(), "charge": charge}
+        """The form that is recorded."""
+        return {"state": self.state.to_record(), "charge": self.charge.to_record()}
 
 
 #: (last state, last tick, request) -> admission. The terms that bind are those of the request.

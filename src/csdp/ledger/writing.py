@@ -16,7 +16,6 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerCorruptError, LedgerError, LedgerTermsError
-from csdp.ledger.database import sync_directory
 from csdp.ledger.records import (
     GENESIS,
     Admit,
@@ -48,6 +47,7 @@ from csdp.ledger.schema import (
     terms_record,
     unknown_dataset,
 )
+from csdp.scratch import sync_directory
 
 EntryIndex = dict[tuple[str, int, str], Entry]
 #: What a refusal records, besides its words and the name of the limit.

@@ -1,4 +1,4 @@
-"""Readings with their times, put on a regular grid of ticks: times, order, repetition, resampling, gaps.
+"""Columns as times and numbers, put on a regular grid of ticks: order, repetition, resampling, gaps.
 
 Times are whole numbers as they are, or timestamps, in UTC or by an unnamed local clock.
 """
@@ -6,6 +6,7 @@ Times are whole numbers as they are, or timestamps, in UTC or by an unnamed loca
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,9 @@ _UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Times beyond this could not be subtracted from each other in 64 bits.
 MAX_TIME = 2**62
+#: Cells of text that count as empty, whatever reads them.
+EMPTY = ("", "na", "n/a", "nan", "null", "none")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _ZONE = r"[Tt ].*([Zz]|[+-]\d{2}(:?\d{2})?)$"
 
 
@@ -176,6 +180,61 @@ def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
     return TimeColumn(numbers, stamps=True, per_second=per_second)
 
 
+def read_numbers(
+    label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequence[str] | None = None
+) -> Floats:
+    """A column as numbers, NaN where empty; with categories, the place of each label among them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    text = kinds.is_string(column.type) or kinds.is_large_string(column.type)
+    if categories is not None:
+        return _read_categories(label, name, column.cast(pa.string()), categories)
+    if text:
+        words = pc.utf8_trim_whitespace(column.cast(pa.string()))
+        empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))
+        words = pc.if_else(empty, pa.scalar(None, pa.string()), words)
+        try:
+            column = pc.cast(words, pa.float64())
+        except pa.ArrowInvalid:
+            raise _not_a_number(label, name, words.to_pylist()) from None
+    elif kinds.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    elif not any(fits(column.type) for fits in (kinds.is_integer, kinds.is_floating, kinds.is_decimal, kinds.is_null)):
+        raise InputError(f"{label}: column {name!r} holds {column.type}, not numbers")
+    return np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
+
+def _not_a_number(label: str, name: str, words: list[str | None]) -> InputError:
+    # The cell is private; the message gives only its place.
+    row = next((i for i, word in enumerate(words) if word is not None and not NUMBER.fullmatch(word)), None)
+    where = "" if row is None else f", row {row + 1}"
+    return InputError(
+        f"{label}: column {name!r}{where} is not a number; leave missing cells empty, name the columns to read, or "
+        "declare the categories"
+    )
+
+
+def _read_categories(label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequence[str]) -> Floats:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    words = pc.utf8_trim_whitespace(column)
+    labels = pa.array([str(category).strip() for category in categories], pa.string())
+    place = pc.index_in(words, value_set=labels)
+    # A declared category may be called "none"; only then is that word not an empty cell.
+    known_empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))
+    bad = pc.and_(pc.is_null(place), pc.invert(pc.or_(pc.is_null(words), known_empty)))
+    if pc.any(bad).as_py():
+        row = int(np.argmax(bad.to_numpy())) + 1
+        allowed = ", ".join(repr(str(category)) for category in list(categories)[:8])
+        raise InputError(f"{label}: column {name!r}, row {row} is none of the categories {allowed}")
+    return np.array(place.cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class RawReadings:
     """Readings one by one, in the order of the file: row, sequence, number. `wide`: all of one row together."""
@@ -238,7 +297,7 @@ def to_grid(
         out[clock.numbers // unit - first] = cells.wide
     else:
         _place_readings(out, cells.one_by_one(), unit, first, duplicates, resample)
-    return Readings(cells.names, ticks, times, _carry_forward(out, fill), every)
+    return Readings(cells.names, ticks, times, _carry_forward(out, fill) if fill else out, every)
 
 
 def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
@@ -355,8 +414,6 @@ def _join_runs(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple
 
 def _carry_forward(readings: Floats, fill: int) -> Floats:
     """Missing readings replaced by the last one, at most `fill` ticks old."""
-    if fill == 0:
-        return readings
     at = np.where(np.isnan(readings), -1, np.arange(readings.shape[0])[:, None])
     newest = np.maximum.accumulate(at, axis=0)
     old = np.arange(readings.shape[0])[:, None] - newest

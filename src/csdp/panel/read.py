@@ -1,24 +1,36 @@
-"""Reading data: `read_readings` for numbers, `read_panel` for states."""
+"""Reading data: `read_readings` for numbers, `read_panel` for states; tables as named Arrow columns.
+
+Tables come from CSV and Parquet files, and from frames through narwhals.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import datetime as dt
+import gzip
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
-from csdp.panel.grid import Duplicates, RawReadings, Resample, read_times, to_grid
-from csdp.panel.readings import Panel, Readings, default_names, value_rows
-from csdp.panel.tables import ColumnTable, list_columns, read_numbers, read_table
+from csdp.panel.grid import NUMBER, Duplicates, RawReadings, Resample, mixed_offsets, read_numbers, read_times, to_grid
+from csdp.panel.readings import Outside, Panel, Readings, default_names, to_states, value_rows
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from csdp.panel.discretiser import Discretiser
 
-Outside = Literal["refuse", "clamp"]
+
+_INDEX = re.compile(r"__index_level_\d+__")
+_KINDS = (".csv", ".csv.gz", ".parquet")
 
 
 def read_readings(
@@ -137,41 +149,6 @@ def read_panel(
     return Panel(readings.names, readings.ticks, readings.times, states, readings.step, table)
 
 
-def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") -> npt.NDArray[np.int16]:
-    """State numbers of readings (T, s) that carry the values (s, m); NaN is a missing reading (-1).
-
-    A reading that is no declared value is refused, or with outside="clamp" moved to the nearest one; never silently.
-
-    >>> to_states(np.array([[0.0, 2.0]]), np.array([[0.0, 1.0, 2.0]] * 2)).tolist()
-    [[0, 2]]
-    """
-    if readings.ndim != 2 or readings.shape[1] != values.shape[0]:
-        raise InputError(f"readings: {readings.shape[-1]} columns given for {values.shape[0]} sequences")
-    if np.isinf(readings).any():
-        raise InputError("readings: infinite values; write missing readings as empty cells")
-    order = np.argsort(values, axis=1)
-    out = np.full(readings.shape, -1, dtype=np.int16)
-    largest = float(np.abs(values).max())
-    for i in range(values.shape[0]):
-        column = readings[:, i]
-        known = ~np.isnan(column)
-        levels = values[i][order[i]]
-        middle = (levels[1:] + levels[:-1]) / 2
-        nearest = np.searchsorted(middle, column[known])
-        if outside == "refuse":
-            # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
-            tolerance = min(1e-5 * largest, float(np.diff(np.unique(levels)).min(initial=np.inf)) / 2)
-            off = np.abs(levels[nearest] - column[known]) > tolerance
-            if off.any():
-                # The reading itself is private; the message says only where it is and what is allowed.
-                raise InputError(
-                    f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
-                    "declare the values in the chain, discretise first, or choose outside='clamp'"
-                )
-        out[known, i] = order[i][nearest]
-    return out
-
-
 def _as_states(readings: Readings) -> npt.NDArray[np.int16]:
     cells = readings.readings
     known = ~np.isnan(cells)
@@ -248,3 +225,195 @@ def _read_long(
     places = pc.index_in(words, value_set=pa.array(stripped, pa.string())).to_numpy().astype(np.int64)
     cells = read_numbers(label, value, table.columns[value], categories)
     return labels, np.arange(cells.size, dtype=np.int64), places, cells
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTable:
+    """Named columns, and what to call the table in a message."""
+
+    label: str
+    columns: dict[str, pyarrow.ChunkedArray]
+
+    def find(self, name: str) -> str | None:
+        """The column of this name; spaces around it and the case of its letters do not matter."""
+        if name.strip() in self.columns:
+            return name.strip()
+        lower = {known.lower(): known for known in self.columns}
+        return lower.get(name.strip().lower())
+
+
+def read_table(source: Any) -> ColumnTable:
+    """A table from a path, a mapping of columns, or a frame of pandas, polars or pyarrow."""
+    if isinstance(source, str | Path):
+        file = Path(source)
+        if not file.is_file():
+            raise InputError(f"{file}: {'a folder given; a file expected' if file.is_dir() else 'no such file'}")
+        name = file.name.lower()
+        if not name.endswith(_KINDS):
+            raise InputError(f"{file.name}: unknown kind of file; .csv or .parquet (or .csv.gz)")
+        return _read_parquet(file) if name.endswith(".parquet") else _read_csv(file)
+    if isinstance(source, Mapping):
+        return _read_mapping(source)
+    return _read_frame(source)
+
+
+def check_columns(label: str, names: Sequence[str]) -> None:
+    """Refuse columns of the same name, also where only the case of letters differs: not every engine tells them apart.
+
+    >>> check_columns("readings.csv", ["time", "Hall", "hall"])
+    Traceback (most recent call last):
+    ...
+    csdp.errors.InputError: readings.csv: two columns have the same name, or differ in case only: Hall, hall
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        folded = name.strip().casefold()
+        if folded in first:
+            both = list_columns([first[folded], name])
+            raise InputError(f"{label}: two columns have the same name, or differ in case only: {both}")
+        first[folded] = name
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Some column names for a message. Numbers are left out: of a file without a header line they would be readings.
+
+    >>> list_columns(["time", "hall"]), list_columns(["0", "37.5"])
+    ('time, hall', 'numbers; is there a header line?')
+    """
+    words = [name for name in names[:8] if not NUMBER.fullmatch(name.strip())]
+    return ", ".join(words) if words else "numbers; is there a header line?"
+
+
+def _make_table(label: str, names: Iterable[str], columns: Iterable[pyarrow.ChunkedArray]) -> ColumnTable:
+    stripped = [str(name).strip() for name in names]
+    check_columns(label, stripped)
+    named = dict(zip(stripped, columns, strict=True))
+    for name in [name for name in named if _INDEX.fullmatch(name)]:
+        index = named.pop(name)  # a pandas index without a name, as Arrow keeps it: times, or nothing of use
+        if str(index.type).startswith("timestamp") and "time" not in named:
+            named["time"] = index
+    return ColumnTable(label, named)
+
+
+def _read_parquet(file: Path) -> ColumnTable:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with file.open("rb") as handle:  # an open file: a name might be taken for an address, or for a partition
+            table = pyarrow.parquet.read_table(handle)
+    except (pyarrow.ArrowException, OSError):
+        raise InputError(f"{file.name}: not a Parquet file, or a damaged one") from None
+    return _make_table(file.name, table.column_names, table.columns)
+
+
+def _read_csv(file: Path) -> ColumnTable:
+    """Every cell as text; it is converted column by column later, with messages that do not quote it."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    try:
+        raw = gzip.decompress(file.read_bytes()) if file.suffix.lower() == ".gz" else file.read_bytes()
+        first, _, rest = raw.partition(b"\n")
+        line = first.decode("utf-8-sig").rstrip("\r")
+    except (OSError, EOFError):
+        raise InputError(f"{file.name}: cannot be read, or not a gzip file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file.name}: not a text file in UTF-8") from None
+    header = [name.strip() for name in next(csv.reader([line]), [])]
+    if not header or not rest.strip():
+        raise InputError(f"{file.name}: empty; a header line and at least one row expected")
+    check_columns(file.name, header)
+    bad: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        bad.append(row)
+        return "skip"
+
+    try:
+        table = arrow_csv.read_csv(
+            io.BytesIO(raw),
+            read_options=arrow_csv.ReadOptions(use_threads=False, column_names=header, skip_rows=1),
+            parse_options=arrow_csv.ParseOptions(invalid_row_handler=refuse),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        kind = "not a text file in UTF-8" if "UTF8" in str(error) else "not a CSV file"
+        raise InputError(f"{file.name}: {kind}") from None
+    if bad:
+        row = bad[0]
+        raise InputError(
+            f"{file.name}: line {row.number} has {row.actual_columns} cells, the header has {row.expected_columns}"
+        )
+    if not table.num_rows:
+        raise InputError(f"{file.name}: empty; a header line and at least one row expected")
+    return _make_table(file.name, header, table.columns)
+
+
+def _read_mapping(source: Mapping[Any, Any]) -> ColumnTable:
+    columns = {str(name): _read_column("columns", str(name), values) for name, values in source.items()}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise InputError("columns: they differ in length")
+    return _make_table("columns", source, columns.values())
+
+
+def _read_frame(source: Any) -> ColumnTable:
+    """One way for every frame: narwhals gives columns, Arrow holds them."""
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(source, eager_only=True)
+        names = frame.columns
+    except nw.exceptions.DuplicateError:
+        raise InputError("data frame: two columns have the same name") from None
+    except (TypeError, ValueError):
+        raise InputError(
+            f"data: {type(source).__name__} given; a path (.csv, .parquet), a data frame of pandas, polars or pyarrow "
+            "(collect a lazy one first), a numpy array (ticks, sequences) or a mapping of columns"
+        ) from None
+    columns = [_read_column("data frame", str(name), c) for name, c in zip(names, frame.iter_columns(), strict=True)]
+    index = nw.maybe_get_index(frame)
+    # pandas keeps times in its index as a habit; no other index means anything here.
+    if index is not None and str(getattr(index, "dtype", "")).startswith("datetime"):
+        label = str(index.name) if index.name is not None else "time"
+        if label not in map(str, names):
+            return _make_table(
+                "data frame", [label, *names], [_read_column("data frame", label, index.to_series()), *columns]
+            )
+    return _make_table("data frame", names, columns)
+
+
+def _read_column(label: str, name: str, values: Any) -> pyarrow.ChunkedArray:
+    import narwhals as nw
+    import pyarrow as pa
+
+    try:
+        if isinstance(values, nw.Series):
+            if values.dtype != nw.Object:
+                array = values.to_arrow()
+                return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+            values = values.to_list()
+        if not isinstance(values, np.ndarray):
+            values = _to_utc(label, name, list(values))
+        elif np.ma.isMaskedArray(values):
+            return pa.chunked_array([pa.array(values.data, mask=np.ma.getmaskarray(values))])
+        return pa.chunked_array([pa.array(values)])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{label}: column {name!r} holds values of several kinds; make them alike") from None
+
+
+def _to_utc(label: str, name: str, values: list[Any]) -> list[Any]:
+    """Python datetimes with an offset, in UTC; Arrow would accept a mixture silently."""
+    stamps = [value for value in values if isinstance(value, dt.datetime)]
+    if not stamps or all(value.tzinfo is None for value in stamps):
+        return values
+    if any(value.tzinfo is None for value in stamps):
+        raise mixed_offsets(label, name)
+    return [value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for value in values]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints
 from csdp.errors import InputError
+
+Outside = Literal["refuse", "clamp"]
 
 #: Names that a message lists.
 _LISTED = 8
@@ -262,6 +264,41 @@ def value_rows(values: npt.ArrayLike, sequences: int) -> Floats:
     if not np.isfinite(table).all():
         raise InputError("values: NaN or infinite entries are not allowed")
     return np.broadcast_to(table, (sequences, table.shape[-1])).copy()
+
+
+def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") -> npt.NDArray[np.int16]:
+    """State numbers of readings (T, s) that carry the values (s, m); NaN is a missing reading (-1).
+
+    A reading that is no declared value is refused, or with outside="clamp" moved to the nearest one; never silently.
+
+    >>> to_states(np.array([[0.0, 2.0]]), np.array([[0.0, 1.0, 2.0]] * 2)).tolist()
+    [[0, 2]]
+    """
+    if readings.ndim != 2 or readings.shape[1] != values.shape[0]:
+        raise InputError(f"readings: {readings.shape[-1]} columns given for {values.shape[0]} sequences")
+    if np.isinf(readings).any():
+        raise InputError("readings: infinite values; write missing readings as empty cells")
+    order = np.argsort(values, axis=1)
+    out = np.full(readings.shape, -1, dtype=np.int16)
+    largest = float(np.abs(values).max())
+    for i in range(values.shape[0]):
+        column = readings[:, i]
+        known = ~np.isnan(column)
+        levels = values[i][order[i]]
+        middle = (levels[1:] + levels[:-1]) / 2
+        nearest = np.searchsorted(middle, column[known])
+        if outside == "refuse":
+            # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
+            tolerance = min(1e-5 * largest, float(np.diff(np.unique(levels)).min(initial=np.inf)) / 2)
+            off = np.abs(levels[nearest] - column[known]) > tolerance
+            if off.any():
+                # The reading itself is private; the message says only where it is and what is allowed.
+                raise InputError(
+                    f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
+                    "declare the values in the chain, discretise first, or choose outside='clamp'"
+                )
+        out[known, i] = order[i][nearest]
+    return out
 
 
 def number_names(sequences: int) -> tuple[str, ...]:

@@ -285,9 +285,11 @@ class Publisher:
         pairs = [(r, self._output(r, output)) for r, output in zip(granted, outputs, strict=True)]
         releases.extend(Release.of(published) for published in self.ledger.commit_many(pairs))
         # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
-        others, absent = self._wait_for([answer for answer in answers if isinstance(answer, Skipped)], on_wait)
-        releases.extend(others)
-        skipped.extend(absent)
+        others = [answer for answer in answers if isinstance(answer, Skipped)]
+        if others:
+            recorded, absent = self._wait_for(others, on_wait)
+            releases.extend(recorded)
+            skipped.extend(absent)
         if refusal is not None:
             raise refusal
 

@@ -106,7 +106,7 @@ def draw_outputs(
         keys = {tick: randomness.key() for tick in granted}
         noised = check_noised(plan, list(granted), source.noisy_answers(plan, keys))
         return [
-            fran.postprocess(plan, row, stale, level=plan.at_tick(tick), unsafe=randomness.unsafe)
+            fran.postprocess(plan, row, stale, variance=plan.at_tick(tick).noise_variance, unsafe=randomness.unsafe)
             for (tick, stale), row in zip(granted.items(), noised, strict=True)
         ]
     exact = check_answers(plan, list(granted), source.answers(plan, list(granted)))
@@ -158,7 +158,7 @@ def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
     """Exact answers (ticks, d) of a source: as many as asked, possible ones, on the plan's lattice."""
     exact = _as_table(plan, len(ticks), answers)
     steps = exact / plan.unit  # exact: a unit is a power of two
-    if not (steps == np.floor(steps)).all():
+    if (steps != np.floor(steps)).any():
         raise InputError(f"source: answers that are no multiples of {plan.unit:g}, the plan's lattice")
     low, high = _bounds(plan)
     if (exact < low).any() or (exact > high).any():
@@ -194,18 +194,14 @@ def _bounds(plan: Plan) -> tuple[Floats, Floats]:
     """The least and the largest answer of every output, on the lattice."""
     query = plan.query
     if isinstance(query, FoldComputation):
-        return _fold_ends(query, query.own.min(axis=1)), _fold_ends(query, query.own.max(axis=1))
+        join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[query.fold]
+        low, high = np.full((2, query.blocks, query.width), start)
+        join.at(low, query.block, query.own.min(axis=1))
+        join.at(high, query.block, query.own.max(axis=1))
+        return low.ravel(), high.ravel()
     if query.answers is not None:
         return query.answers.min(axis=0), query.answers.max(axis=0)
     # No two answers are farther apart than when every record changes.
     one = plan.query.lattice_answers(np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
     reach = query.undivided_sensitivity(plan.model.sequences)
     return one - reach, one + reach
-
-
-def _fold_ends(query: FoldComputation, ends: Floats) -> Floats:
-    """The fold of one end (s, w) of the parts of every sequence, in the outputs of its block."""
-    join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[query.fold]
-    out = np.full((query.blocks, query.width), start)
-    join.at(out, query.block, ends)
-    return out.ravel()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -209,7 +210,7 @@ class Standing:
         self.plan = Plan.from_json(history[-1].plan_json) if plan is None else plan
         self.accountant = Accountant(self.plan) if accountant is None else accountant
         self.grid = history[-1].grid if grid is None else grid
-        self.costs = RecordCosts(self.accountant, fits=recorded_fits([terms.plan_json for terms in history]))
+        self.costs = RecordCosts(self.accountant, fits=recorded_fits(map(attrgetter("plan_json"), history)))
         self._times = times
 
     def check_terms(self, terms: Terms) -> PrivacyLimits:

@@ -6,17 +6,51 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from csdp.accountant.state import State
-from csdp.bounds.result import Leakage, as_text, round_up
-from csdp.ledger import Ledger
-from csdp.plan import ALGORITHM
-from csdp.publisher import Publisher, Skipped, Standing
-from csdp.publisher.standing import AGE_WORDS
-from csdp.report.guarantee import ADVERSARY_KNOWLEDGE
+from csdp.bounds.result import as_text, round_up
+from csdp.errors import InputError
+
+if TYPE_CHECKING:
+    from csdp.accountant.state import State
+    from csdp.ledger import Ledger
+    from csdp.publisher import Publisher, Skipped, Standing
 
 SCHEMA = "csdp/certificate/1"
+#: What an adversary of each kind knows besides what is published.
+ADVERSARY_KNOWLEDGE = {
+    "informed": "who knows the model and every other present value",
+    "uninformed": "who knows the model but no present value",
+    "any": "who knows the model and any part of the other present values",
+}
+#: Replaces the guarantee if only unproven formulas were computed.
+UNSOUND_WARNING = "UNSOUND: this number can be below the true leakage. It guarantees nothing and certifies nothing."
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a leakage protects and what it does not: two sentences to show with every leakage."""
+
+    protects: str
+    exposes: str
+
+    def __str__(self) -> str:
+        return f"Protects: {self.protects} Does not protect: {self.exposes}"
+
+
+def guarantee(*, adversary: str, epsilon_c: float) -> Guarantee:
+    """Describe the guarantee of one release against an adversary, at a noise level.
+
+    >>> guarantee(adversary="uninformed", epsilon_c=0.5).exposes
+    'old records, which are exposed with noise epsilon_c = 0.5.'
+    """
+    if adversary not in ADVERSARY_KNOWLEDGE:
+        raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARY_KNOWLEDGE)}")
+    return Guarantee(
+        protects="the present value of each sequence, against an adversary "
+        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds.",
+        exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g}.",
+    )
 
 
 @dataclass(frozen=True)
@@ -56,25 +90,29 @@ class Certificate:
 
 def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """Make the certificate of a publisher's dataset as its ledger stands now."""
-    spent = publisher.summary()
+    from csdp.plan import ALGORITHM
+    from csdp.publisher.standing import AGE_WORDS
+
+    spent, fit_epsilon = publisher.summary(), publisher.fit_epsilon
     entry = ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
-    changed = entry.changes > 0
     state = None if entry.state is None else accountant.restore(entry.state.accountant)
     now = None if state is None else accountant.leakage(state)
-    times = () if entry.state is None else entry.state.times
+    budget, changed = spent["limits"]["budget"], entry.changes > 0
+    event = None if changed else round_up(accountant.event_level(plan.stale_limit) + fit_epsilon)
+    lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
     promises = (
         Promise(
             "present",
             spent["present"],
-            _ceiling(publisher, state, changed=changed),
+            _ceiling(publisher, state, budget, changed=changed),
             "the present state of each sequence, from everything published so far",
             f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model",
         ),
         Promise(
             "event",
             spent["event_level"],
-            None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon),
+            event,
             "one reading of one sequence, from every release that reads it and every private fit of a chain",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         ),
@@ -89,10 +127,18 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
         Promise(
             "lifetime",
             spent["lifetime"],
-            None if changed else accountant.lifetime(stale=plan.stale_limit),
+            lifetime,
             "one reading, from all releases before and after it",
             "against an adversary who knows the model and every other reading of that tick, if the model holds",
         ),
+    )
+    times = () if entry.state is None else entry.state.times
+    assumptions = (
+        *(words for words in plan.certified.assumptions if "law" in words),
+        *(() if now is None else now.assumptions),
+        *plan.assumptions,
+        "everything that was published of these readings is in this ledger, under this dataset",
+        *(AGE_WORDS[kind] for kind in times),
     )
     return Certificate(
         dataset=publisher.dataset,
@@ -109,10 +155,10 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             "state": None if now is None else now.bound,
         },
         promises=promises,
-        not_promised=not_promised(plan.epsilon_c, times),
+        not_promised=(*not_promised(plan.epsilon_c), *(AGE_WORDS[kind] for kind in times if kind != "wall")),
         sentence=sentence(publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick),
-        assumptions=_assumptions(publisher, now, times),
-        limits=dict(publisher.limits),
+        assumptions=tuple(dict.fromkeys(assumptions)),
+        limits=dict(spent["limits"]),
         counts={
             "published": entry.committed,
             "lost": entry.lost,
@@ -124,12 +170,14 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     )
 
 
-def _ceiling(publisher: Publisher | Standing, state: State | None, *, changed: bool) -> float | None:
+def _ceiling(
+    publisher: Publisher | Standing, state: State | None, budget: float | None, *, changed: bool
+) -> float | None:
     """The largest leakage of the present at any moment from now on; None if none is proven.
 
     A budget that was lowered does not take back what was published before: that may still rise above it.
     """
-    budget, accountant = publisher.limits["budget"], publisher.accountant
+    accountant = publisher.accountant
     if budget is not None:
         return budget if state is None else max(budget, accountant.peak(state))
     if changed:
@@ -138,15 +186,6 @@ def _ceiling(publisher: Publisher | Standing, state: State | None, *, changed: b
         # Late readings leak more than planned ones, but no reading is newer than the smallest age.
         return max(component.cap(component.ages[0])[0] for component in accountant.components)
     return accountant.ceiling()
-
-
-def _assumptions(publisher: Publisher | Standing, now: Leakage | None, times: Sequence[str]) -> tuple[str, ...]:
-    """What the numbers assume about the past, the state of the accountant, and what is public."""
-    past = [words for words in publisher.plan.certified.assumptions if "law" in words]
-    state = () if now is None else now.assumptions
-    complete = "everything that was published of these readings is in this ledger, under this dataset"
-    ages = (AGE_WORDS[kind] for kind in times)
-    return tuple(dict.fromkeys((*past, *state, *publisher.plan.assumptions, complete, *ages)))
 
 
 def _reason_kind(skip: Skipped) -> str:
@@ -164,8 +203,8 @@ def _reason_kind(skip: Skipped) -> str:
     return next((kind for words, kind in kinds.items() if words in skip.reason), "other reasons")
 
 
-def not_promised(epsilon_c: float, times: Sequence[str] = ()) -> tuple[str, ...]:
-    """What the numbers do not promise; `times`: the kinds of times that releases had (wall clock, data)."""
+def not_promised(epsilon_c: float) -> tuple[str, ...]:
+    """What the numbers do not promise."""
     return (
         f"Old readings are not protected like the present: every release that reads one exposes it with noise "
         f"epsilon_c = {epsilon_c:g}.",
@@ -176,7 +215,6 @@ def not_promised(epsilon_c: float, times: Sequence[str] = ()) -> tuple[str, ...]
         "the group epsilon holds if sequences that are independent in the model really are.",
         "Which readings are missing, when something is published, and that it is published are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",
-        *(AGE_WORDS[kind] for kind in times if kind != "wall"),
     )
 
 

@@ -249,7 +249,7 @@ def run_demo(
         data: Name of the data set, one of CASES.
         progress: Called with what is done, how much, and the total.
     """
-    from csdp.report.demo_page import write_demo_pages
+    from csdp.report.reports import write_demo_pages
 
     prepared = prepare(data)
     out = Path(folder)

@@ -47,8 +47,9 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def figure_block(svg: str, caption: str) -> str:
-    """Make an inline figure with its caption."""
+def figure_block(figure: Figure, caption: str, *, name: str, description: str) -> str:
+    """Make an inline figure with its caption; `name` prefixes its ids, `description` is for screen readers."""
+    svg = figures.inline_svg(figure, name=name, description=description)
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
@@ -98,7 +99,7 @@ def leakage_block(table: LeakageTable) -> str:
     )
 
 
-def guarantees_block(certificate: Certificate) -> str:
+def guarantees_section(certificate: Certificate) -> PageSection:
     """Make the table of guarantees, the list of what is not promised, and the sentence to quote."""
     rows = "".join(
         f'<tr class="{"best" if promise.name == "present" else "sound"}"><th scope="row">{escape(promise.name)}</th>'
@@ -110,20 +111,21 @@ def guarantees_block(certificate: Certificate) -> str:
     )
     head = "<tr><th>guarantee</th><th class='n'>epsilon now</th><th class='n'>never above</th><th>protects</th></tr>"
     missing = "".join(f"<li>{escape(words)}</li>" for words in certificate.not_promised)
-    return (
+    body = (
         f'<table class="stack"><thead>{head}</thead><tbody>{rows}</tbody></table>'
         f'<div class="pair single"><div class="limit"><h3>Not promised</h3><ul>{missing}</ul></div></div>'
         f"<h3 class='quote'>One sentence to quote</h3><blockquote>{escape(certificate.sentence)}</blockquote>"
     )
+    return PageSection("What is promised, and what is not", body)
 
 
-def page(title: str, *, lead: str, sections: Sequence[PageSection], footer: str, notice: str = "") -> str:
+def make_page(sections: Sequence[PageSection], *, title: str, lead: str, footer: str, notice: str = "") -> str:
     """Make a whole page.
 
     Args:
+        sections: Sections in order; their HTML is taken as it is.
         title: Heading of the page; this and the other texts are escaped.
         lead: First paragraph.
-        sections: Sections in order; their HTML is taken as it is.
         footer: Last line.
         notice: A warning above the heading.
     """
@@ -141,19 +143,31 @@ def page(title: str, *, lead: str, sections: Sequence[PageSection], footer: str,
 # ---- sections that reports share -----------------------------------------------------------------------------------
 
 
-def save_figures(drawings: Mapping[str, Figure], out: Path) -> list[str]:
-    """Write every figure as SVG and as PNG; returns the names of the files."""
-    names = [f"{name}.{kind}" for name in drawings for kind in ("svg", "png")]
+def save_report(
+    out: Path,
+    drawings: Mapping[str, Figure],
+    shared: Sequence[PageSection],
+    private: Sequence[PageSection],
+    **texts: str,
+) -> list[str]:
+    """Write all figures but the private one as SVG and PNG, and the pages; returns the names of the files.
+
+    Args:
+        out: Folder to write to.
+        drawings: Figures by name.
+        shared: Sections of share.html.
+        private: Sections of index.html, which is not written if there are none.
+        texts: Title, lead and footer of the pages.
+    """
+    names = [f"{name}.{kind}" for name in drawings if name != "private" for kind in ("svg", "png")]
     for name in names:
         figures.save_figure(drawings[name.partition(".")[0]], out / name)
-    return names
-
-
-def save_pages(pages: Mapping[str, str], out: Path) -> list[str]:
-    """Write every page; returns the names of the files."""
+    pages = {"share.html": make_page(shared, **texts)}
+    if private:
+        pages["index.html"] = make_page(private, **texts, notice=PRIVATE)
     for name, text in pages.items():
         (out / name).write_text(text, encoding="utf-8")
-    return list(pages)
+    return [*names, *pages]
 
 
 def day_names(ticks: Sequence[int], times: Sequence[str]) -> list[tuple[int, str]]:
@@ -173,48 +187,45 @@ def day_names(ticks: Sequence[int], times: Sequence[str]) -> list[tuple[int, str
     return names[:: max(1, math.ceil(len(names) / 8))]
 
 
-def guarantees_section(certificate: Certificate) -> PageSection:
-    """The guarantees of a certificate."""
-    return PageSection("What is promised, and what is not", guarantees_block(certificate))
-
-
 def leakage_history_section(figure: Figure, budget: float | None) -> PageSection:
     """The leakage by tick."""
-    svg = figures.inline_svg(figure, name="history", description="Leakage of the present by tick, under the budget")
     limit = "" if budget is None else f" A release that would exceed {budget:g} is refused before it is computed."
     caption = (
         f"The leakage of everything published so far about the present, by tick.{limit} While nothing is published the "
         "leakage falls."
     )
-    return PageSection("The leakage stays under its budget", figure_block(svg, caption))
+    description = "Leakage of the present by tick, under the budget"
+    block = figure_block(figure, caption, name="history", description=description)
+    return PageSection("The leakage stays under its budget", block)
 
 
 def age_section(figure: Figure) -> PageSection:
     """Leakage against age by every bound."""
-    svg = figures.inline_svg(figure, name="age", description="Leakage of one release against age, one line per bound")
     caption = (
         "One release at other ages, by every bound that applies. The thick line is exact. Dashed lines are formulas as "
         "printed in the literature (unsound): they can be below the true leakage, and never certify."
     )
-    return PageSection("Older data leaks less about the present", figure_block(svg, caption))
+    description = "Leakage of one release against age, one line per bound"
+    block = figure_block(figure, caption, name="age", description=description)
+    return PageSection("Older data leaks less about the present", block)
 
 
 def frontier_section(figure: Figure, caption: str) -> PageSection:
     """Leakage against error."""
-    svg = figures.inline_svg(figure, name="frontier", description="Leakage against error by age, with the no-data line")
-    return PageSection("What more or less privacy would buy", figure_block(svg, caption))
+    description = "Leakage against error by age, with the no-data line"
+    block = figure_block(figure, caption, name="frontier", description=description)
+    return PageSection("What more or less privacy would buy", block)
 
 
 def coupling_block(model: Model, figure: Figure | None) -> str:
     """The drawing of the coupling, or a line that it would be too large to read."""
     if figure is None:
         return paragraph(f"{model.sequences:,} sequences: too many to draw (at most {figures.DRAWN_SEQUENCES}).")
-    svg = figures.inline_svg(figure, name="coupling", description="Which sequence depends on which in the model")
-    return figure_block(
-        svg,
+    caption = (
         "An arrow: how much the next state of one sequence depends on the present of another; the filled part of a "
-        "node: how much it depends on itself. Sequences without a path between them are independent in the model.",
+        "node: how much it depends on itself. Sequences without a path between them are independent in the model."
     )
+    return figure_block(figure, caption, name="coupling", description="Which sequence depends on which in the model")
 
 
 def ledger_facts(certificate: Certificate) -> list[tuple[str, str]]:

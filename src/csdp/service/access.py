@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -20,9 +20,11 @@ from csdp.service import Settings
 from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Key, Keys, Role
-from csdp.service.metrics import Metrics
 from csdp.service.questions import Questions
 from csdp.service.responses import HttpProblem, busy_problem
+
+if TYPE_CHECKING:
+    from csdp.service.app import Metrics
 
 Result = TypeVar("Result")
 Credentials = Annotated[
@@ -163,11 +165,6 @@ def require(*roles: Role) -> Callable[..., Awaitable[Key]]:
         return key
 
     return check
-
-
-def roles_extra(*roles: Role, **more: Any) -> dict[str, Any]:
-    """The roles of a route for its OpenAPI description."""
-    return {"x-roles": list(roles), **more}
 
 
 Shared = Annotated[Service, Depends(get_service)]

@@ -1,29 +1,33 @@
-"""The application: datasets open while it runs, routes, the dashboard, and the middleware around every request."""
+"""The application: datasets open while it runs, routes, dashboard, metrics, and what is done around every request."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import csdp
-from csdp.errors import InputError
+from csdp.errors import InputError, LedgerTermsError
 from csdp.service import Settings, routes
 from csdp.service.access import PendingBytes, RateLimit, Service
 from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Keys
-from csdp.service.metrics import Metrics
-from csdp.service.openapi import build_openapi
 from csdp.service.questions import Questions
-from csdp.service.responses import HttpProblem, error_place, install_handlers
+from csdp.service.responses import HttpProblem, build_openapi, error_place, install_handlers
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
@@ -118,107 +122,128 @@ def create(settings: Settings, datasets: dict[str, ServedDataset] | None = None)
     if (DASHBOARD / "index.html").is_file():
         app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
     app.openapi = lambda: build_openapi(app)  # type: ignore[method-assign] # FastAPI's way to replace it
-    app.add_middleware(SecurityHeaders)
-    app.add_middleware(SendTimeout, seconds=settings.send_seconds)
-    app.add_middleware(RequestCounter, metrics=service.metrics)
-    app.add_middleware(ErrorBoundary)
+    app.add_middleware(RequestBoundary, send_seconds=settings.send_seconds, metrics=service.metrics)
     return app
 
 
-# ---- middleware, the innermost first ---------------------------------------------------------------------------------
+class RequestBoundary:
+    """Around every request: security headers, a time limit for sending, counts, and a plain answer to any error.
 
+    Requests are counted by their route as it is declared, never by the address that was asked for. The message of an
+    unexpected error stays out of the answer and out of the log.
+    """
 
-class SecurityHeaders:
-    """Adds the headers that restrict what a browser does with an answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = list(message.get("headers", []))
-                if scope["path"].startswith("/api") and b"cache-control" not in dict(headers):
-                    headers.append((b"cache-control", b"no-store"))
-                message["headers"] = [*headers, *_HEADERS]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
-
-
-class SendTimeout:
-    """Gives up on clients that do not accept their answer."""
-
-    def __init__(self, app: ASGIApp, *, seconds: float) -> None:
-        self._app, self._seconds = app, seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-
-        async def send_in_time(message: Message) -> None:
-            try:
-                async with asyncio.timeout(self._seconds):
-                    await send(message)
-            except TimeoutError:
-                raise ConnectionError("the client does not take its answer") from None
-
-        await self._app(scope, receive, send_in_time if scope["type"] == "http" else send)
-
-
-class RequestCounter:
-    """Counts requests by their route as it is declared, never by the address that was asked for."""
-
-    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, *, send_seconds: float, metrics: Metrics) -> None:
+        self._app, self._send_seconds, self._metrics = app, send_seconds, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = time.perf_counter()
-        status = 500
+        begun, status = time.perf_counter(), 0
 
-        async def send_and_note_status(message: Message) -> None:
+        async def send_answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+                headers = list(message.get("headers", []))
+                if scope["path"].startswith("/api") and b"cache-control" not in dict(headers):
+                    headers.append((b"cache-control", b"no-store"))
+                message["headers"] = [*headers, *_HEADERS]
+            try:
+                async with asyncio.timeout(self._send_seconds):
+                    await send(message)
+            except TimeoutError:
+                raise ConnectionError("the client does not take its answer") from None
 
         try:
-            await self._app(scope, receive, send_and_note_status)
-        finally:
-            route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._metrics.requests.labels(route, method, str(status)).inc()
-            self._metrics.seconds.labels(route).observe(time.perf_counter() - begun)
-
-
-class ErrorBoundary:
-    """Turns an unexpected error into a plain answer, and keeps its message out of the log."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        started = False
-
-        async def send_and_note_start(message: Message) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note_start)
+            await self._app(scope, receive, send_answer)
         except ConnectionError:
             log.info("a client did not take its answer and was left")
         except Exception as error:
-            if scope["type"] != "http":
-                raise
             log.error("an unexpected %s at %s", type(error).__name__, error_place(error))
-            if not started:
+            if not status:
                 detail = "something unexpected happened; the operator's log has the place"
-                await HttpProblem(500, "failed", detail).response()(scope, receive, send)
+                await HttpProblem(500, "failed", detail).response()(scope, receive, send_answer)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.requests.labels(route, method, str(status or 500)).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - begun)
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+_FIGURES = {
+    "published": "ticks that were published",
+    "refused": "ticks that a limit refused",
+    "lost": "ticks that were charged and never published",
+    "present": "leakage of the present",
+    "event_level": "plain epsilon-DP of one record",
+    "newest_tick": "the newest tick that was charged",
+}
+
+
+class _DatasetCollector(Collector):
+    """The public figures of every dataset, computed for each scrape."""
+
+    def __init__(self, datasets: Iterable[ServedDataset]) -> None:
+        self._datasets = list(datasets)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One family for each figure."""
+
+        def family(name: str, help_text: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"csdp_dataset_{name}", help_text, labels=["dataset"])
+
+        figure_families = {name: family(name, text) for name, text in _FIGURES.items()}
+        led = family("led", "1 where this process publishes the dataset")
+        ahead = family("ahead", "messages refused by this process: their time lay too far ahead")
+        put_back = family("clock_put_back", "how often the clock of the stream was wrong")
+        for dataset in self._datasets:
+            with suppress(LedgerTermsError):  # published under other terms by now: the figures are not known here
+                figures = dataset.figures()
+                for name, gauge in figure_families.items():
+                    if figures[name] is not None:
+                        gauge.add_metric([dataset.name], float(figures[name]))
+            thread = dataset.publisher_thread
+            led.add_metric([dataset.name], float(thread is not None))
+            if thread is not None:
+                status = thread.runner.status()
+                ahead.add_metric([dataset.name], float(status.fates.get("ahead", 0)))
+                put_back.add_metric([dataset.name], float(status.put_back))
+        yield from (*figure_families.values(), led, ahead, put_back)
+
+
+class Metrics:
+    """The counters of a service; of all its workers where there are several.
+
+    Counts, times and public leakages: no label and no value comes from a reading.
+    """
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        own = CollectorRegistry()
+        self._has_workers = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+        self._own = own
+        self.requests = Counter("csdp_http_requests", "Requests", ["route", "method", "status"], registry=own)
+        self.seconds = Histogram("csdp_http_seconds", "Time of an answer", ["route"], buckets=_SECONDS, registry=own)
+        self.messages = Counter(
+            "csdp_messages", "Messages over HTTP, by their times", ["dataset", "fate"], registry=own
+        )
+        self.listeners = Gauge(
+            "csdp_listeners", "Clients on live events", ["dataset"], registry=own, multiprocess_mode="livesum"
+        )
+
+    def text(self, datasets: Iterable[ServedDataset]) -> bytes:
+        """Everything in Prometheus' text format."""
+        counters: Any = self._own
+        if self._has_workers:
+            counters = CollectorRegistry()
+            MultiProcessCollector(counters)  # type: ignore[no-untyped-call] # registers itself
+        figures = CollectorRegistry()
+        figures.register(_DatasetCollector(datasets))
+        return generate_latest(counters) + generate_latest(figures)

@@ -1,15 +1,19 @@
-"""JSON responses, and errors as problem details (RFC 9457), which name the broken rule and never repeat the request."""
+"""Answers: strict JSON, errors as problem details (RFC 9457), and the OpenAPI description of both.
+
+A problem names the rule that was broken, and never repeats what a request held."""
 
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from http import HTTPStatus
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -108,4 +112,295 @@ def to_problem(error: CsdpError) -> HttpProblem:
 def error_place(error: BaseException) -> str:
     """File and line where an error was raised, without its message, which might repeat what a request held."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown place"
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+#: A number; the text "inf" where nothing bounds it.
+Number = float | Literal["inf"]
+Limit = float | None
+
+
+class Record(BaseModel):
+    """Base of all answers: no other fields than the declared ones."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProblemDetails(BaseModel):
+    """An error (RFC 9457). It names the rule that was broken, never what a request held."""
+
+    type: str = Field(examples=["urn:csdp:problem:rate"])
+    title: str = Field(examples=["Too Many Requests"])
+    status: int = Field(examples=[429])
+    detail: str = Field(examples=["too many requests with this key; wait as Retry-After says"])
+    errors: list[dict[str, str]] | None = None
+
+
+class Health(Record):
+    """Whether the service works."""
+
+    status: Literal["ok", "degraded"]
+    version: str
+
+
+class Limits(Record):
+    """The limits of a dataset, null where there is none."""
+
+    budget: Limit
+    event_limit: Limit
+    lifetime_limit: Limit
+
+
+class DatasetInfo(Record):
+    """What is published, of whom, under which terms."""
+
+    name: str
+    sequences: int
+    names: list[str]
+    query: str = Field(examples=["mean"])
+    outputs: list[str]
+    ages: int | list[int] = Field(description="How many ticks old the published readings are: one for all, or one each")
+    epsilon_c: float = Field(description="Noise level of one release")
+    adversary: str
+    step: int = Field(description="Time from one tick to the next")
+    origin: int
+    lateness: float
+    times: Literal["wall", "data"] = Field(
+        description="wall: no tick is published before the wall clock has passed its end; data: the age of what is "
+        "published is what the timestamps say"
+    )
+    limits: Limits
+    guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
+
+
+class Counts(Record):
+    """Messages by what became of them, which depends on form, names and times only."""
+
+    accepted: int = Field(description="Messages of an open tick, whatever their values were")
+    late: int = Field(description="Their tick was closed already")
+    ahead: int = Field(description="Their time lies too far ahead: of the wall clock, or of most sequences")
+    unreadable: int = Field(description="No message, or of no sequence of this dataset")
+
+
+class ReleaseInfo(Record):
+    """One published tick."""
+
+    id: int = Field(description="The entry of the ledger, and the id of its live event")
+    tick: int
+    time: int = Field(description="When the tick began")
+    values: list[float] = Field(description="The noisy answer")
+    estimate: list[float] = Field(description="The best linear estimate of the present answer")
+    standard_error: list[float]
+    ages: int | list[int]
+    stale: int = Field(description="How many ticks older than planned the oldest reading was")
+    epsilon_s: Number = Field(description="Leakage of the present after this release")
+
+
+class Age(Record):
+    """The age of the reading of one sequence in the newest release."""
+
+    sequence: str
+    planned: int
+    age: int | None = Field(
+        description="In ticks; null where there is no reading, or no process publishes at the moment"
+    )
+
+
+class AgeSummary(Record):
+    """The ages of all sequences, summarised."""
+
+    smallest: int | None
+    median: int | None
+    largest: int | None
+    never_read: int
+
+
+class StatusInfo(Record):
+    """The state of a dataset."""
+
+    newest_tick: int | None
+    newest_time: int | None
+    published: int
+    refused: int
+    lost: int
+    present: Number = Field(
+        description="Leakage of the present: what all releases together reveal about any current state"
+    )
+    budget: Limit
+    limits: Limits
+    remaining: dict[str, Number]
+    event_level: Number
+    group_level: Number
+    lifetime: Number
+    ages: int | list[int]
+    age_of_information: list[Age]
+    age_summary: AgeSummary
+    watermark: float | None = Field(description="Readings from before this time are late")
+    closed_tick: int | None
+    skipped: int | None = Field(description="Ticks without output since the process began")
+    reason: str = Field(description="Why the last tick without output had none")
+    times: Literal["wall", "data"] = Field(description="What ages rest on: the wall clock, or what the timestamps say")
+    ahead: int | None = Field(description="Messages refused since the process began: their time lay too far ahead")
+    put_back: int | None = Field(description="How often the clock of the stream was wrong and was put back")
+    trouble: str = Field(description="Why publishing waits, or empty")
+
+
+class LedgerLine(Record):
+    """One entry of the ledger, without its content."""
+
+    seq: int
+    kind: Literal["open", "change", "reserve", "commit", "refuse"]
+    tick: int | None
+    recorded: str
+    plan: str
+    previous: str
+    hash: str
+    charge: dict[str, Any] | None = None
+    charge_hash: str | None = None
+    reason: str | None = None
+
+
+class WhatIfAnswer(Record):
+    """What one setting would cost and give."""
+
+    age: int
+    epsilon_c: float
+    releases: Literal["1", "continual"]
+    leakage: dict[str, Number] = Field(description="Every proven bound that applies")
+    unproven: dict[str, Number] = Field(description="Formulas that can be below the truth; for comparison only")
+    certified: Number = Field(description="The leakage that such a plan would certify")
+    bound: str = Field(description="The bound that certifies it")
+    mse: dict[str, float] = Field(description="Mean squared error of the raw output and of the linear estimate")
+    no_data: float = Field(description="Mean squared error of publishing nothing")
+    event_level: Number = Field(description="Plain epsilon-DP of one record")
+
+
+class FrontierPoint(Record):
+    """One setting and what it achieves."""
+
+    age: int
+    epsilon_c: float
+    leakage: Number
+    bound: str
+    mse: float
+    best: bool = Field(description="No other point has less leakage and less error")
+
+
+class FrontierAnswer(Record):
+    """The whole trade-off between leakage and error."""
+
+    releases: Literal["1", "continual"]
+    points: list[FrontierPoint]
+    no_data: float
+
+
+class NewKey(Record):
+    """A key to be made."""
+
+    role: Literal["writer", "reader", "admin"]
+    datasets: list[str] = Field(min_length=1, max_length=1000, description="Names, or * for all")
+    label: str = Field(default="", max_length=100)
+
+
+class KeyInfo(Record):
+    """A key without its secret."""
+
+    id: str
+    role: Literal["writer", "reader", "admin"]
+    datasets: list[str]
+    label: str
+    created: str
+
+
+class KeyMade(KeyInfo):
+    """A new key; `key` is its secret text, shown once and stored nowhere."""
+
+    key: str
+
+
+# ---- errors, parameters, bodies --------------------------------------------------------------------------------------
+
+_DESCRIPTIONS = {
+    400: "The request was cut off",
+    401: "No key, or one that is not known",
+    403: "The key has another role",
+    404: "Not there, or not for this key",
+    408: "The body took too long to arrive",
+    413: "The body is too long",
+    415: "A body of another type",
+    422: "Not valid; the answer names the rule",
+    429: "Too many requests; see Retry-After",
+    500: "Something failed",
+    503: "Busy; see Retry-After",
+}
+
+
+def describe_errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of a route, 500 among them."""
+    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+    return {code: {"description": _DESCRIPTIONS[code], "content": content} for code in (*codes, 500)}
+
+
+DatasetName = Annotated[str, Path(description="The name of a dataset", min_length=1, max_length=200)]
+AfterTick = Annotated[
+    int | None, Query(ge=-(2**62), le=2**62, description="Only ticks after this one; else the newest")
+]
+MaxCount = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
+CommonAge = Annotated[int, Query(ge=0, le=1000, description="Age of all readings, in ticks")]
+NoiseLevel = Annotated[float, Query(gt=0, le=1000, allow_inf_nan=False, description="Noise level")]
+ReleaseMode = Annotated[Literal["1", "continual"], Query(description="One release, or one at every tick")]
+
+_SNAPSHOT = {
+    "type": "object",
+    "required": ["time", "values"],
+    "properties": {
+        "time": {
+            "description": "A number, or an ISO timestamp (UTC where it names no zone)",
+            "oneOf": [
+                {"type": "number", "minimum": -(2**53), "maximum": 2**53},
+                {"type": "string", "examples": ["2024-05-01T12:00:07Z"]},
+            ],
+        },
+        "values": {
+            "description": "By name, or in the order of the sequences. A value is a number, or null for a gap; "
+            "anything else counts as a gap too",
+            "oneOf": [{"type": "object"}, {"type": "array"}],
+        },
+    },
+    "examples": [{"time": 1714564807, "values": {"bed 3": 81, "bed 4": None}}],
+}
+SNAPSHOT_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {"schema": _SNAPSHOT},
+        "application/x-ndjson": {
+            "schema": {
+                "type": "string",
+                "examples": ['{"time": 60, "sequence": "bed 3", "value": 81}\n{"time": 61, "values": [80, null]}\n'],
+            }
+        },
+    },
+}
+KEY_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": NewKey.model_json_schema(),
+            "example": {"role": "reader", "datasets": ["ward-7"], "label": "dashboard in the corridor"},
+        }
+    },
+}
+
+
+def build_openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with one schema for all errors; built once."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Path, Request
 from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
 import csdp
-from csdp.service import openapi
+from csdp.service import responses
 from csdp.service.access import (
     Admin,
     AnyRole,
@@ -27,41 +27,71 @@ from csdp.service.access import (
     is_local,
     read_body,
     require,
-    roles_extra,
     run_in_thread,
     wait_for_disconnect,
 )
 from csdp.service.events import EventStream
-from csdp.service.keys import Key, new_key
-from csdp.service.metrics import CONTENT_TYPE
-from csdp.service.openapi import (
-    KEYED,
+from csdp.service.keys import ROLES, Key, new_key
+from csdp.service.responses import (
     AfterTick,
     CommonAge,
     DatasetName,
+    HttpProblem,
+    JsonResponse,
     MaxCount,
     NoiseLevel,
     ReleaseMode,
-    describe_errors,
+    busy_problem,
 )
-from csdp.service.responses import HttpProblem, JsonResponse, busy_problem
 from csdp.service.solver import Question
 
 log = logging.getLogger("csdp.service")
 router = APIRouter()
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+def _route(
+    method: str,
+    path: str,
+    tag: str,
+    summary: str,
+    model: Any = None,
+    *,
+    roles: Sequence[str] = (),
+    errors: Sequence[int] = (),
+    answer: dict[str, Any] | None = None,
+    body: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Callable[[Handler], Handler]:
+    """Declare a route and describe it: `roles` may use it, `errors` are those besides 401, 403, 429 and 500.
+
+    `answer` describes an answer that has no model, `body` the body of a request; FastAPI gets the other settings.
+    """
+    codes = (*((401, 403, 429) if roles else ()), *errors)
+    return router.api_route(
+        path,
+        methods=[method],
+        tags=[tag],
+        summary=summary,
+        response_model=model,
+        responses={**({} if answer is None else {200: answer}), **responses.describe_errors(*codes)},
+        openapi_extra={"x-roles": list(roles), **({} if body is None else {"requestBody": body})},
+        **settings,
+    )
+
+
+def _read_route(
+    name: str, tag: str, summary: str, model: Any = None, *, errors: Sequence[int] = (404, 422, 503), **more: Any
+) -> Callable[[Handler], Handler]:
+    """Declare a route of a dataset for readers and admins."""
+    path = f"/api/datasets/{{name}}/{name}"
+    return _route("GET", path, tag, summary, model, roles=("reader", "admin"), errors=errors, **more)
 
 
 # ---- the service and its keys ----------------------------------------------------------------------------------------
 
 
-@router.get(
-    "/health",
-    tags=["service"],
-    summary="Whether the service works",
-    response_model=openapi.Health,
-    responses=describe_errors(),
-    openapi_extra=roles_extra(),
-)
+@_route("GET", "/health", "service", "Whether the service works", responses.Health)
 async def health(service: Shared) -> Response:
     """For load balancers: no key, no names. `degraded` where a dataset waits for its ledger or its source."""
     threads = [dataset.publisher_thread for dataset in service.datasets.values()]
@@ -69,16 +99,14 @@ async def health(service: Shared) -> Response:
     return JsonResponse({"status": "degraded" if waits else "ok", "version": csdp.__version__})
 
 
-@router.get(
+@_route(
+    "GET",
     "/metrics",
-    tags=["service"],
-    summary="Figures for Prometheus",
-    responses={
-        200: {"description": "Prometheus' text format", "content": {"text/plain": {}}},
-        **describe_errors(*KEYED),
-    },
+    "service",
+    "Figures for Prometheus",
+    roles=("admin",),
+    answer={"description": "Prometheus' text format", "content": {"text/plain": {}}},
     response_class=Response,
-    openapi_extra=roles_extra("admin"),
 )
 async def metrics(request: Request, service: Shared, credentials: Credentials = None) -> Response:
     """Counts, times and public leakages; no label and no value comes from a reading. Needs an admin key for all
@@ -91,30 +119,25 @@ async def metrics(request: Request, service: Shared, credentials: Credentials = 
     for name, feed in service.feeds.items():
         service.metrics.listeners.labels(name).set(feed.listeners)
     text = await run_in_thread(service, lambda: service.metrics.text(service.datasets.values()))
-    return Response(text, media_type=CONTENT_TYPE)
+    return Response(text, media_type=service.metrics.content_type)
 
 
-@router.get(
-    "/api/keys",
-    tags=["keys"],
-    summary="The keys there are",
-    response_model=list[openapi.KeyInfo],
-    responses=describe_errors(*KEYED),
-    openapi_extra=roles_extra("admin"),
-)
+@_route("GET", "/api/keys", "keys", "The keys there are", list[responses.KeyInfo], roles=("admin",))
 async def keys(service: Shared, key: Admin) -> Response:
     """The keys that this key may manage, without their secrets."""
     return JsonResponse([one.public_record() for one in service.keys.all() if _manages(key, one)])
 
 
-@router.post(
+@_route(
+    "POST",
     "/api/keys",
-    tags=["keys"],
-    summary="Make a key",
+    "keys",
+    "Make a key",
+    responses.KeyMade,
+    roles=("admin",),
+    errors=(400, 408, 413, 415, 422),
+    body=responses.KEY_BODY,
     status_code=201,
-    response_model=openapi.KeyMade,
-    responses=describe_errors(400, *KEYED, 408, 413, 415, 422),
-    openapi_extra=roles_extra("admin", requestBody=openapi.KEY_BODY),
 )
 async def make_key(request: Request, service: Shared, key: Admin) -> Response:
     """The secret is in this answer and nowhere else: only a hash is stored. An admin of some datasets can make keys for
@@ -133,9 +156,9 @@ async def make_key(request: Request, service: Shared, key: Admin) -> Response:
     return JsonResponse({**made.public_record(), "key": text}, status_code=201)
 
 
-def _parse_new_key(body: bytes) -> openapi.NewKey:
+def _parse_new_key(body: bytes) -> responses.NewKey:
     try:
-        return openapi.NewKey.model_validate(json.loads(body))
+        return responses.NewKey.model_validate(json.loads(body))
     except ValidationError as error:
         problem = HttpProblem(422, "invalid", "not a valid request for a key; `errors` names what is wrong")
         problem.errors = [{"where": ".".join(map(str, one["loc"][:2])), "rule": one["msg"]} for one in error.errors()]
@@ -144,14 +167,15 @@ def _parse_new_key(body: bytes) -> openapi.NewKey:
         raise HttpProblem(422, "invalid", "not JSON") from None
 
 
-@router.delete(
+@_route(
+    "DELETE",
     "/api/keys/{key_id}",
-    tags=["keys"],
-    summary="Remove a key",
+    "keys",
+    "Remove a key",
+    roles=("admin",),
+    errors=(404, 422),
     status_code=204,
     response_class=Response,
-    responses=describe_errors(*KEYED, 404, 422),
-    openapi_extra=roles_extra("admin"),
 )
 async def remove_key(
     key_id: Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="The public part of the key")],
@@ -176,27 +200,22 @@ def _manages(key: Key, other: Key) -> bool:
 # ---- datasets --------------------------------------------------------------------------------------------------------
 
 
-@router.get(
-    "/api/datasets",
-    tags=["datasets"],
-    summary="The datasets of this key",
-    response_model=list[openapi.DatasetInfo],
-    responses=describe_errors(*KEYED),
-    openapi_extra=roles_extra("writer", "reader", "admin"),
-)
+@_route("GET", "/api/datasets", "datasets", "The datasets of this key", list[responses.DatasetInfo], roles=ROLES)
 async def datasets(service: Shared, key: AnyRole) -> Response:
     """What is published, of whom, under which terms. Names of sequences are settings, not data."""
     covered = [dataset for name, dataset in sorted(service.datasets.items()) if key.covers(name)]
     return JsonResponse(await run_in_thread(service, lambda: [dataset.describe() for dataset in covered]))
 
 
-@router.post(
+@_route(
+    "POST",
     "/api/datasets/{name}/snapshots",
-    tags=["datasets"],
-    summary="Hand in readings",
-    response_model=openapi.Counts,
-    responses=describe_errors(400, *KEYED, 404, 408, 413, 415, 422, 503),
-    openapi_extra=roles_extra("writer", requestBody=openapi.SNAPSHOT_BODY),
+    "datasets",
+    "Hand in readings",
+    responses.Counts,
+    roles=("writer",),
+    errors=(400, 404, 408, 413, 415, 422, 503),
+    body=responses.SNAPSHOT_BODY,
 )
 async def ingest(request: Request, name: DatasetName, service: Shared, _: Writer) -> Response:
     """One snapshot as `application/json`, or many messages, one JSON object per line, as `application/x-ndjson`:
@@ -218,14 +237,7 @@ async def ingest(request: Request, name: DatasetName, service: Shared, _: Writer
     return JsonResponse(counts)
 
 
-@router.get(
-    "/api/datasets/{name}/releases",
-    tags=["datasets"],
-    summary="Published numbers",
-    response_model=list[openapi.ReleaseInfo],
-    responses=describe_errors(*KEYED, 404, 422, 503),
-    openapi_extra=roles_extra("reader", "admin"),
-)
+@_read_route("releases", "datasets", "Published numbers", list[responses.ReleaseInfo])
 async def releases(
     name: DatasetName, service: Shared, _: Reader, after: AfterTick = None, limit: MaxCount = 100
 ) -> Response:
@@ -234,27 +246,22 @@ async def releases(
     return JsonResponse(await run_in_thread(service, lambda: dataset.releases(after, limit)))
 
 
-@router.get(
-    "/api/datasets/{name}/events",
-    tags=["datasets"],
-    summary="Published numbers, live",
-    responses={
-        200: {
-            "description": "Server-sent events: `release`, `refused`, `status`",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        },
-        **describe_errors(*KEYED, 404, 422, 503),
+@_read_route(
+    "events",
+    "datasets",
+    "Published numbers, live",
+    answer={
+        "description": "Server-sent events: `release`, `refused`, `status`",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
     },
     response_class=StreamingResponse,
-    openapi_extra=roles_extra("reader", "admin"),
 )
 async def events(
     name: DatasetName,
     service: Shared,
     key: Reader,
     last_event_id: Annotated[
-        str | None,
-        Header(pattern="^[0-9]{1,18}$", description="Go on after this event; 0 for everything there is"),
+        str | None, Header(pattern="^[0-9]{1,18}$", description="Go on after this event; 0 for everything there is")
     ] = None,
 ) -> Response:
     """Events as the ledger records them; their `id` is the number of the entry. A connection that was cut goes on with
@@ -279,27 +286,13 @@ async def _until_key_removed(
             yield data
 
 
-@router.get(
-    "/api/datasets/{name}/status",
-    tags=["datasets"],
-    summary="How a dataset is doing",
-    response_model=openapi.StatusInfo,
-    responses=describe_errors(*KEYED, 404, 503),
-    openapi_extra=roles_extra("reader", "admin"),
-)
+@_read_route("status", "datasets", "How a dataset is doing", responses.StatusInfo, errors=(404, 503))
 async def status(name: DatasetName, service: Shared, _: Reader) -> Response:
     """Counts, leakage against its limits, and how old the readings of each sequence are: from times and the plan."""
     return JsonResponse(await service.datasets[name].status())
 
 
-@router.get(
-    "/api/datasets/{name}/ledger",
-    tags=["datasets"],
-    summary="What was charged",
-    response_model=list[openapi.LedgerLine],
-    responses=describe_errors(*KEYED, 404, 422, 503),
-    openapi_extra=roles_extra("reader", "admin"),
-)
+@_read_route("ledger", "datasets", "What was charged", list[responses.LedgerLine])
 async def ledger(name: DatasetName, service: Shared, key: Reader, limit: MaxCount = 100) -> Response:
     """The newest entries: charges and hashes of published ticks; with an admin key every kind of entry."""
     dataset = service.datasets[name]
@@ -307,13 +300,12 @@ async def ledger(name: DatasetName, service: Shared, key: Reader, limit: MaxCoun
     return JsonResponse(await run_in_thread(service, lambda: dataset.charges(limit, everything=everything)))
 
 
-@router.get(
-    "/api/datasets/{name}/what-if",
-    tags=["planning"],
-    summary="What other settings would cost and give",
-    response_model=openapi.WhatIfAnswer,
-    responses=describe_errors(400, *KEYED, 404, 422, 503),
-    openapi_extra=roles_extra("reader", "admin"),
+@_read_route(
+    "what-if",
+    "planning",
+    "What other settings would cost and give",
+    responses.WhatIfAnswer,
+    errors=(400, 404, 422, 503),
 )
 async def what_if(
     request: Request,
@@ -330,14 +322,7 @@ async def what_if(
     return await _ask(request, service, key, name, ("what-if", age, epsilon_c, releases))
 
 
-@router.get(
-    "/api/datasets/{name}/frontier",
-    tags=["planning"],
-    summary="Leakage against error",
-    response_model=openapi.FrontierAnswer,
-    responses=describe_errors(400, *KEYED, 404, 422, 503),
-    openapi_extra=roles_extra("reader", "admin"),
-)
+@_read_route("frontier", "planning", "Leakage against error", responses.FrontierAnswer, errors=(400, 404, 422, 503))
 async def frontier(
     request: Request, name: DatasetName, service: Shared, key: Reader, releases: ReleaseMode = "1"
 ) -> Response:

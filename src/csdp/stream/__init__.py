@@ -1,8 +1,7 @@
 """Streams: readings arrive, ticks close, the publisher publishes each of them once, outputs leave."""
 
 from csdp.clock import Advance, Clock, Mark
-from csdp.stream.discretise import Nearest, ToStates
-from csdp.stream.messages import Bad, Reading, Snapshot
+from csdp.stream.messages import Bad, Nearest, Reading, Snapshot, ToStates
 from csdp.stream.runner import Alarm, DriftMonitor, Runner, Status
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource, run, stop_on_signals

@@ -21,7 +21,7 @@ from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.queries import parse_query
-from csdp.stream.discretise import Nearest, ToStates
+from csdp.stream.messages import ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
 from csdp.stream.runner import Alarm, DriftMonitor, Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
@@ -212,15 +212,15 @@ def _find_plan(chain: Model, target: PlanTarget) -> Plan:
     )
 
 
-def resolve_sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates]:
-    """The names of the sequences in messages, as declared, and what turns readings, in the chain's order, to states."""
+def resolve_sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], ToStates | None]:
+    """The names of the sequences in messages, as declared, and the discretiser, if any, in the chain's order."""
     chain = plan.model
     own = tuple(chain.names)
     declared = own if spec.sequences is None else spec.sequences
     with _errors_at(spec, "sequences"):
         names = arrange_names(declared, own)  # in the chain's order
     if spec.discretiser is None:
-        return declared, Nearest(chain.value_table)
+        return declared, None
     from csdp.panel import Discretiser
 
     file = spec.discretiser

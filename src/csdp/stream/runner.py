@@ -24,11 +24,9 @@ from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.stream.checkpoint import Checkpoint, OpenTicks, load_checkpoint, save_checkpoint
-from csdp.stream.discretise import Nearest, ToStates, check_states
-from csdp.stream.messages import Bad, Message, Reading, Snapshot, to_number, to_numbers
+from csdp.stream.messages import Bad, Message, Nearest, Reading, Snapshot, ToStates, check_states, to_number, to_numbers
 from csdp.stream.sinks import Delivery, Sink
-from csdp.stream.timekeeper import Timekeeper
+from csdp.stream.ticks import Checkpoint, OpenTicks, Timekeeper, load_checkpoint, save_checkpoint
 
 log = logging.getLogger("csdp.stream")
 
@@ -284,7 +282,7 @@ class Runner:
         """
         with self._lock:
             last = self._time.last_publishable_tick()
-            if last is None or not self.recover():
+            if last is None or (self._delivery is not None and not self.recover()):
                 return []
             outcomes: list[Release | Skipped] = []
             before = self._done
@@ -303,8 +301,8 @@ class Runner:
                 self._finish(tick, snapshot, outcome)
                 if outcome is not None:
                     outcomes.append(outcome)
-            if self._done > before:
-                self._save()
+            if self._done > before and self._file is not None:
+                self._save(self._file)
             if self._replaced is not None:
                 error, self._replaced = self._replaced, None
                 raise error
@@ -402,15 +400,16 @@ class Runner:
         self._history.append((tick, row))
         self._last_data = tick
 
-    def _save(self) -> None:
-        if self._file is not None and self._time.mark is not None:
+    def _save(self, file: Path) -> None:
+        if self._time.mark is not None:
             checkpoint = Checkpoint(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
-            save_checkpoint(self._file, checkpoint, identity=self._identity)
+            save_checkpoint(file, checkpoint, identity=self._identity)
 
     def close(self) -> None:
         """Write the state file, if there is one. Open ticks stay open: nothing is published."""
-        with self._lock:
-            self._save()
+        if self._file is not None:
+            with self._lock:
+                self._save(self._file)
 
     def status(self) -> Status:
         """The state of the stream; does not wait for a publication that is under way."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
-from csdp.panel.read import Outside
+from csdp.panel.readings import Outside
 from csdp.scratch import Scratch
 from csdp.tables.open import TableFiles, find_table
 from csdp.tables.relational import RelationalEngine, RowNoise

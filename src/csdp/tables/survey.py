@@ -179,8 +179,8 @@ def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> 
         [name] = backend.run(f"SELECT r.sequence FROM {rows} WHERE d.w IS NULL LIMIT 1").column(0).to_pylist()
         if name is None:
             raise InputError(f"{label}: column 'sequence' has empty cells; every reading needs its sequence")
-        shown = ", ".join(name.strip() for name in domain.names[:8])
-        raise InputError(f"{label}: unknown sequence {str(name)!r}; the chain names {shown}")
+        known = ", ".join(name.strip() for name in domain.names[:8])
+        raise InputError(f"{label}: unknown sequence {str(name)!r}; the chain names {known}")
     if (states == sql.NO_NUMBER).any():
         raise InputError(
             f"{label}: {int(n[states == sql.NO_NUMBER].sum())} readings are no numbers; leave missing cells empty"

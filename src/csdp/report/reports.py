@@ -1,0 +1,358 @@
+"""The reports: of a dataset from its ledger, and of a demonstration. Figures, a page to share, and a private page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from csdp.aging import Progress
+from csdp.bounds.overview import leakage_table
+from csdp.bounds.result import as_text
+from csdp.errors import CsdpError, InputError
+from csdp.estimate import mse
+from csdp.ledger import Ledger
+from csdp.panel import Panel
+from csdp.plan import Plan
+from csdp.planning import frontier
+from csdp.publisher import Release, Standing
+from csdp.report import figures, records
+from csdp.report.certificate import Certificate, certify
+from csdp.report.files import write_json
+from csdp.report.page import (
+    PageSection,
+    age_section,
+    coupling_block,
+    day_names,
+    definition_list,
+    figure_block,
+    frontier_section,
+    guarantees_section,
+    leakage_block,
+    leakage_history_section,
+    ledger_facts,
+    number_table,
+    paragraph,
+    save_report,
+)
+from csdp.report.records import TruthRecord, truth_records
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from csdp.report.demo import DemoStudy
+
+#: Largest number of joint states of a component for which sweeps over ages and noise levels are fast enough.
+SWEEP_STATES = 1024
+AGES, LEVELS = (1, 2, 3, 4, 6, 8), (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+#: Number of the newest ticks that a figure shows.
+DRAWN = 400
+
+
+@dataclass(frozen=True)
+class LedgerReport:
+    """The certificate of a dataset as its ledger stands, and the files that were written."""
+
+    certificate: Certificate
+    files: tuple[Path, ...]
+
+
+def report_ledger(
+    where: str | Path,
+    folder: str | PathLike[str],
+    *,
+    dataset: str,
+    version: str,
+    panel: Panel | None = None,
+    progress: Progress | None = None,
+) -> LedgerReport:
+    """Write the report of a dataset from its ledger. Nothing is published or charged.
+
+    Args:
+        where: The ledger, a SQLite file or a URL.
+        folder: Folder to write share.html, the figures and the certificate to.
+        dataset: Name of the dataset; plan and limits are those in the ledger.
+        version: Version of csdp for the footer.
+        panel: Readings; with them a private page index.html is written too.
+        progress: Called with what is done, how much, and the total.
+    """
+    with Ledger.open(where, read_only=True) as ledger:
+        terms = ledger.dataset(dataset).terms
+        plan, budget = _parse_plan(terms.plan_json), terms.limits.budget
+        standing = Standing(ledger, dataset, plan=plan)
+        certificate = certify(standing, ledger)
+        leakages = records.leakage_records(standing, ledger)[-DRAWN:]
+        published = [Release.of(p) for p in ledger.published(dataset) if p.query == plan.query.name]
+    releases = sorted(published, key=lambda release: release.tick)[-DRAWN:]
+    if not releases:
+        raise InputError(f"dataset {dataset!r}: nothing has been published yet, so there is nothing to report")
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "certificate.json", certificate.to_dict())
+    drawings = _draw_ledger(plan, releases, leakages, budget, panel, progress)
+    names = _write_ledger_pages(plan, certificate, drawings, out, budget=budget, version=version)
+    return LedgerReport(certificate, tuple(out / name for name in ("certificate.json", *names)))
+
+
+def _parse_plan(text: str) -> Plan:
+    try:
+        return Plan.from_json(text)
+    except InputError as error:
+        raise InputError(f"{error}; a custom query is a Python function, which a ledger cannot store") from None
+
+
+def _draw_ledger(
+    plan: Plan,
+    releases: list[Release],
+    leakages: list[records.LeakageRecord],
+    budget: float | None,
+    panel: Panel | None,
+    progress: Progress | None,
+) -> dict[str, Figure]:
+    model = plan.model
+    released = records.release_records(releases)
+    what = plan.query.output_names(model.names, model.value_table)[0]
+    drawings = {
+        "release": figures.release_figure(released, what=what),
+        "history": figures.leakage_history_figure(leakages, budget=budget),
+    }
+    if panel is not None:
+        first, last = released[0].tick, released[-1].tick
+        truth = [record for record in records.truth_records(plan, panel) if first <= record.tick <= last]
+        if not truth:
+            raise InputError("data: none of its ticks was published; give the readings of this dataset")
+        stamps = panel.times.astype(str).tolist() if panel.times.dtype.kind == "M" else []
+        days = [(t, day) for t, day in day_names(panel.ticks.tolist(), stamps) if first <= t <= last] if stamps else []
+        drawings["private"] = figures.release_figure(released, what=what, truth=truth, days=days)
+    if model.sequences <= figures.DRAWN_SEQUENCES:
+        drawings["coupling"] = figures.coupling_graph_figure(model)
+    largest = max(model.states ** len(component) for component in model.components())
+    if largest <= SWEEP_STATES and len(set(plan.ages)) == 1:
+        by_age = records.leakage_by_age(model, plan.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress)
+        drawings["leakage"] = figures.leakage_by_age_figure(by_age)
+        line = frontier(model, plan.query, ages=(1, 2, 4), levels=LEVELS, adversary=plan.adversary)
+        error = mse(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, estimate="linear").mse
+        drawings["frontier"] = figures.frontier_figure(line, chosen=(plan.certified.epsilon, error))
+    return drawings
+
+
+def _write_ledger_pages(
+    plan: Plan, certificate: Certificate, drawings: dict[str, Figure], out: Path, *, budget: float | None, version: str
+) -> list[str]:
+    common = [
+        leakage_history_section(drawings["history"], budget),
+        guarantees_section(certificate),
+        PageSection("The model", coupling_block(plan.model, drawings.get("coupling"))),
+    ]
+    if "frontier" in drawings:
+        caption = "One release: leakage of the present against the error of the linear estimate. Star: this plan."
+        common += [frontier_section(drawings["frontier"], caption), age_section(drawings["leakage"])]
+    ages = str(plan.ages[0]) if len(set(plan.ages)) == 1 else f"{min(plan.ages)} to {max(plan.ages)}"
+    record = [*_release_facts(plan, ages), *ledger_facts(certificate), ("Plan digest", plan.digest)]
+    common += [_bounds_section(plan), PageSection("The record", definition_list(record))]
+    caption = (
+        f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the best linear estimate of "
+        "the present answer from each dot under the model, with two standard errors on either side."
+    )
+    words = "Published values and the estimate of the present answer"
+    return save_report(
+        out,
+        drawings,
+        [_release_section(drawings["release"], "open", caption, words), *common],
+        [_release_section(drawings["private"], "private", caption, words), *common] if "private" in drawings else [],
+        title=f"What was published of {certificate.dataset}",
+        lead=certificate.sentence,
+        footer=f"csdp {version}, plan digest {plan.digest[:16]}",
+    )
+
+
+def _release_section(figure: Figure, name: str, caption: str, description: str) -> PageSection:
+    return PageSection("What was published", figure_block(figure, caption, name=name, description=description))
+
+
+def _release_facts(plan: Plan, ages: str) -> list[tuple[str, str]]:
+    return [
+        ("Release", f"{plan.query.name}, age {ages}, epsilon_c {plan.epsilon_c:.6g}"),
+        ("One release leaks", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
+    ]
+
+
+def _bounds_section(plan: Plan) -> PageSection:
+    title = "One release, by every bound"
+    try:
+        table = leakage_table(
+            plan.model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary, at_any_tick=True
+        )
+    except CsdpError as error:
+        return PageSection(title, paragraph(str(error)))
+    return PageSection(title, leakage_block(table))
+
+
+# ---- the demonstration ----------------------------------------------------------------------------------------------
+
+
+def write_demo_pages(study: DemoStudy, out: Path, *, version: str) -> list[str]:
+    """Draw and write all figures and pages; returns the names of the files, the private page last."""
+    drawings, case = _draw_demo(study), study.prepared.case
+    caption, words = _release_caption(study), f"Published values and estimate: {case.what}"
+    shared = [
+        _release_section(drawings["release"], "open", caption, words),
+        leakage_history_section(drawings["history"], case.budget),
+        guarantees_section(study.published.certificate),
+        _model_section(study, drawings["coupling"]),
+        _quality_section(study),
+        frontier_section(drawings["frontier"], _frontier_caption(study)),
+        age_section(drawings["leakage"]),
+        _record_section(study),
+    ]
+    private = [
+        _release_section(drawings["private"], "private", caption, words),
+        _errors_section(study),
+        *shared[1:5],
+        _point_bounds_section(study),
+        *shared[5:],
+    ]
+    footer = f"csdp {version}, chain digest {study.chain.digest[:16]}"
+    return save_report(out, drawings, shared, private, title=case.title, lead=_lead(study), footer=footer)
+
+
+def _draw_demo(study: DemoStudy) -> dict[str, Figure]:
+    published, case = study.published, study.prepared.case
+    days = day_names(study.prepared.rest.ticks.tolist(), study.prepared.rest.times.astype(str).tolist())
+    truth = truth_records(study.plan, study.prepared.rest)
+
+    def draw_release(values: Sequence[TruthRecord]) -> Figure:
+        return figures.release_figure(published.records, what=case.what, truth=values, usual=published.usual, days=days)
+
+    return {
+        "release": draw_release(()),
+        "private": draw_release(truth),
+        "history": figures.leakage_history_figure(published.leakage, budget=case.budget, days=days),
+        "leakage": figures.leakage_by_age_figure(study.by_age),
+        "frontier": figures.frontier_figure(study.frontier, chosen=(study.ceiling, study.model_mse)),
+        "coupling": figures.coupling_graph_figure(study.chain),
+    }
+
+
+def _lead(study: DemoStudy) -> str:
+    case, plan = study.prepared.case, study.plan
+    return (
+        f"{study.prepared.data.title}. A chain is fitted to a public past; then the {case.what}, {plan.ages[0]} ticks "
+        f"old and with noise, is published through a ledger. All releases together leak at most epsilon = "
+        f"{case.budget:g} about the present state of any one sequence, at every moment, under each of "
+        f"{len(study.chain.family or (0,))} chains that are plausible given the past."
+    )
+
+
+def _release_caption(study: DemoStudy) -> str:
+    estimate = study.estimate
+    return (
+        "Dots: published values. Line and band: the estimate of the present from each dot, with two standard errors on "
+        "either side. Dashed: the estimate without any release, the mean answer"
+        f"{' at this time of day' if estimate.by_time else ''} in the public past. Expected error (root mean square): "
+        f"{math.sqrt(estimate.mse):.3f} with the release, {math.sqrt(estimate.no_data):.3f} without. The estimate uses "
+        "only published numbers and the public past, so it costs no privacy."
+    )
+
+
+def _errors_section(study: DemoStudy) -> PageSection:
+    errors = study.published.errors
+    rows = [
+        ("published number", math.sqrt(errors.published), f"{study.plan.ages[0]} ticks old, with noise"),
+        ("estimate from it", math.sqrt(errors.estimate), "the line above"),
+        ("no data: mean answer", math.sqrt(errors.usual), "the dashed line: what the release has to beat"),
+        ("no data: one constant", math.sqrt(errors.constant), "the mean of the public past"),
+    ]
+    better = errors.estimate < errors.usual
+    verdict = (
+        f"The release removes {1 - errors.estimate / errors.usual:.0%} of the squared error of the mean answer."
+        if better
+        else "On these readings the release is NOT better than the mean answer: at this budget its noise is too large."
+    )
+    table = number_table(
+        ("estimate of the present", "error", "note"), [(name, f"{value:.3f}", note) for name, value, note in rows]
+    )
+    caveat = (
+        "Read this as an example, not as a test: the question, the threshold and the days of this demonstration were "
+        "chosen after looking at these readings, and the noise is different at every run."
+    )
+    return PageSection("How close it came", table + paragraph(f"{verdict} {caveat}"))
+
+
+def _point_bounds_section(study: DemoStudy) -> PageSection:
+    point, plan = study.chain.without_family(), study.plan
+    table = leakage_table(point, plan.query, ages=plan.ages[0], epsilon_c=plan.epsilon_c)
+    return PageSection("One release, by every bound (point estimate)", leakage_block(table))
+
+
+def _model_section(study: DemoStudy, figure: Figure) -> PageSection:
+    chain = study.chain
+    record = chain.fitted
+    assert record is not None
+    pairs = [
+        ("Sequences", f"{chain.sequences}, with {chain.states} states each: {study.prepared.case.states}"),
+        ("A tick", study.prepared.case.tick),
+        (
+            "Fitted by",
+            f"{record.method}, on {record.observations:,} transitions before {study.prepared.data.past_ends}",
+        ),
+        (
+            "Family",
+            f"the fit and {record.ensemble} others ({record.ensemble_method}); the largest leakage is certified",
+        ),
+    ]
+    pairs += [("Beware", note) for note in record.warnings]
+    return PageSection("The model, fitted to the public past", coupling_block(chain, figure) + definition_list(pairs))
+
+
+def _quality_section(study: DemoStudy) -> PageSection:
+    quality = study.quality
+    table = number_table(
+        ("model", "nats per transition", "held out"),
+        [
+            ("this chain", f"{quality.chain:.4f}", f"{quality.held_out_ticks:,} ticks that it did not see"),
+            ("independent chains", f"{quality.independent:.4f}", "one for each sequence"),
+            ("no past", f"{quality.stationary:.4f}", "frequencies alone"),
+        ],
+    )
+    joint = (
+        f"Under joint chains of the groups, whose sequences can change together within a step, one release leaks "
+        f"{as_text(study.joint_leakage)}; under the coupled chain {as_text(study.coupled_leakage)}. "
+        + (
+            "The coupled chain does not model this difference; the certificate holds for the family of coupled "
+            "chains, not for joint chains."
+            if study.joint_leakage > study.coupled_leakage
+            else "The coupled chain gives the larger leakage of the two."
+        )
+    )
+    body = table + paragraph(quality.verdict) + paragraph(joint)
+    return PageSection("Does the model explain the data?", body)
+
+
+def _frontier_caption(study: DemoStudy) -> str:
+    return (
+        "Releasing at every tick without end: leakage of the present against the error of the linear estimate, by age, "
+        "under the fitted model (it ignores the time of day, so its errors differ from those of the first figure). "
+        f"Lines: the point estimate. Star: this plan, certified for the family at {as_text(study.ceiling)}; the point "
+        f"estimate alone would allow epsilon_c = {study.point_best.plan.epsilon_c:.3g} instead of "
+        f"{study.plan.epsilon_c:.3g}."
+    )
+
+
+def _record_section(study: DemoStudy) -> PageSection:
+    data, plan, certificate = study.prepared.data, study.plan, study.published.certificate
+    point = as_text(study.point_best.leakage.epsilon)
+    pairs = [
+        *_release_facts(plan, str(plan.ages[0])),
+        ("Without end", f"at most {as_text(study.ceiling)}; for the point estimate at its own noise level {point}"),
+        *ledger_facts(certificate),
+        ("Readings", f"{data.provenance} Licence: {data.licence}"),
+        ("Preparation", data.handling),
+        ("Noise", "from the random number generator of the operating system"),
+        ("Chain digest", study.chain.digest),
+        ("Plan digest", plan.digest),
+    ]
+    return PageSection("The record", definition_list(pairs))
