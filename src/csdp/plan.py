@@ -247,7 +247,7 @@ class Plan:
         """Refuse a plan whose noisy answers a float could not hold exactly, so that they would leave the lattice."""
         if not isinstance(self.query, FoldComputation):
             return
-        steps = self.query.largest / self.step + _FARTHEST * float(self.scale)
+        steps = (self.query.largest + _FARTHEST * float(self.scale) * self.step) / self.unit
         if not steps < EXACT_STEPS:
             raise TooLargeError(
                 f"query {self.query.name}: answers of {steps:.3g} lattice steps are not exact; give values and weights "

@@ -155,7 +155,7 @@ ANSWERS = {
     "words": (lambda a: [["many"]] * len(a), "no numbers"),
     "not a number": (lambda a: a * np.nan, "not finite"),
     "infinite": (lambda a: a + np.inf, "not finite"),
-    "off the lattice": (lambda a: a + 0.001, "no multiples of"),
+    "off the lattice": (lambda a: a + 0.001, "between the steps"),
     "above what can be": (lambda a: a + 8.0, "beyond what the query can give"),
     "below what can be": (lambda a: a - 8.0, "beyond what the query can give"),
     "one of them far off": (lambda a: np.where(np.arange(len(a))[:, None] == 7, 1e6, a), "beyond what the query can"),
@@ -246,7 +246,7 @@ def test_a_declared_source_is_trusted_and_only_its_form_is_checked(gate) -> None
     assert isinstance(Declared(), DrawingSource)
     given = plan(Identity())
     found = gate(given)
-    with pytest.raises(InputError, match="no multiples of"):
+    with pytest.raises(InputError, match="between the steps"):
         found.publisher.publish(Torn())
     other = Publisher(given, dataset="other", ledger=found.ledger)
     batch = other.publish(Declared())
@@ -408,8 +408,8 @@ def test_a_panel_takes_states_and_nothing_else() -> None:
 
 
 def test_the_law_of_the_noise_does_not_depend_on_the_source(gate) -> None:
-    """Two thousand outputs of a stranger's source follow the law of the plan (chi-square over the values from -3 to 3 and
-    the two ends, level 1e-9), and answers without noise do not.
+    """Two thousand outputs of a stranger's source follow the law of the plan (chi-square over the values from -3 to 3
+    and the two ends, level 1e-9), and answers without noise do not.
     """
     rows = np.zeros((2001, 3), dtype=int)
     given = plan(Sum())

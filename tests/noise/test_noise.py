@@ -10,8 +10,6 @@ from math import isclose
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from csdp.errors import InputError
 from csdp.noise import INDICES_PER_STREAM, Randomness, indexed_noise, simulate_noise, two_sided_geometric, variance

@@ -79,13 +79,23 @@ class FoldComputation:
 
     @cached_property
     def spacing(self) -> float:
-        """The coarsest g such that any two answers differ by a multiple of it, before the division.
+        """The coarsest g such that any two answers of one output differ by a multiple of it, before the division.
 
         Parts are whole multiples of the unit, a power of two, so their greatest common divisor is exact.
         """
-        start = self.rows[:, :1] if self.fold == "sum" else self.rows[:1, :1, :1]
-        steps = np.rint((self.rows - start) / self.unit).astype(np.int64)
+        apart = self.rows - self.rows[:, :1] if self.fold == "sum" else self._above_least()
+        steps = np.rint(apart / self.unit).astype(np.int64)
         return float(max(1, np.gcd.reduce(steps, axis=None))) * self.unit
+
+    def _above_least(self) -> Floats:
+        """How far parts lie above the least answer of their output (max; below the largest for min); 0 for parts that
+        never are the answer.
+        """
+        parts = self.rows if self.fold == "max" else -self.rows
+        block = self.block[: len(parts)]
+        least = np.full((self.blocks, self.width), -np.inf)
+        np.maximum.at(least, block, parts.min(axis=1))
+        return np.asarray(np.maximum(parts - least[block][:, None], 0.0))
 
     @cached_property
     def offset(self) -> Floats:
