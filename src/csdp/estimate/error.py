@@ -67,6 +67,19 @@ class Error:
         """Which share of the error of publishing nothing is removed; negative where the release is worse."""
         return 1.0 - self.mse / self.no_data if self.no_data > 0 else 0.0
 
+    @property
+    def in_words(self) -> str:
+        """What a release is worth, as the end of a sentence.
+
+        >>> Error(0.03, 0.0, 0.03, 0.12, "raw", "pair laws").in_words
+        'removes 75 % of the error of saying nothing'
+        >>> Error(0.2, 0.0, 0.2, 0.12, "raw", "pair laws").in_words
+        'is worse than saying nothing: error 0.2 against 0.12'
+        """
+        if self.mse > self.no_data:
+            return f"is worse than saying nothing: error {self.mse:.3g} against {self.no_data:.3g}"
+        return f"removes {100 * self.usefulness:.3g} % of the error of saying nothing"
+
 
 def mse(
     chain: Model | Family,
