@@ -251,7 +251,7 @@ class Plan:
         if not steps < EXACT_STEPS:
             raise TooLargeError(
                 f"query {self.query.name}: answers of {steps:.3g} lattice steps are not exact; give values and weights "
-                "with fewer binary digits (such as multiples of 1/8), or a smaller epsilon_c",
+                "with fewer binary digits (such as multiples of 1/8), or a larger epsilon_c",
                 needed=steps,
                 limit=float(EXACT_STEPS),
             )

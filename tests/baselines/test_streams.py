@@ -98,7 +98,7 @@ def test_w_event_repeats_until_the_answer_moves():
 
 
 @pytest.mark.parametrize(
-    ("name", "epsilon", "slack"), [("w-event-bd", 40.0, 0.15), ("w-event-ba", 20.0, 0.08), ("pegasus", 2.0, 0.08)]
+    ("name", "epsilon", "slack"), [("w-event-bd", 12.0, 0.15), ("w-event-ba", 12.0, 0.08), ("pegasus", 2.0, 0.08)]
 )
 def test_simulated_errors_are_those_of_real_releases(name, epsilon, slack):
     """Lattice noise from a release's own source, on other paths: the same error, raw and after a fitted line.

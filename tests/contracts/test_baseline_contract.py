@@ -127,7 +127,7 @@ def standard_noise(name, ticks=24 * 200):
         mechanism = made.calibrate(chain, csdp.Mean(), epsilon=0.8)
         runs = [mechanism.trace(chain.simulate(24, seed=k), seeded(k)) for k in range(60)]
     else:
-        epsilon = 30.0 if name == "w-event-bd" else 0.8
+        epsilon = 6.0 if name == "w-event-bd" else 0.8
         mechanism = made.calibrate(chain, csdp.Mean(), epsilon=epsilon)
         age = getattr(mechanism, "age", 0)
         runs = [mechanism.trace(chain.simulate(ticks + age, seed=3), seeded())]

@@ -225,14 +225,14 @@ class Quiet(Lists):
 
 def test_the_noise_of_a_stranger_is_not_used(gate) -> None:
     """Whatever it says of itself: the gate asks for exact answers and draws. Rejects a source without noise, and the
-    test would notice: of 33 outputs, each without noise with chance 1/1000 at most, 8 are so with chance 1e-17.
+    test would notice: 33 outputs, each without noise with chance 1/2 at most, are all so with chance 1e-10.
     """
     source, given = Quiet(), plan(Identity())
     found = gate(given)
     batch = found.publisher.publish(source)
     exact = Lists().answers(given, list(range(1, 12)))
     noise = np.array([release.values for release in batch]) - exact
-    assert np.count_nonzero(noise) > 25
+    assert np.count_nonzero(noise)
 
 
 def test_a_declared_source_is_trusted_and_only_its_form_is_checked(gate) -> None:

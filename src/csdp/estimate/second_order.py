@@ -48,7 +48,8 @@ class Moments:
         """
         d = self.mean_aged.size
         spread = self.cov_aged + noise_variance * np.eye(d)
-        gain = np.linalg.solve(spread.T, self.cross).T
+        # Outputs may determine each other (counts of all states) and the noise be next to none: no inverse.
+        gain = (np.linalg.pinv(spread, rcond=1e-13, hermitian=True) @ self.cross).T
         offset = self.mean_now - gain @ self.mean_aged
         left = np.diag(self.cov_now - gain @ self.cross)
         return offset, np.asarray(gain, dtype=np.float64), np.sqrt(np.maximum(left, 0.0))
