@@ -203,7 +203,7 @@ def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> N
     Plan(CHAIN, Mean(), 1, 1.0).check_noise()
     with pytest.raises(InputError, match="lattice steps"):
         Plan(CHAIN, Mean(), 1, 1e-10).check_noise()
-    fine = CoupledChain(np.eye(2), np.full((3, 3), 1 / 3), values=[0.1, 0.3, 0.7])
+    fine = CoupledChain(np.eye(2), np.full((3, 3), 1 / 3), values=[0.1, 0.23, 0.71])
     with pytest.raises(InputError, match="fewer binary digits"):
         Plan(fine, Linear([1 / 3, 0.1]), 1, 1.0).check_noise()
 
