@@ -279,15 +279,21 @@ def _draw_plan(found: FoundPlan, path: Path, *, ages: range, budget: float | Non
     from csdp.planning import frontier
     from csdp.report.figures import delay_figure, frontier_figure, save_figure
 
-    plan, kept = found.plan, {"estimate": found.error.estimate, "adversary": found.plan.adversary}
-    if found.error.about == "now":
-        drawn = sorted({0, 1, 2, 3, 5, 8, *plan.ages} & set(ages))
-        return save_figure(frontier_figure(frontier(plan.chain, plan.query, ages=drawn, **kept), chosen=found), path)
+    plan, then = found.plan, found.error.about == "then"
     apart = max(1, -(-2 * found.delay // 8))
-    delays = sorted({*range(ages[0], min(ages[-1], 2 * found.delay + 2) + 1, apart), found.delay})
-    levels = [plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0)]
-    line = frontier(plan.chain, plan.query, ages=delays, levels=levels, releases="continual", about="then", **kept)
-    return save_figure(delay_figure(line, chosen=found, budget=budget), path)
+    delays = range(ages[0], min(ages[-1], 2 * found.delay + 2) + 1, apart)
+    line = frontier(
+        plan.chain,
+        plan.query,
+        ages=sorted({*delays, found.delay} if then else {0, 1, 2, 3, 5, 8, *plan.ages} & set(ages)),
+        levels=[plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0)] if then else None,
+        releases="continual" if then else 1,
+        estimate=found.error.estimate,
+        adversary=plan.adversary,
+        about=found.error.about,
+    )
+    drawn = delay_figure(line, chosen=found, budget=budget) if then else frontier_figure(line, chosen=found)
+    save_figure(drawn, path)
 
 
 def _schedule(

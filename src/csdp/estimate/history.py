@@ -77,7 +77,7 @@ class HistoryEstimator:
         between = self._covariance_at(np.abs(places[:, None] - places[None, :]))  # (n, n, d)
         across = self._covariance_at(np.abs(places + ahead))  # (n, d)
         spread = np.moveaxis(between, -1, 0) + np.diag(noise)
-        weights = np.linalg.solve(spread, across.T[..., None])[..., 0].T
+        weights: Floats = np.asarray(np.linalg.solve(spread, across.T[..., None])[..., 0].T, dtype=np.float64)
         left = self.covariance[0] - (weights * across).sum(axis=0)
         return weights, np.sqrt(np.maximum(left, (_SHARPEST**2) * self.covariance[0]))
 
@@ -101,7 +101,7 @@ class HistoryEstimator:
         """
         random = np.random.default_rng(seed)
         noisy = answers + random.laplace(0.0, np.sqrt(noise / 2), answers.shape)  # a simulation: nothing is published
-        known: Bools = ~np.isnan(answers).any(axis=1)
+        known: Bools = np.asarray(~np.isnan(answers).any(axis=1))
         off, spread, truth = [], [], []
         releases = [t for t in range(self.age, len(answers)) if known[t - self.age]]
         for n in range(len(releases)):

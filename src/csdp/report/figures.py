@@ -242,7 +242,7 @@ def delay_figure(line: Frontier, *, chosen: FoundPlan, budget: float | None = No
     axes.plot(*([number] for number in place), color=RED, marker="*", markersize=16, linestyle="none", zorder=4)
     axes.annotate("this plan", place, (-8, -18), textcoords="offset points", color=RED, ha="right")
     axes.set_yscale("log")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xticks(sorted({p.age for p in line.points}))
     axes.set_xlabel("Delay: ticks for which every number is held back")
     axes.set_ylabel("Leakage of the present, for ever (log scale)")
     style_axes(axes, grid="both")
