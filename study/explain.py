@@ -273,7 +273,7 @@ def _network(numbers: Numbers) -> Figure:
 
 def _noise(numbers: Numbers) -> Figure:
     drawn, (a, b) = drawing.panels(2, width=4.7, height=4.2)
-    middles = [edge + 0.125 for edge in lessons.EDGES[:-1]]
+    middles = [edge + 0.25 for edge in lessons.EDGES[:-1]]
     for answer, colour in ((0.0, BLUE), (0.5, ORANGE)):
         seen = [share or float("nan") for share in numbers[f"seen, {answer:g}"]]
         a.plot(middles, numbers[f"law, {answer:g}"], color=colour, linewidth=1.6)

@@ -161,7 +161,8 @@ def _reach(chain: csdp.CoupledChain, age: int) -> list[float]:
 
 
 DRAWS = 1000
-EDGES = tuple(np.round(np.arange(-3.0, 3.75, 0.25), 2).tolist())
+#: A bin around each point of the lattice, which is that of the answers: 0, 0.5 and 1 are all that two readings give.
+EDGES = tuple(np.arange(-3.25, 4.0, 0.5).tolist())
 
 
 def noise() -> Numbers:
@@ -198,12 +199,12 @@ def _law(plan: csdp.Plan, answer: float) -> list[float]:
     return np.histogram(answer + steps * step, EDGES, weights=shares)[0].tolist()
 
 
-BITS = tuple(range(-60, -4))
+BITS = tuple(range(-60, 4))
 
 
 def _lowest_bits(outputs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[float]:
-    """Share of outputs whose lowest bit set is worth 2^k, for each k of BITS."""
-    mantissa, exponent = np.frexp(abs(outputs[outputs != 0]))
+    """Share of outputs whose lowest bit set is worth 2^k, for each k of BITS; 0, which has none, counts as the last."""
+    mantissa, exponent = np.frexp(np.where(outputs == 0, 2.0 ** BITS[-1], abs(outputs)))
     digits = np.ldexp(mantissa, 53).astype(np.int64)
     lowest = exponent - 53 + np.frexp((digits & -digits).astype(np.float64))[1] - 1
     places = np.clip(lowest, BITS[0], BITS[-1]) - BITS[0]

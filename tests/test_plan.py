@@ -186,24 +186,24 @@ def test_every_level_of_a_schedule_must_be_drawn() -> None:
 
 
 def test_answers_that_a_float_cannot_count_are_refused() -> None:
-    """2^20 sequences of 20 binary digits, and noise far finer than the values: more than 2^53 steps."""
+    """Values of 20 binary digits, and noise far wider than they are: more than 2^53 units."""
     fine = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], values=[0.0, 2.0**20 - 1])
     for query in (Sum(), Max(), Identity(), PerGroup(Sum(), ((0,), (1,))), Linear([1.0, 0.5])):
         Plan(fine, query, 1, 1.0).check_exact()
-        plan = Plan(fine, query, 1, 2.0**50)
+        plan = Plan(fine, query, 1, 2.0**-40)
         with pytest.raises(
             TooLargeError, match="lattice steps are not exact; give values and weights with fewer"
         ) as no:
             plan.check_exact()
         assert no.value.needed >= no.value.limit == EXACT_STEPS
-    Plan(fine, Custom(lambda v: v.sum(), name="mine"), 1, 2.0**50).check_exact()  # on a lattice of its own
+    Plan(fine, Custom(lambda v: v.sum(), name="mine"), 1, 2.0**-40).check_exact()  # on a lattice of its own
 
 
 def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> None:
     Plan(CHAIN, Mean(), 1, 1.0).check_noise()
     with pytest.raises(InputError, match="lattice steps"):
         Plan(CHAIN, Mean(), 1, 1e-10).check_noise()
-    fine = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], values=[0.1, 0.7])
+    fine = CoupledChain(np.eye(2), np.full((3, 3), 1 / 3), values=[0.1, 0.23, 0.71])
     with pytest.raises(InputError, match="fewer binary digits"):
         Plan(fine, Linear([1 / 3, 0.1]), 1, 1.0).check_noise()
 

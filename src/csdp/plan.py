@@ -20,7 +20,7 @@ from csdp.computation import Computation, FoldComputation, FunctionComputation, 
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import PerGroup
 from csdp.json_text import parse_json
-from csdp.noise import lattice_step, variance
+from csdp.noise import variance
 from csdp.queries import FoldQuery, Query, parse_query
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
@@ -188,10 +188,13 @@ class Plan:
         """Delta_f: the largest l1 change of the answer when one record changes."""
         return self.lattice_sensitivity / self.divisor
 
-    @cached_property
+    @property
     def step(self) -> float:
-        """The lattice on which noise lies: `unit / 2^k`, about a thousandth of the noise scale."""
-        return lattice_step(self.unit, self.lattice_sensitivity / self.epsilon_c)
+        """The lattice on which noise lies: the coarsest that holds the answers.
+
+        A finer one has the same leakage and more variance, because the worst output is always a possible answer.
+        """
+        return self.query.spacing
 
     @cached_property
     def scale(self) -> Fraction:
@@ -244,11 +247,11 @@ class Plan:
         """Refuse a plan whose noisy answers a float could not hold exactly, so that they would leave the lattice."""
         if not isinstance(self.query, FoldComputation):
             return
-        steps = self.query.largest / self.step + _FARTHEST * float(self.scale)
+        steps = (self.query.largest + _FARTHEST * float(self.scale) * self.step) / self.unit
         if not steps < EXACT_STEPS:
             raise TooLargeError(
                 f"query {self.query.name}: answers of {steps:.3g} lattice steps are not exact; give values and weights "
-                "with fewer binary digits (such as multiples of 1/8), or a smaller epsilon_c",
+                "with fewer binary digits (such as multiples of 1/8), or a larger epsilon_c",
                 needed=steps,
                 limit=float(EXACT_STEPS),
             )

@@ -10,7 +10,7 @@ import pytest
 from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran, low_bits
 from csdp.auditing.audit import plan_mechanism
 from csdp.errors import InputError
-from csdp.noise import Randomness, indexed_noise, lattice_step, two_sided_geometric
+from csdp.noise import Randomness, indexed_noise, two_sided_geometric
 from csdp.plan import Plan
 
 
@@ -43,9 +43,9 @@ def test_rounding_the_noise_before_adding_it_fails_too():
     assert low_bits(in_single_precision, epsilon=1.0, seed=2).violated
 
 
+@pytest.mark.parametrize("step", [1.0, 2.0**-10], ids=["coarse", "fine"])
 @pytest.mark.parametrize("scale", [0.3, 1.0, 7.3, 1000.0], ids=str)
-def test_our_integers_pass(scale):
-    step = lattice_step(1.0, scale)
+def test_our_integers_pass(scale, step):
 
     def ours(exact, generator):
         noise = two_sided_geometric(

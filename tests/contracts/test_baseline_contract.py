@@ -119,7 +119,7 @@ def test_quantities_are_numbers_or_say_why_not(name, chain):
 
 
 def standard_noise(name, ticks=24 * 200):
-    """Noise over its scale, as it is drawn."""
+    """Noise over its scale, as it is drawn, and the step of its lattice over its scale."""
     made = baseline(name)
     chain = SKEWED if name.startswith("w-event") else PAPER
     if name == "temporal-budgets":
@@ -127,23 +127,27 @@ def standard_noise(name, ticks=24 * 200):
         mechanism = made.calibrate(chain, csdp.Mean(), epsilon=0.8)
         runs = [mechanism.trace(chain.simulate(24, seed=k), seeded(k)) for k in range(60)]
     else:
-        epsilon = 30.0 if name == "w-event-bd" else 0.8
+        epsilon = 6.0 if name == "w-event-bd" else 0.8
         mechanism = made.calibrate(chain, csdp.Mean(), epsilon=epsilon)
         age = getattr(mechanism, "age", 0)
         runs = [mechanism.trace(chain.simulate(ticks + age, seed=3), seeded())]
-    return np.concatenate([((run.noisy - run.exact) / run.scales).ravel() for run in runs])
+    step = getattr(mechanism, "step", 0.5)  # a mean of two readings of 0 and 1 moves by halves
+    scales = np.concatenate([np.broadcast_to(run.scales, run.noisy.shape).ravel() for run in runs])
+    return np.concatenate([(run.noisy - run.exact).ravel() for run in runs]) / scales, step / scales
 
 
 def test_noise_has_the_scale_it_claims(name):
-    """|noise| / scale has mean 1; fixed seed, six standard errors, and scales off by 0.3 are rejected."""
-    drawn = np.abs(standard_noise(name))
+    """|noise| has the mean of its geometric law (fixed seed, six standard errors); scales off by 0.3 are rejected."""
+    drawn, rate = standard_noise(name)
     assert drawn.size > 1000
-    slack = 6 / np.sqrt(drawn.size)
-    assert slack < 0.2
-    assert abs(drawn.mean() - 1) < slack
+    size = np.abs(drawn) * np.sinh(rate) / rate
+    slack = 6 * size.std() / np.sqrt(size.size)
+    assert slack < 0.25
+    assert abs(size.mean() - 1) < slack
     for wrong in (0.7, 1.3):
-        assert abs(wrong * drawn.mean() - 1) > slack
-    assert abs(np.median(drawn) - np.log(2)) < slack  # Laplace, not another law of that mean
+        assert abs(wrong * size.mean() - 1) > slack
+    zero = np.abs(drawn) < rate / 2
+    assert abs(zero.mean() - np.tanh(rate / 2).mean()) < 3 / np.sqrt(drawn.size)  # not another law of that mean
 
 
 BAD = {

@@ -148,7 +148,7 @@ def test_a_family_of_one_is_that_one():
 
 def test_a_found_plan_shows_what_it_achieves():
     found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2)
-    assert repr(found) == "FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)"
+    assert repr(found) == "FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132022)"
     mixed = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2, ages="vector")
     assert repr(mixed).startswith("FoundPlan(ages ")
 
@@ -258,8 +258,8 @@ class TestErrors:
 
     def test_infeasible_names_what_is_feasible(self):
         with pytest.raises(InfeasibleError, match="the least error") as caught:
-            find_plan(paper(), Mean(), max_mse=1e-4)
-        assert caught.value.nearest > 1e-4
+            find_plan(paper(), Mean(), max_mse=1e-5)
+        assert caught.value.nearest > 1e-5
         find_plan(paper(), Mean(), max_mse=caught.value.nearest * 1.0001, estimate="raw")
 
     def test_unsound_bounds_cannot_plan(self):

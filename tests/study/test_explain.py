@@ -142,10 +142,11 @@ def test_error_against_leakage():
     for age in lessons.FRONTIER_AGES[1:]:
         ends = {name: numbers[f"{name}, age {age}, error"][-1] for name in ("paper", "slow")}
         assert (
-            ends["paper"] > numbers[f"paper, fresh at the end of age {age}"][0] - 1e-6
+            ends["paper"] > numbers[f"paper, fresh at the end of age {age}"][0] - 2e-4
         )  # beyond that, nothing is gained at all
         assert ends["slow"] < numbers[f"slow, fresh at the end of age {age}"][0]
-    by_hand = 0.25 * (1 - 0.25 / (0.25 + 2 / 8**2))  # best linear estimate of a fair coin under noise of variance 2/64
+    noise = 2 * np.exp(-8) / (1 - np.exp(-8)) ** 2
+    by_hand = 0.25 * (1 - 0.25 / (0.25 + noise))  # best linear estimate of a fair coin under geometric noise
     assert numbers["slow, age 0, error"][-1] * 0.25 == pytest.approx(by_hand, rel=1e-4)
 
 
@@ -173,16 +174,15 @@ def test_network():
 
 def test_noise():
     numbers = computed("noise")
-    assert numbers["step"] == [2.0**-11]
+    assert numbers["step"] == [0.5]
     laws = [np.array(numbers[f"law, {answer}"]) for answer in ("0", "0.5")]
     gap = abs(np.log(laws[0] / laws[1]))
-    assert gap.max() <= 1 + 1e-9
-    assert gap[:12] == pytest.approx(1) == gap[-12:]
+    assert gap == pytest.approx(1)
     for law, seen in zip(laws, (numbers["seen, 0"], numbers["seen, 0.5"]), strict=True):  # a fixed seed: six sigmas
         assert (abs(np.array(seen) - law) <= 6 * np.sqrt(law / lessons.DRAWS) + 1 / lessons.DRAWS).all()
     places = np.array(lessons.BITS)
     for answer in ("0", "0.5"):
-        assert not np.array(numbers[f"lattice, {answer}"])[places < -11].any()
+        assert not np.array(numbers[f"lattice, {answer}"])[places < -1].any()
     lowest = np.array(numbers["float, 0.5"])[places < -54].sum(), np.array(numbers["float, 0"])[places < -54].sum()
     assert lowest[0] == 0
     assert f"{lowest[1]:.0%}".replace("%", " %") in beside("noise")[1]

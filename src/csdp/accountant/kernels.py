@@ -26,6 +26,8 @@ from csdp.chain import Model
 SLACK = 1e-11
 #: Steps within which a chain must forget its start to count as settled.
 _LONGEST = 2**20
+#: Ticks for which a fixed point is approached one by one, doublings of the step beyond them, halvings of what is left.
+_FOLLOWED, _DOUBLINGS, _HALVINGS = 60, 40, 36
 #: Flows along pairs further apart than this gain too much for a solver; leaving them out is sound.
 _LONGEST_FLOW = 25.0
 
@@ -146,13 +148,35 @@ def rounding_error(relative: float, alpha: float) -> float:
 
 
 def fixed_point_above(rule: Callable[[float], float], start: float, *, ticks: int) -> float:
-    """The limit of b <- rule(b), from above: a value that the rule does not raise; infinite where there is none."""
+    """The limit of b <- rule(b), from above: a value that the rule does not raise; infinite where there is none.
+
+    A monotone rule keeps everything that starts below such a value there, so any one will do; the interval between it
+    and the value that is reached after some ticks is halved as long as its middle is one too.
+    """
     b = start
-    for _ in range(ticks):
+    for _ in range(min(ticks, _FOLLOWED)):
         following = rule(b)
         if following <= b * (1 + 1e-12):
-            break
+            return _raise_slightly(rule, b)
         b = following
+    above, apart = b, rule(b) - b
+    for _ in range(_DOUBLINGS):
+        above, apart = above + apart, 2 * apart
+        if rule(above) <= above:
+            break
+    else:
+        return math.inf
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (b + above)
+        if rule(middle) <= middle:
+            above = middle
+        else:
+            b = middle
+    return above
+
+
+def _raise_slightly(rule: Callable[[float], float], b: float) -> float:
+    """A value a little above one that hardly moves, which the rule does not raise; infinite where there is none."""
     for excess in (1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1):
         above = b * (1 + excess)
         if rule(above) <= above:

@@ -38,7 +38,7 @@ from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import moments
-from csdp.noise import Randomness, lattice_step, two_sided_geometric
+from csdp.noise import Randomness, simulate_noise, two_sided_geometric
 from csdp.plan import Plan
 from csdp.queries import Query
 
@@ -80,12 +80,13 @@ class AnswerStream:
         return self.plan.query.lattice_answers(check_snapshots(states, self.chain)) / self.plan.divisor
 
     def noise(self, factor: float, shape: tuple[int, ...], source: Source) -> Floats:
-        """Noise of scale `factor` times the sensitivity, in whole steps of a lattice that holds the answers."""
+        """Noise of scale `factor` times the sensitivity, in whole steps of the lattice of the answers."""
+        step = self.plan.step
+        scale = Fraction(self.plan.lattice_sensitivity) * Fraction(factor) / Fraction(step)
         if isinstance(source, np.random.Generator):
-            return source.laplace(0.0, self.sensitivity * factor, shape)
-        scale = Fraction(self.plan.lattice_sensitivity) * Fraction(factor)
-        step = lattice_step(self.plan.unit, float(scale))
-        drawn = two_sided_geometric(scale / Fraction(step), shape, source)
+            drawn = simulate_noise(float(scale), shape, source)
+        else:
+            drawn = two_sided_geometric(scale, shape, source)
         return np.asarray(drawn * (step / self.plan.divisor), dtype=np.float64)
 
 

@@ -403,9 +403,13 @@ def suggest(
     commands = suggestion.commands(data, output or "DIR")
     if form == "json":
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
-        print_json({"reasons": reasons, "files": [str(path) for path in files], "next": commands})
+        usefulness = suggestion.error.usefulness
+        print_json(
+            {"usefulness": usefulness, "reasons": reasons, "files": [str(path) for path in files], "next": commands}
+        )
         return
     rows = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
+    print_lines([f"The proposed plan {suggestion.error.in_words}."])
     print_table("A first proposal", {"what": {}, "proposed": {}, "why": {}}, rows)
     print_lines(f"wrote {path}" for path in files)
     print_lines(["Next:", *(f"  {line}" for line in commands)])

@@ -77,6 +77,31 @@ class FoldComputation:
         peaks = np.broadcast_to(np.abs(self.rows).max(axis=(1, 2)), self.table.shape[:1])
         return float(np.bincount(self.block, weights=peaks).max() if self.fold == "sum" else peaks.max())
 
+    @cached_property
+    def spacing(self) -> float:
+        """The coarsest g such that any two answers of one output differ by a multiple of it, before the division.
+
+        Parts are whole multiples of the unit, a power of two, so their greatest common divisor is exact.
+        """
+        apart = self.rows - self.rows[:, :1] if self.fold == "sum" else self._above_least()
+        steps = np.rint(apart / self.unit).astype(np.int64)
+        return float(max(1, np.gcd.reduce(steps, axis=None))) * self.unit
+
+    def _above_least(self) -> Floats:
+        """How far parts lie above the least answer of their output (max; below the largest for min); 0 for parts that
+        never are the answer.
+        """
+        parts = self.rows if self.fold == "max" else -self.rows
+        block = self.block[: len(parts)]
+        least = np.full((self.blocks, self.width), -np.inf)
+        np.maximum.at(least, block, parts.min(axis=1))
+        return np.asarray(np.maximum(parts - least[block][:, None], 0.0))
+
+    @cached_property
+    def offset(self) -> Floats:
+        """One possible answer (d,): all answers lie a multiple of `spacing` from it."""
+        return np.asarray(self.lattice_answers(np.zeros((1, self.table.shape[0]), dtype=np.intp))[0])
+
     def labels(self, ages: Sequence[int]) -> Indices:
         """Numbers (s,) that agree for sequences with the same age and part; separate blocks may be alike."""
         rows: list[Any] = [np.asarray(ages, dtype=np.float64)]
@@ -291,6 +316,16 @@ class FunctionComputation:
         if self.step is None:
             raise InputError(f"query {self.name}: its answers are on no lattice; make a Plan of it")
         return self.step
+
+    @property
+    def spacing(self) -> float:
+        """The lattice on which answers lie; nothing is known of a coarser one."""
+        return self.unit
+
+    @property
+    def offset(self) -> Floats:
+        """The lattice of a function holds 0."""
+        return np.zeros(len(self.outputs))
 
     def undivided_sensitivity(self, k: int, members: Sequence[int] | None = None) -> float:
         """s_k; nothing is divided."""

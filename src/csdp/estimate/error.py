@@ -1,7 +1,12 @@
-"""The mean squared error of a release against the present answer, and the error of publishing nothing."""
+"""The mean squared error of a release, and the error of publishing nothing.
+
+It is measured against the present answer f(x_t) (`about="now"`), or against the answer f(z) of the time that was read
+(`about="then"`): then the noise is all the error there is, and age costs nothing but delay.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,27 +18,31 @@ from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
+from csdp.estimate.posterior import PosteriorMean
 from csdp.estimate.second_order import Moments, moments
-from csdp.noise import lattice_step, variance
+from csdp.noise import simulate_noise
 from csdp.queries import Query, all_snapshots
 
-Estimate = Literal["raw", "linear", "filter"]
+Estimate = Literal["raw", "linear", "posterior", "filter"]
 Law = Literal["joint", "independent-marginals"]
+About = Literal["now", "then"]
 
 #: Joint states up to which the filter keeps its belief.
 FILTER_STATES = 4096
 #: Ticks of the simulation behind the filter's error, and the batches of its confidence interval.
 FILTER_TICKS = 6000
 _BATCHES = 30
+#: Steps of a simulated noise scale where the answers are on no lattice.
+_FINE = 1024
 
 
 @dataclass(frozen=True)
 class Error:
-    """Mean squared error of an estimate of the present answer, summed over outputs.
+    """Mean squared error of an estimate of the answer, summed over outputs.
 
     `aging`: what the age alone costs (raw). `noise`: variance of the noise. `no_data`: the error of publishing nothing
     but the stationary expectation. `interval`: a 99.9 % confidence interval where the figure is simulated; a plan
-    uses its upper end.
+    uses its upper end. `about`: whether the answer is that of the present ("now") or of the time read ("then").
     """
 
     mse: float
@@ -43,6 +52,7 @@ class Error:
     estimate: Estimate
     how: str
     interval: tuple[float, float] | None = None
+    about: About = "now"
 
     def __float__(self) -> float:
         return self.mse
@@ -51,6 +61,24 @@ class Error:
     def safe(self) -> float:
         """What a plan may count on."""
         return self.mse if self.interval is None else self.interval[1]
+
+    @property
+    def usefulness(self) -> float:
+        """Which share of the error of publishing nothing is removed; negative where the release is worse."""
+        return 1.0 - self.mse / self.no_data if self.no_data > 0 else 0.0
+
+    @property
+    def in_words(self) -> str:
+        """What a release is worth, as the end of a sentence.
+
+        >>> Error(0.03, 0.0, 0.03, 0.12, "raw", "pair laws").in_words
+        'removes 75 % of the error of saying nothing'
+        >>> Error(0.2, 0.0, 0.2, 0.12, "raw", "pair laws").in_words
+        'is worse than saying nothing: error 0.2 against 0.12'
+        """
+        if self.mse > self.no_data:
+            return f"is worse than saying nothing: error {self.mse:.3g} against {self.no_data:.3g}"
+        return f"removes {100 * self.usefulness:.3g} % of the error of saying nothing"
 
 
 def mse(
@@ -62,8 +90,11 @@ def mse(
     estimate: Estimate = "raw",
     given: Sequence[float] | None = None,
     law: Law = "joint",
+    about: About = "now",
 ) -> Error:
     """`E|published - f(x_t)|^2` of a release, in closed form for additive queries (pair laws, no m^s).
+
+    With `about="then"`, `E|published - f(z)|^2`: how well the time that was read is told.
 
     Args:
         chain: the model; over a Family the largest error.
@@ -71,9 +102,11 @@ def mse(
         ages: how old the published readings are, in steps: one age for all sequences, or one each.
         epsilon_c: the noise level.
         estimate: "raw", `E|f(z) - f(x_t)|^2 + noise variance`; "linear", the best linear estimate, never above the
-            no-data error; "filter", the Bayes filter of the whole released history, simulated.
+            no-data error; "posterior", the posterior mean given one release, never above the linear one (one output,
+            small systems); "filter", the Bayes filter of the whole released history, simulated.
         given: condition on these aged values, as the paper's figures do.
         law: with `given`, "independent-marginals" reproduces the paper's own numbers.
+        about: "now" for the error against the present answer, "then" against that of the time that was read.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -84,7 +117,7 @@ def mse(
     chain = certified_model(chain)
     if len(chain.members) > 1:
         errors = [
-            mse(member, query, ages=ages, epsilon_c=epsilon_c, estimate=estimate, given=given, law=law)
+            mse(member, query, ages=ages, epsilon_c=epsilon_c, estimate=estimate, given=given, law=law, about=about)
             for member in chain.members
         ]
         return max(errors, key=lambda error: error.safe)
@@ -94,44 +127,69 @@ def mse(
     level = check_epsilon(epsilon_c)
     if law not in {"joint", "independent-marginals"}:
         raise InputError(f"law: {law!r} given; 'joint' or 'independent-marginals'")
-    if estimate not in {"raw", "linear", "filter"}:
-        raise InputError(f"estimate: {estimate!r} given; 'raw', 'linear' or 'filter'")
+    if estimate not in {"raw", "linear", "posterior", "filter"}:
+        raise InputError(f"estimate: {estimate!r} given; 'raw', 'linear', 'posterior' or 'filter'")
+    check_about(about, estimate)
     if given is not None:
+        if about != "now":
+            raise InputError("given: conditioning on the aged values is for about='now'")
         if estimate != "raw":
             raise InputError("given: conditioning on the aged values is for estimate='raw'")
         return _error_given_aged(model, query, checked, level, np.asarray(given, dtype=np.float64), law)
     if law != "joint":
         raise InputError("law='independent-marginals' needs given=, the aged values")
-    return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate)
+    return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate, about)
+
+
+def check_about(about: About, estimate: Estimate) -> None:
+    """Refuse an unknown `about`, and the filter for the time that was read."""
+    if about not in {"now", "then"}:
+        raise InputError(f"about: {about!r} given; 'now' (the present answer) or 'then' (that of the time read)")
+    if about == "then" and estimate == "filter":
+        raise InputError("estimate='filter' estimates the present answer; with about='then' use 'raw' or 'linear'")
 
 
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
-    """Variance of the noise on one output, about 2 (Delta_f / epsilon_c)^2: that of the lattice noise."""
-    scale = verify_query(query, model).sensitivity(1, model.value_table) / epsilon_c
-    step = lattice_step(1.0, scale)  # any step this fine has the same variance to one part in ten million
-    return variance(scale / step) * step * step
+    """Variance of the noise on one output: on the lattice of the answers, or Laplace's where they are on none."""
+    computation = verify_query(query, model)
+    if not isinstance(computation, FoldComputation):
+        return 2.0 * (computation.sensitivity(1, model.value_table) / epsilon_c) ** 2
+    rate = computation.spacing * epsilon_c / computation.undivided_sensitivity(1)
+    # 2q / (1 - q)^2 with q = e^-rate; beyond a rate of 1,400 a float holds 0
+    return 0.5 * (computation.spacing / computation.denominator / math.sinh(min(rate, 1400.0) / 2)) ** 2
 
 
 def error_from_moments(
-    model: Model, query: Query, known: Moments, ages: Sequence[int], epsilon_c: float, estimate: Estimate
+    model: Model,
+    query: Query,
+    known: Moments,
+    ages: Sequence[int],
+    epsilon_c: float,
+    estimate: Estimate,
+    about: About = "now",
 ) -> Error:
     """The error of one estimate, from moments that are already known."""
     query = verify_query(query, model)
     noise = noise_variance(model, query, epsilon_c)
+    if about == "then":
+        known = known.of_time_read()
     outputs = known.mean_now.size
     no_data = float(np.trace(known.cov_now))
     aging = float(np.trace(known.cov_aged + known.cov_now - known.cross - known.cross.T))
     aging += float(((known.mean_aged - known.mean_now) ** 2).sum())
     total = outputs * noise
+    if estimate == "posterior":
+        value = PosteriorMean(model, query, ages=ages, epsilon_c=epsilon_c, then=about == "then").mse
+        return Error(value, aging, total, no_data, estimate, "joint law", None, about)
     if estimate == "filter":
         return _filter_error(model, query, ages, epsilon_c, Error(0.0, aging, total, no_data, estimate, "simulation"))
     value = aging + total if estimate == "raw" else float((known.linear_estimate(noise)[2] ** 2).sum())
     interval = None
-    if known.how == "simulation":
+    if known.how == "simulation" and (aging > 0 or estimate != "raw"):
         # Covariances of a path of n nearly independent snapshots are off by some of their own size over sqrt(n).
         slack = 3.3 * (no_data + float(np.trace(known.cov_aged))) / float(known.samples) ** 0.5
         interval = (max(0.0, value - slack), value + slack)
-    return Error(value, aging, total, no_data, estimate, known.how, interval)
+    return Error(value, aging, total, no_data, estimate, known.how, interval, about)
 
 
 def _filter_error(model: Model, query: Query, ages: Sequence[int], epsilon_c: float, known: Error) -> Error:
@@ -143,10 +201,11 @@ def _filter_error(model: Model, query: Query, ages: Sequence[int], epsilon_c: fl
     random = np.random.default_rng(0)
     path = model.simulate(FILTER_TICKS + ages[0], seed=1).astype(np.intp)
     truth = query.evaluate(path, model.value_table)
+    step = query.spacing / query.denominator if isinstance(query, FoldComputation) else scale / _FINE
+    noisy = truth[:FILTER_TICKS] + step * simulate_noise(scale / step, truth[:FILTER_TICKS].shape, random)
     state, errors = observer.init(), np.empty(FILTER_TICKS)
     for t in range(FILTER_TICKS):
-        noisy = truth[t] + random.laplace(0.0, scale, truth.shape[1])  # a simulation: nothing is published
-        state, _, deviation = observer.step(state, noisy)
+        state, _, deviation = observer.step(state, noisy[t])
         errors[t] = (deviation**2).sum()  # the posterior variance has the mean of the squared error and less spread
     batches = errors.reshape(_BATCHES, -1).mean(axis=1)
     half = 3.7 * float(batches.std(ddof=1)) / _BATCHES**0.5
@@ -162,6 +221,7 @@ def _error_given_aged(
     noise = noise_variance(model, query, epsilon_c)
     answer = query.evaluate(states, model.value_table)
     if law == "independent-marginals":
+        noise = 2.0 * (query.sensitivity(1, model.value_table) / epsilon_c) ** 2  # the paper's noise is continuous
         mean, spread = _independent_moments(model, query, ages, states)
         aging = float(((answer - mean) ** 2).sum() + spread.sum())
     else:

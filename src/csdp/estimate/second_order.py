@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -49,10 +49,15 @@ class Moments:
         """
         d = self.mean_aged.size
         spread = self.cov_aged + noise_variance * np.eye(d)
-        gain = np.linalg.solve(spread.T, self.cross).T
+        # Outputs may determine each other (counts of all states) and the noise be next to none: no inverse.
+        gain = (np.linalg.pinv(spread, rcond=1e-13, hermitian=True) @ self.cross).T
         offset = self.mean_now - gain @ self.mean_aged
         left = np.diag(self.cov_now - gain @ self.cross)
         return offset, np.asarray(gain, dtype=np.float64), np.sqrt(np.maximum(left, 0.0))
+
+    def of_time_read(self) -> Moments:
+        """The moments with the answer of the time that was read in the place of the present one."""
+        return replace(self, mean_now=self.mean_aged, cov_now=self.cov_aged, cross=self.cov_aged)
 
 
 def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:

@@ -119,17 +119,17 @@ def dp_accounting_event(
             it `min(n, 1 + stale_limit)` times one; this is the event level of the plan. "sequence": every release uses
             one reading of a sequence, so all its readings together cost n times one.
         law: "exact", or "laplace" for a `LaplaceDpEvent`, which all accountants of dp_accounting support. The
-            continuous law of the same scale is up to 1e-7 too low in delta between two lattice points, so its
-            sensitivity is one step larger, with which it is never too low:
-            `delta(e) = 1 - q^n (q + q^2y)/(1 + q) <= 1 - q^(n + y + 1/2)` with `q = exp(-1/scale)`, by the inequality
-            of the means; epsilon is larger by a thousandth.
+            continuous law of the same scale is too low in delta between two lattice points, so its sensitivity is one
+            step larger, with which it is never too low: `delta(e) = 1 - q^n (q + q^2y)/(1 + q) <= 1 - q^(n + y + 1/2)`
+            with `q = exp(-1/scale)`, by the inequality of the means; epsilon is `1 + 1/k` times as large, so prefer
+            "exact" where k is small.
 
     Guarantee: plain DP, under any model; not the leakage of the present, which is larger for correlated sequences.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0)
     >>> dp_accounting_event(plan, 24)
-    DiscreteLaplaceDpEvent(noise_parameter=0.0009765625, sensitivity=1024)
+    DiscreteLaplaceDpEvent(noise_parameter=1.0, sensitivity=1)
     >>> dp_accounting_event(plan, 24, unit="sequence").count
     24
     """

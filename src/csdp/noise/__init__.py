@@ -8,7 +8,7 @@ delta.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import ceil, exp, expm1, isfinite, ldexp, prod
+from math import exp, expm1, prod
 from operator import index
 from typing import Any
 
@@ -20,7 +20,7 @@ from csdp.errors import InputError
 from csdp.noise.bitslice import draw
 from csdp.noise.randomness import Randomness
 
-__all__ = ["Randomness", "indexed_noise", "lattice_step", "two_sided_geometric", "variance"]
+__all__ = ["Randomness", "indexed_noise", "simulate_noise", "two_sided_geometric", "variance"]
 
 Scale = float | Fraction
 """A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""
@@ -106,28 +106,14 @@ def variance(scale: Scale) -> float:
     return 2.0 * exp(-x) / expm1(-x) ** 2
 
 
-def lattice_step(unit: float, scale: float) -> float:
-    """Return the largest step `g = unit/2^k`, k = 0, 1, 2, ..., with `g <= scale/1024`.
+def simulate_noise(scale: float, shape: int | tuple[int, ...], generator: np.random.Generator) -> Ints:
+    """Numbers of the same law from a statistical generator: for simulations of an error, never for a release.
 
-    Values on the lattice of `unit` stay on the finer one, and the noise of scale `scale` (in the units of the
-    query) is at least 1024 steps wide. The step is exact: a power of two only moves the exponent.
-
-    >>> lattice_step(1.0, 20.0)
-    0.015625
-    >>> lattice_step(1.0, 5000.0)
-    1.0
+    >>> simulate_noise(2.0, 5, np.random.default_rng(1)).tolist()
+    [0, 3, -1, 4, 0]
     """
-    for name, value in (("unit", unit), ("scale", scale)):
-        if not (isfinite(value) and value > 0):
-            raise InputError(f"{name} is {value!r}; allowed are finite numbers above 0")
-    halvings = (ceil(1024 * Fraction(unit) / Fraction(scale)) - 1).bit_length()
-    step = ldexp(unit, -halvings)
-    if Fraction(step) * 2**halvings != Fraction(unit):
-        raise InputError(
-            f"a lattice of unit {unit!r} for noise of scale {scale!r} needs a step below the smallest float; "
-            "give both in larger units"
-        )
-    return step
+    stop = -expm1(-1.0 / scale)
+    return np.asarray(generator.geometric(stop, shape) - generator.geometric(stop, shape), dtype=np.int64)
 
 
 def _check_scale(scale: object) -> Fraction:

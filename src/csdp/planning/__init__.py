@@ -2,7 +2,8 @@
 
 from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
-from csdp.planning.search import FoundPlan, Frontier, Point, find_plan, frontier
+from csdp.planning.frontier import Frontier, Point, frontier
+from csdp.planning.search import FoundPlan, find_plan
 
 __all__ = [
     "EVENT_LIMIT",

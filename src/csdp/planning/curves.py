@@ -22,7 +22,7 @@ from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
 from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
-from csdp.estimate.error import Estimate, error_from_moments
+from csdp.estimate.error import About, Estimate, error_from_moments
 from csdp.plan import Plan
 from csdp.queries import Query
 
@@ -126,6 +126,7 @@ class Curves:
         releases: Releases,
         bound: str,
         adversary: Adversary,
+        about: About = "now",
         cap: float | None = None,
     ) -> None:
         if bound in UNSOUND:
@@ -134,6 +135,7 @@ class Curves:
         self._members = chain.members
         self.chain, self.query, self.ages = chain, verify_query(query, self._members[0]), tuple(ages)
         self._estimate: Estimate = estimate
+        self._about: About = about
         self._releases: Releases = releases
         self._bound = bound
         self._adversary: Adversary = adversary
@@ -151,7 +153,7 @@ class Curves:
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
         errors = [
-            error_from_moments(member.point, self.query, known, self.ages, epsilon_c, self._estimate)
+            error_from_moments(member.point, self.query, known, self.ages, epsilon_c, self._estimate, self._about)
             for member, known in zip(self._members, self._moments, strict=True)
         ]
         return max(errors, key=lambda error: error.safe)
@@ -258,6 +260,7 @@ class Curves:
             releases=self._releases,
             bound=self._bound,
             adversary=self._adversary,
+            about=self._about,
         )
 
     def plan(self, epsilon_c: float) -> Plan:

@@ -1,16 +1,16 @@
-"""The search for a plan: least leakage for an error target (the paper's P1), or least error for a budget (its dual).
+"""The search for a plan: least leakage for an error target (the paper's P1), least error for a budget (its dual), or
+the least delay for both.
 
 For fixed ages both are one-dimensional: error falls and leakage grows with epsilon_c. Ages are searched in an order
 in which a cheap bound on what an age can still achieve ends the search early; the survivors are certified with the
-sharpest bound. Whatever a root finder returns is moved to the safe side and checked again. `frontier` evaluates the
-whole trade-off on a grid.
+sharpest bound. Whatever a root finder returns is moved to the safe side and checked again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate import Error
-from csdp.estimate.error import Estimate
+from csdp.estimate.error import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.queries import Query
@@ -54,6 +54,11 @@ class FoundPlan:
     saved: int
     note: str = ""
 
+    @property
+    def delay(self) -> int:
+        """How many ticks a reading is held back before any release contains it."""
+        return self.plan.min_age
+
     def __repr__(self) -> str:
         ages = self.plan.ages[0] if len(set(self.plan.ages)) == 1 else self.plan.ages
         return (
@@ -75,10 +80,14 @@ def find_plan(
     estimate: Estimate = "raw",
     bound: str = "auto",
     adversary: Adversary = "informed",
+    about: About = "now",
     event_limit: float = EVENT_LIMIT,
     progress: Progress | None = None,
 ) -> FoundPlan:
-    """Find the plan with the least leakage for an error target, or with the least error for a budget.
+    """Find the plan with the least leakage for an error target, with the least error for a budget, or the least delay.
+
+    What is published about the present (`about="now"`) has one target, error or budget. What is published about the
+    time that was read (`about="then"`) has both: the least age is found at which numbers this accurate may be released.
 
     Formal guarantee: the returned numbers are checked again, so leakage <= budget and error <= max_mse hold for the
     plan as it is.
@@ -86,13 +95,15 @@ def find_plan(
     Args:
         chain: the model, or a Family of models; the largest leakage and the largest error count.
         query: what is published.
-        max_mse, budget: the target, exactly one of the two.
+        max_mse, budget: the target, exactly one of the two; both for about="then".
         max_age, min_age: the ages that a plan may have.
         ages: "common" for one age of all sequences, "vector" for an age of each where that is better.
         releases: what the leakage is certified for: 1, a number, or "continual". For more than one the level stays
             within a thousandth of the budget.
         estimate: the estimate whose error counts.
         bound, adversary: as for `csdp.leakage`.
+        about: "now": the error is that of telling the present answer. "then": that of telling the answer of the time
+            that was read, so that age costs delay only.
         event_limit: the largest epsilon_c, so that old records keep some protection.
         progress: called with (what, done, total).
 
@@ -100,9 +111,11 @@ def find_plan(
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> best = find_plan(chain, Mean(), budget=0.2, estimate="linear", min_age=1, max_age=5)
     >>> best
-    FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132046)
+    FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132022)
     >>> best.plan
     Plan(mean, ages 1, epsilon_c 0.490663, certified 0.2)
+    >>> find_plan(chain, Mean(), about="then", budget=0.2, max_mse=0.1, releases="continual").delay
+    3
     """
     search = _Search(
         chain=certified_model(chain),
@@ -115,11 +128,17 @@ def find_plan(
         estimate=estimate,
         bound=bound,
         adversary=adversary,
+        about=about,
         event_limit=event_limit,
     )
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
-    best, tried = search.best_common_age(progress)
+    if about == "then":
+        if ages == "vector":
+            raise InputError("about='then': answers of one time have one age; use ages='common'")
+        best, tried = search.least_delay(progress)
+    else:
+        best, tried = search.best_common_age(progress)
     if best is None:
         raise search.infeasible(tried)
     if ages == "vector":
@@ -150,10 +169,17 @@ class _Search:
     estimate: Estimate
     bound: str
     adversary: Adversary
+    about: About
     event_limit: float
 
     def __post_init__(self) -> None:
-        if (self.max_mse is None) == (self.budget is None):
+        check_about(self.about, self.estimate)
+        if self.about == "then" and (self.max_mse is None or self.budget is None):
+            raise InputError(
+                "find_plan: about='then' finds the least delay for both targets; give max_mse (or --max-error), how "
+                "accurate the published numbers are, and budget, the leakage of the present that is allowed"
+            )
+        if self.about == "now" and (self.max_mse is None) == (self.budget is None):
             which = "both" if self.budget is not None else "neither"
             raise InputError(f"find_plan: {which} of max_mse and budget given; give exactly one target")
         for name in ("max_mse", "budget", "event_limit"):
@@ -185,6 +211,7 @@ class _Search:
             releases=self.releases,
             bound=self.bound,
             adversary=self.adversary,
+            about=self.about,
             cap=None if self._caps is None or min(ages) < 1 else float(self._caps[min(ages) - 1]),
         )
 
@@ -203,11 +230,43 @@ class _Search:
         curves = [age_curve(self.chain, max_age=self.max_age, bound=k, adversary=self.adversary) for k in kinds]
         return np.asarray(np.minimum(*curves))
 
+    def least_delay(self, progress: Progress | None) -> tuple[_Candidate | None, list[Curves]]:
+        """The least common age at which the level that meets the error target keeps the budget, by bisection.
+
+        A release of age A + 1 is one of age A seen a tick later, and the leakage that a budget is held against includes
+        all later ticks: it never grows with age.
+        """
+        tried: list[Curves] = []
+        low, high, best = self.min_age, self.max_age, None
+        while low <= high:
+            age = high if not tried else (low + high) // 2  # the oldest first: it tells whether there is any
+            if progress is not None:
+                progress("delay", len(tried), 2 + (self.max_age - self.min_age).bit_length())
+            candidate = self._within_both(age, tried)
+            if candidate is not None:
+                high, best = age - 1, candidate
+            elif len(tried) == 1:
+                break
+            else:
+                low = age + 1
+        return best, tried
+
+    def _within_both(self, age: int, tried: list[Curves]) -> _Candidate | None:
+        """The least level that meets the error target at an age, if it keeps the budget."""
+        assert self.budget is not None
+        curves = self._curves([age] * self.chain.members[0].sequences)
+        tried.append(curves)
+        level = self._level_for_error(curves)
+        if level is None or not curves.leakage_value(level) <= self.budget:
+            return None
+        if self.releases == 1 and curves.later_peak(level) > self.budget:  # many releases count later ticks anyway
+            return None
+        return _Candidate(curves.leakage_value(level), level, curves)
+
     def _solve(self, curves: Curves, best: float) -> _Candidate | None:
         """The level that meets the target at fixed ages; None where there is none or it does not beat `best`."""
         if self.budget is None:
-            assert self.max_mse is not None
-            level = least_level(lambda e: curves.error(e).safe, self.max_mse, self.event_limit)
+            level = self._level_for_error(curves)
         else:
             highest = curves.highest_level(self.budget, self.event_limit)
             if highest is not None and curves.error(highest).safe >= best:
@@ -217,6 +276,11 @@ class _Search:
             return None
         objective = curves.leakage_value(level) if self.budget is None else curves.error(level).safe
         return _Candidate(objective, level, curves) if objective < best else None
+
+    def _level_for_error(self, curves: Curves) -> float | None:
+        """The least level that meets the error target; None where even the event limit misses it."""
+        assert self.max_mse is not None
+        return least_level(lambda e: curves.error(e).safe, self.max_mse, self.event_limit)
 
     def _least_error(self, curves: Curves) -> float:
         """The least error that these ages could reach: no budget could allow more than the event limit."""
@@ -275,7 +339,7 @@ class _Search:
             raise AssertionError("planning: the certified leakage passes the budget")
         if self.max_mse is not None and not error.safe <= self.max_mse:
             raise AssertionError("planning: the error passes the target")
-        target = self.max_mse if self.max_mse is not None else error.safe
+        target = error.safe if self.max_mse is None or self.about == "then" else self.max_mse
         note = ""
         if target >= error.no_data:
             note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
@@ -295,7 +359,15 @@ class _Search:
 
     def infeasible(self, tried: list[Curves]) -> InfeasibleError:
         """The error that says which target could be met."""
-        if self.budget is not None:
+        if self.about == "then" and tried[0].error(self.event_limit).safe <= (self.max_mse or 0.0):
+            leak = tried[0].leakage(self._level_for_error(tried[0]) or self.event_limit).epsilon
+            return InfeasibleError(
+                f"budget {self.budget:g} cannot be met: numbers with max_mse {self.max_mse:g} leak {leak:.3g} "
+                f"even when they are held back {self.max_age} ticks; raise max_age, the budget or max_mse",
+                nearest=leak,
+                no_data=tried[0].error(self.event_limit).no_data,
+            )
+        if self.budget is not None and self.about == "now":
             least = min(curves.leakage_value(SMALLEST_LEVEL) for curves in tried)
             return InfeasibleError(
                 f"budget {self.budget:g} cannot be met: at ages up to {self.max_age} even epsilon_c "
@@ -313,76 +385,3 @@ class _Search:
             nearest=min(least, no_data),
             no_data=no_data,
         )
-
-
-@dataclass(frozen=True)
-class Point:
-    """One setting and what it achieves; `best` where no other point has less leakage and less error."""
-
-    age: int
-    epsilon_c: float
-    leakage: float
-    bound: str
-    mse: float
-    best: bool
-
-
-@dataclass(frozen=True)
-class Frontier:
-    """Points by age and noise level, and the error of publishing nothing (leakage 0)."""
-
-    points: tuple[Point, ...]
-    no_data: float
-
-    def records(self) -> list[dict[str, Any]]:
-        """One plain record per point."""
-        return [asdict(point) for point in self.points]
-
-
-def frontier(
-    chain: Model | Family,
-    query: Query,
-    *,
-    ages: Sequence[int] = (0, 1, 2, 3, 5, 8),
-    levels: Sequence[float] | None = None,
-    releases: Releases = 1,
-    estimate: Estimate = "linear",
-    bound: str = "auto",
-    adversary: Adversary = "informed",
-) -> Frontier:
-    """Leakage and error over a grid of common ages and noise levels.
-
-    Args:
-        chain, query, releases, estimate, bound, adversary: as for `find_plan`.
-        ages: the common ages of the grid.
-        levels: its values of epsilon_c; default 12 between 0.05 and 10.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> line = frontier(chain, Mean(), ages=(1, 2), levels=(0.5, 1.0))
-    >>> len(line.points), round(line.no_data, 4)
-    (4, 0.1333)
-    """
-    grid = np.geomspace(0.05, EVENT_LIMIT, 12).tolist() if levels is None else list(levels)
-    model = certified_model(chain).members[0]
-    query = verify_query(query, model)
-    settings, no_data = [], 0.0
-    for age in ages:
-        curves = Curves(
-            chain,
-            query,
-            [age] * model.sequences,
-            estimate=estimate,
-            releases=releases,
-            bound=bound,
-            adversary=adversary,
-        )
-        for level in grid:
-            answer, error = curves.leakage(level), curves.error(level)
-            no_data = error.no_data
-            settings.append((age, level, answer.epsilon, answer.bound, error.safe))
-    points = []
-    for age, level, leak, name, mse in settings:
-        beaten = any(o[2] <= leak and o[4] <= mse and (o[2], o[4]) != (leak, mse) for o in settings)
-        points.append(Point(age, level, leak, name, mse, not beaten and mse < no_data))
-    return Frontier(tuple(points), no_data)

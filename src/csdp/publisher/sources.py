@@ -157,9 +157,7 @@ def _read_entry(entry: Any) -> tuple[int, int, str]:
 def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
     """Exact answers (ticks, d) of a source: as many as asked, possible ones, on the plan's lattice."""
     exact = _as_table(plan, len(ticks), answers)
-    steps = exact / plan.unit  # exact: a unit is a power of two
-    if (steps != np.floor(steps)).any():
-        raise InputError(f"source: answers that are no multiples of {plan.unit:g}, the plan's lattice")
+    _check_lattice(plan, exact, "answers")
     low, high = _bounds(plan)
     if (exact < low).any() or (exact > high).any():
         raise InputError("source: answers beyond what the query can give on the values of the chain")
@@ -169,11 +167,15 @@ def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
 def check_noised(plan: Plan, ticks: Sequence[int], noised: Any) -> Floats:
     """Answers (ticks, d) to which a trusted source has added the noise: their form is all that can be checked."""
     table = _as_table(plan, len(ticks), noised)
-    for tick, row in zip(ticks, table, strict=True):
-        step = plan.at_tick(tick).step
-        if (row / step != np.floor(row / step)).any():
-            raise InputError(f"source: noisy answers that are no multiples of {step:g}, the lattice of the noise")
+    _check_lattice(plan, table, "noisy answers")
     return table
+
+
+def _check_lattice(plan: Plan, table: Floats, what: str) -> None:
+    """Refuse what lies between the steps: noise moves by whole ones, so it would not hide where an answer lies."""
+    offset = plan.query.offset
+    if not np.array_equal(np.rint((table - offset) / plan.step) * plan.step + offset, table):
+        raise InputError(f"source: {what} between the steps of {plan.step:g} of the plan's lattice")
 
 
 def _as_table(plan: Plan, ticks: int, answers: Any) -> Floats:

@@ -218,6 +218,38 @@ def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] |
     return figure
 
 
+def delay_figure(line: Frontier, *, chosen: FoundPlan, budget: float | None = None) -> Figure:
+    """Draw leakage against delay, one line per error of what is told about the time that was read.
+
+    Args:
+        line: The points to draw, about the time that was read.
+        chosen: The plan that a search found.
+        budget: The leakage that was allowed.
+    """
+    figure = blank_figure(8.4, 4.6)
+    axes = figure.add_subplot()
+    ends = []
+    for level, colour in zip(sorted({p.epsilon_c for p in line.points}), (SKY, GREEN, BLUE, PURPLE), strict=False):
+        points = sorted((p for p in line.points if p.epsilon_c == level), key=lambda p: p.age)
+        axes.plot([p.age for p in points], [p.leakage for p in points], color=colour, linewidth=1.8, marker=".")
+        ends.append((points[-1].age, points[-1].leakage, f"error {math.sqrt(points[-1].mse):.2g}", colour, False))
+    if budget is not None:
+        axes.axhline(budget, color=RED, linewidth=1.2, linestyle=(0, (6, 2)))
+        axes.annotate(
+            f"budget {budget:g}", (0.01, budget), (0, 4), ("axes fraction", "data"), "offset points", color=RED
+        )
+    place = (chosen.delay, chosen.leakage.epsilon)
+    axes.plot(*([number] for number in place), color=RED, marker="*", markersize=16, linestyle="none", zorder=4)
+    axes.annotate("this plan", place, (-8, -18), textcoords="offset points", color=RED, ha="right")
+    axes.set_yscale("log")
+    axes.set_xticks(sorted({p.age for p in line.points}))
+    axes.set_xlabel("Delay: ticks for which every number is held back")
+    axes.set_ylabel("Leakage of the present, for ever (log scale)")
+    style_axes(axes, grid="both")
+    label_ends(axes, ends, gap=0.07)
+    return figure
+
+
 def coupling_graph_figure(model: Model) -> Figure:
     """Draw the sequences on a circle; an arrow from k to j is thicker the more j's next state depends on k.
 

@@ -166,10 +166,9 @@ def _propose_plan(
             f"the odds of any present state change by at most a factor e^{budget:g}, at every moment",
         )
     )
-    gain = 1 - error.mse / error.no_data
     useful = (
-        f"the least error of ages {AGES[0]} to {AGES[-1]}; it removes {gain:.0%} of the error of publishing nothing"
-        if gain >= 0.01
+        f"the least error of ages {AGES[0]} to {AGES[-1]}; it {error.in_words}"
+        if error.usefulness >= 0.01
         else "no age beats publishing nothing but the long-run mean; use more sequences, or a larger budget"
     )
     reasons.append(

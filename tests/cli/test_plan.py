@@ -1,0 +1,63 @@
+"""`csdp plan`: what it leads with, and how long numbers about the time that was read must be held back."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from csdp import CoupledChain, Mean, find_plan, mse
+
+PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+
+
+def test_a_delay_in_words_and_in_numbers(run, paper, tmp_path):
+    options = ("--about", "then", "--budget", "0.2", "--max-error", "0.3")
+    figure = tmp_path / "delay.svg"
+    words = run("plan", paper, *options, "--figure", figure, "-o", tmp_path / "plan.json").stdout
+    numbers = json.loads(run("plan", paper, *options, "--format", "json").stdout)
+    expected = find_plan(PAPER, Mean(), about="then", budget=0.2, max_mse=0.09, releases="continual")
+    assert words.startswith(f"Hold every number back by {expected.delay} ticks: ")
+    assert f"removes {100 * expected.error.usefulness:.3g} % of the error of saying nothing" in words.splitlines()[0]
+    assert (numbers["delay"], numbers["about"]) == (expected.delay, "then")
+    assert numbers["usefulness"] == pytest.approx(1 - 0.09 / numbers["no_data"], rel=1e-6)
+    assert numbers["leakage"]["epsilon"] == expected.leakage.epsilon <= 0.2
+    drawn = figure.read_text()
+    for label in ("this plan", "budget 0.2", "error 0.3", "held back"):
+        assert label in drawn
+
+
+@pytest.mark.parametrize("estimate", ["raw", "linear", "posterior"])
+def test_a_plan_about_the_present_leads_with_its_use(run, paper, estimate):
+    words = run("plan", paper, "--budget", "1", "--estimate", estimate).stdout
+    level = json.loads(run("plan", paper, "--budget", "1", "--estimate", estimate, "--format", "json").stdout)
+    error = mse(PAPER, Mean(), ages=level["ages"], epsilon_c=level["epsilon_c"], estimate=estimate)
+    assert words.splitlines()[0] == f"This plan {error.in_words}."
+    assert ("worse than saying nothing" in words) == (error.mse > error.no_data)
+
+
+def test_one_error_target_in_two_forms(run, paper):
+    asked = [
+        json.loads(run("plan", paper, *target, "--estimate", "linear", "--format", "json").stdout)
+        for target in (("--max-error", "0.3"), ("--max-mse", "0.09"))
+    ]
+    assert asked[0]["epsilon_c"] == pytest.approx(asked[1]["epsilon_c"], rel=1e-9)
+    assert math.sqrt(asked[0]["mse"]) <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--max-mse", "0.1", "--max-error", "0.3"), "give one of them"),
+        (("--max-error", "-1"), "--max-error: -1.0 given"),
+        (("--about", "then", "--budget", "0.5"), "--max-error"),
+        (
+            ("--about", "then", "--budget", "0.5", "--max-error", "0.3", "--horizon", "5"),
+            "--horizon is for --about now",
+        ),
+        (("--about", "then", "--budget", "0.5", "--max-error", "0.3", "--vector"), "use ages='common'"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(run, paper, options, words):
+    assert words in run("plan", paper, *options, code=2).stderr
