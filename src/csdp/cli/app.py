@@ -11,8 +11,9 @@ from csdp.cli.chain import chain_app
 from csdp.cli.doctor import doctor
 from csdp.cli.evidence import audit, demo, report
 from csdp.cli.fit import fit, suggest
-from csdp.cli.leakage import compare, leakage, plan
+from csdp.cli.leakage import compare, leakage
 from csdp.cli.ledger import ledger_app
+from csdp.cli.plan import plan
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
 from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup

@@ -1,10 +1,10 @@
-"""`csdp leakage`, `csdp plan` and `csdp compare`: what a release leaks, the best ages and noise, and other methods."""
+"""`csdp leakage` and `csdp compare`: what a release leaks, and other methods."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,16 +12,14 @@ from csdp.bounds.leakage import Setting
 from csdp.bounds.leakage import leakage as one_bound
 from csdp.bounds.overview import LeakageTable, leakage_summary
 from csdp.bounds.overview import leakage_table as all_bounds
-from csdp.bounds.result import Leakage, as_text
+from csdp.bounds.result import Leakage
 from csdp.chain import Model
 from csdp.cli import options
 from csdp.cli.terminal import (
-    RIGHT,
     Format,
     console,
     print_json,
     print_lines,
-    print_table,
     print_written,
     printable,
     progress_bar,
@@ -34,8 +32,6 @@ from csdp.report.certificate import UNSOUND_WARNING, guarantee
 
 if TYPE_CHECKING:
     from csdp.baselines.comparison import Comparison
-    from csdp.estimate.error import Estimate
-    from csdp.planning import DynamicPlan, FoundPlan
 
 
 def leakage(
@@ -168,219 +164,6 @@ def _print_table(setting: Setting, table: LeakageTable) -> None:
         print_lines([f"Components: {components:,} independent groups; the worst has {printable(members)}"])
     words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
     print_lines([UNSOUND_WARNING if best is None else words])
-
-
-def plan(
-    chain: options.ChainFile,
-    query: options.Query = "mean",
-    max_mse: Annotated[
-        float | None, typer.Option(help="Find the least leakage with at most this mean squared error.")
-    ] = None,
-    max_error: Annotated[
-        float | None, typer.Option(help="The same target as --max-mse, as a root mean squared error.")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Find the least error with at most this leakage of the present.")
-    ] = None,
-    about: Annotated[
-        Literal["now", "then"],
-        typer.Option(
-            help="Publish numbers about the present (now), or about the time that was read (then): with both --budget "
-            "and --max-error, then finds how long they must be held back."
-        ),
-    ] = "now",
-    max_age: options.MaxAge = 50,
-    min_age: Annotated[int, typer.Option(help="Smallest age in steps that a plan may use.")] = 0,
-    vector: Annotated[bool, typer.Option("--vector", help="Choose a separate age for each sequence.")] = False,
-    continual: Annotated[
-        bool, typer.Option("--continual", help="Plan for a release at every tick, without end.")
-    ] = False,
-    horizon: Annotated[
-        int | None, typer.Option(help="With --budget: choose a separate noise level for each of this many ticks.")
-    ] = None,
-    start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
-    estimate: Annotated[
-        Literal["raw", "linear", "posterior"],
-        typer.Option(
-            help="Measure the error of the raw release, of its best linear estimate, or of its posterior mean (one "
-            "output, few sequences)."
-        ),
-    ] = "raw",
-    adversary: options.AdversaryOption = "informed",
-    event_limit: options.EventLimit = 10.0,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
-    ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar=options.FIGURE, help="Draw leakage against error, or against delay, to this file."),
-    ] = None,
-    form: options.FormatOption = "table",
-) -> None:
-    """Find ages and a noise level: the least leakage for an error, the least error for a budget, or the least delay.
-
-    \b
-    Example:
-      csdp plan chain.json --query mean --budget 0.2 --estimate linear -o plan.json
-      csdp plan chain.json --max-mse 0.3 --max-age 20 --figure frontier.svg
-      csdp plan chain.json --budget 0.2 --min-age 1 --horizon 24 -o plan.json
-      csdp plan chain.json --about then --budget 0.5 --max-error 0.02 --figure delay.svg
-
-    Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT
-    """
-    from csdp.planning import find_plan
-
-    options.check_figure(figure)
-    if about == "then" and horizon is not None:
-        raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
-    model, statistic = options.read_chain(chain), parse_query(query)
-    with progress_bar() as progress:
-        found = find_plan(
-            model,
-            statistic,
-            max_mse=_squared_target(max_mse, max_error),
-            budget=budget,
-            max_age=max_age,
-            min_age=min_age,
-            ages="vector" if vector else "common",
-            releases="continual" if continual or about == "then" else horizon or 1,
-            estimate=estimate,
-            adversary=adversary,
-            about=about,
-            event_limit=event_limit,
-            progress=progress,
-        )
-    schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)
-    if output is not None:
-        made = found.plan if schedule is None else schedule.plan
-        output.write_text(made.to_json(indent=1) + "\n", encoding="utf-8")
-    if figure is not None:
-        _draw_plan(found, figure, ages=range(min_age, max_age + 1), budget=budget)
-    if form == "json":
-        print_json(_plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()})
-    else:
-        _print_plan(found)
-        if schedule is not None:
-            _print_schedule(schedule)
-        print_written(path for path in (output, figure) if path is not None)
-
-
-def _squared_target(max_mse: float | None, max_error: float | None) -> float | None:
-    """The error target as a mean squared error."""
-    if max_mse is not None and max_error is not None:
-        raise InputError("--max-mse and --max-error given; they are one target, the second as a root: give one of them")
-    if max_error is not None and not 0 < max_error < math.inf:
-        raise InputError(f"--max-error: {max_error!r} given; a positive number expected")
-    return max_mse if max_error is None else max_error**2
-
-
-def _draw_plan(found: FoundPlan, path: Path, *, ages: range, budget: float | None) -> None:
-    """Draw what other ages and levels would achieve: leakage against error, or against delay."""
-    from csdp.planning import frontier
-    from csdp.report.figures import delay_figure, frontier_figure, save_figure
-
-    plan, then = found.plan, found.error.about == "then"
-    apart = max(1, -(-2 * found.delay // 8))
-    delays = range(ages[0], min(ages[-1], 2 * found.delay + 2) + 1, apart)
-    line = frontier(
-        plan.chain,
-        plan.query,
-        ages=sorted({*delays, found.delay} if then else {0, 1, 2, 3, 5, 8, *plan.ages} & set(ages)),
-        levels=[plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0)] if then else None,
-        releases="continual" if then else 1,
-        estimate=found.error.estimate,
-        adversary=plan.adversary,
-        about=found.error.about,
-    )
-    drawn = delay_figure(line, chosen=found, budget=budget) if then else frontier_figure(line, chosen=found)
-    save_figure(drawn, path)
-
-
-def _schedule(
-    found: FoundPlan,
-    budget: float | None,
-    horizon: int,
-    start: int,
-    estimate: Estimate,
-    continual: bool,
-) -> DynamicPlan:
-    """A noise level for each tick, at the ages that one level for the whole horizon would use."""
-    from csdp.planning import dynamic_plan
-
-    if budget is None or continual:
-        raise InputError("--horizon needs --budget, which no tick may exceed, and cannot be combined with --continual")
-    return dynamic_plan(
-        found.plan.chain,
-        found.plan.query,
-        ages=found.plan.ages,
-        budget=budget,
-        horizon=horizon,
-        start=start,
-        estimate=estimate,
-        adversary=found.plan.adversary,
-    )
-
-
-def _plan_data(found: FoundPlan) -> dict[str, Any]:
-    """The plan and what it achieves as plain data, for JSON."""
-    return {
-        "usefulness": found.error.usefulness,
-        "about": found.error.about,
-        "delay": found.delay,
-        "ages": list(found.plan.ages),
-        "epsilon_c": found.plan.epsilon_c,
-        "leakage": found.leakage.to_dict(),
-        "mse": found.error.mse,
-        "no_data": found.error.no_data,
-        "evaluations": found.evaluations,
-        "saved": found.saved,
-        "note": found.note,
-        "plan_digest": found.plan.digest,
-    }
-
-
-def _headline(found: FoundPlan) -> str:
-    """What the plan is worth, in a sentence or two."""
-    error = found.error
-    if error.about == "now":
-        return f"This plan {error.in_words}."
-    ticks = "1 tick" if found.delay == 1 else f"{found.delay} ticks"
-    return (
-        f"Hold every number back by {ticks}: all releases together, for ever, then tell at most "
-        f"{as_text(found.leakage.epsilon)} about any present state. What they tell of the time that was read has error "
-        f"{math.sqrt(error.mse):.3g} and {error.in_words}."
-    )
-
-
-def _print_plan(found: FoundPlan) -> None:
-    print_lines([_headline(found)])
-    ages = sorted(set(found.plan.ages))
-    rows = [
-        ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}"),
-        ("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})"),
-        (
-            "mean squared error",
-            f"{found.error.mse:.6g} ({found.error.estimate}; root {math.sqrt(found.error.mse):.3g})",
-        ),
-        ("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0"),
-        ("evaluations", f"{found.evaluations} of leakage; {found.saved} ages ruled out without one"),
-    ]
-    print_table("Plan", {}, rows)
-    print_lines([f"Note: {found.note}"] if found.note else [])
-
-
-def _print_schedule(schedule: DynamicPlan) -> None:
-    records = schedule.records()
-    rows = [(str(one["tick"]), f"{one['epsilon_c']:.4g}", as_text(one["leakage"])) for one in records[:20]]
-    print_table("Schedule", dict.fromkeys(("tick", "epsilon_c", "leakage of the present"), RIGHT), rows)
-    print_lines([f"... and {len(records) - 20} more ticks"] if len(records) > 20 else [])
-    print_lines(
-        [
-            f"Error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
-            f"{schedule.constant_mse:.6g}"
-        ]
-    )
 
 
 # ---- csdp compare --------------------------------------------------------------------------------------------------
