@@ -180,7 +180,7 @@ class TestRealProcess:
 
     def test_heavy_parts_load_when_used(self):
         code = (
-            "import sys, csdp.cli; heavy = 'matplotlib', 'scipy.sparse', 'numba', 'rich.table', 'csdp.report', "
+            "import sys, csdp.cli; heavy = 'matplotlib', 'scipy.sparse', 'numba', 'rich.table', 'csdp.report.figures', "
             "'sqlalchemy', 'pyarrow', 'pyspark', 'duckdb'; "
             "print([module for module in heavy if module in sys.modules])"
         )
