@@ -25,7 +25,7 @@ demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figur
 	$(BIN)/csdp demo --out demo-out
 
 test: check system $(VENV)/.installed ## the whole suite, the same as CI
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-all: check system coverage ## with the full-size sweeps, and branches counted
 	CSDP_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadgroup

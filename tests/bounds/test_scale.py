@@ -265,7 +265,7 @@ def test_many_like_components_are_computed_once():
     ("ask", "message"),
     [
         (lambda: csdp.leakage(ring(30), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact"), r"bound='auto'"),
-        (lambda: ring(30).stationary(), r"marginals\(\), or bound='lineage'"),
+        (lambda: ring(30).stationary(), r"marginals\(\), or bound='auto'"),
         (lambda: ring(30).step, r"Use bound='auto', which has bounds for any number of sequences"),
         (lambda: ring(13).kernel(), r"csdp.leakage works without storing a kernel"),
         (

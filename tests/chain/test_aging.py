@@ -97,7 +97,7 @@ def test_progress_is_told_age_by_age() -> None:
 
 def test_too_many_values_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aging, "MEMORY_LIMIT", 1000)
-    with pytest.raises(TooLargeError, match=r"16 joint states times 16 query values .* bound='lineage'") as refused:
+    with pytest.raises(TooLargeError, match=r"16 joint states times 16 query values .* bound='auto'") as refused:
         AgedLaw(csdp.CoupledChain(np.eye(4), FLIP), index_parts(4, 2), ages=[1] * 4)
     assert refused.value.needed == 8 * 16 * 16 * 3
     with pytest.raises(TooLargeError, match="joint law"):

@@ -66,7 +66,7 @@ def test_columns_that_do_not_fit_together_go_one_by_one(monkeypatch):
 
 def test_a_step_that_would_take_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(steps, "MAX_PUSH_OPERATIONS", 1000.0)
-    with pytest.raises(TooLargeError, match=r"one step of 9 sequences of 2 states would take .* bound='lineage'"):
+    with pytest.raises(TooLargeError, match=r"one step of 9 sequences of 2 states would take .* bound='auto'"):
         _ = ring(9).step
 
 

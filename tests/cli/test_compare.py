@@ -54,7 +54,7 @@ def test_json_and_figure(run, asked, tmp_path):
         (["--budget", "1", "--query", "median"], "query: 'median' given"),
         (["--budget", "1", "--figure", "out.txt"], "ends in .svg, .png or .pdf"),
         (["--budget", "1", "--length", "0"], "length: 0 given"),
-        (["--max-mse", "0.0001"], "max_mse 0.0001 cannot be met"),
+        (["--max-mse", "1e-6"], "max_mse 1e-06 cannot be met"),
     ],
 )
 def test_bad_input(fails, asked, args, message):

@@ -49,6 +49,7 @@ MEANT = {
     "--data": "readings, or one of the data sets of the demonstration",
     "--spec": "serve takes several",
     "--direction": "given for a chain that is made; chosen by the data where one is fitted",
+    "--confidence": "of a lower bound that an audit finds; of the limits that a fit leaves",
     "--workers": "processes of a computation, or of a service",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.

@@ -7,6 +7,7 @@ import pytest
 
 from csdp import CoupledChain, JointChain, Mean, Panel, Plan, leakage
 from csdp.errors import InputError
+from csdp.noise import simulate_noise
 from csdp.report.figures import coupling_graph_figure
 from csdp.report.records import dependences, first_answers, leakage_by_age, public_estimate
 
@@ -35,7 +36,7 @@ class TestEstimate:
         slot = public_estimate(plan, past).at(0)
         answers = first_answers(plan, past)
         x, y = answers[:-2], answers[2:]
-        noise = 2 * (0.5 / 1.5) ** 2
+        noise = plan.noise_variance
         # Least squares with noise of variance v on x is ridge regression with weight n v.
         expected = ((x - x.mean()) @ (y - y.mean())) / (((x - x.mean()) ** 2).sum() + x.size * noise)
         assert slot.gain == pytest.approx(expected, rel=1e-5)
@@ -46,7 +47,7 @@ class TestEstimate:
         plan = Plan(self.chain(), Mean(), 1, 2.0)
         estimate = public_estimate(plan, Panel.from_states(past))
         truth = first_answers(plan, Panel.from_states(new))
-        noisy = truth[:-1] + np.random.default_rng(3).laplace(0, 0.25, truth.size - 1)
+        noisy = truth[:-1] + 0.5 * simulate_noise(0.5, truth.size - 1, np.random.default_rng(3))
         slot = estimate.at(0)
         raw = slot.usual + slot.gain * (noisy - slot.usual_aged)
         assert ((raw - truth[1:]) ** 2).mean() == pytest.approx(estimate.mse, rel=0.05)

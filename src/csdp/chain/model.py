@@ -364,7 +364,7 @@ class Model(ABC):
         if self.size > MAX_STATES:
             raise TooLargeError(
                 f"the joint law has {self.states}**{self.sequences} entries; at most {MAX_STATES:,} are made. "
-                "Use marginals(), or bound='lineage'",
+                "Use marginals(), or bound='auto'",
                 needed=joint_states(self.sequences, self.states),
                 limit=MAX_STATES,
             )
