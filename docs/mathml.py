@@ -41,13 +41,16 @@ _OPERATORS = {
     "leftarrow": "←",
     "cdot": "⋅",
     "in": "∈",
+    "notin": "∉",
+    "ne": "≠",
+    "subset": "⊂",
     "mid": "∣",
     "propto": "∝",
     "sim": "∼",
     "dots": "…",
     **_LARGE,
 }
-_BARS = {"lvert": "|", "rvert": "|", "lVert": "‖", "rVert": "‖"}
+_BARS = {"lvert": "|", "rvert": "|", "lVert": "‖", "rVert": "‖", "lbrace": "{", "rbrace": "}"}
 _SIGNS = {
     **{name: f"<mi>{sign}</mi>" for name, sign in _LETTERS.items()},
     **{name: f"<mo>{sign}</mo>" for name, sign in _OPERATORS.items()},
