@@ -16,22 +16,15 @@ from bench.record import ratio_record, scaled_size, table
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        tuple(section for section in SECTIONS if section != "service"),  # which takes as long as the others together
-        pytest.param(SECTIONS, marks=pytest.mark.slow),
-    ],
-    ids=["all but service", "all"],
-)
-def test_every_section_at_the_smallest_size(tmp_path, sections):
+@pytest.mark.slow
+def test_every_section_at_the_smallest_size(tmp_path):
     """Peers are left out: their environments are made from the network."""
-    command = [sys.executable, "-m", "bench", *sections, "--scale", "0.0001", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "bench", *SECTIONS, "--scale", "0.0001", "--out", str(tmp_path)]
     environment = os.environ | {"CSDP_BENCH_NO_PEERS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "all.json").read_text())["sections"]
-    assert tuple(results) == sections
+    assert tuple(results) == tuple(SECTIONS)
     for section, records in results.items():
         assert records == json.loads((tmp_path / f"{section}.json").read_text())
         ratios = [record["ratio"] for record in records if "ratio" in record]

@@ -25,6 +25,7 @@ def readings(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_from_a_file_to_a_release_and_a_report(run, readings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("suggest", readings.name, "--public", "-o", "start")

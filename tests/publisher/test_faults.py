@@ -33,6 +33,7 @@ def test_killed_at_every_step_between_reserve_and_commit(where: str, tmp_path: P
     assert found["published"] > 20
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(file: Path, tmp_path: Path) -> None:
     found = drive("kills", f"sqlite:///{file}", tmp_path / "sink", 60, 1)
     assert found["published"] > 20

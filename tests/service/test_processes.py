@@ -210,6 +210,7 @@ def test_several_workers_need_postgresql(tmp_path):
         check_shareable(settings_of(tmp_path))
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(started, tmp_path):
     """A short soak; bench/service.py has the long one."""
     service = started([write_spec(tmp_path, count=100)])

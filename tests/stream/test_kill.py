@@ -195,6 +195,7 @@ def streaming(folder, broker, count, *, state_file=False):
                 stream.kill()
 
 
+@pytest.mark.slow
 def test_a_thousand_sequences_with_kills(tmp_path):
     folder = tmp_path / "stream"
     with streaming(folder, tmp_path / "broker", 1000) as (server, stream, wards):

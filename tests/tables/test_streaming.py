@@ -180,6 +180,7 @@ def test_placing_is_what_the_stream_does_reading_by_reading(own):
     assert {"late", "accepted"} <= set(found["fate"])
 
 
+@pytest.mark.slow
 def test_killed_between_charge_and_output_and_restarted_from_its_checkpoint(tmp_path):
     """SIGKILL of a driver: the ticks that were charged are lost, every other tick is published once, as by a panel."""
     found = states(gaps=False)[:15]
