@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release, spectral_factor
+from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release
+from csdp.bounds.spectral import spectral_factor
 from csdp.computation import verify_query
 from csdp.errors import InputError, TooLargeError
 from oracle import joint_kernel, stationary

@@ -21,13 +21,13 @@ from csdp.bounds.influence import (
     has_influence,
     influence_of_release,
     require_informed,
-    spectral_factor,
 )
 from csdp.bounds.lineage import Lineage, has_lineage, lineage, require_forward
 from csdp.bounds.lumped import can_lump, find_lumped_worst_case, lump
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
 from csdp.bounds.result import BOUNDS, UNSOUND, Witness, round_up
 from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
+from csdp.bounds.spectral import spectral_factor
 from csdp.chain import CoupledChain, Model
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError

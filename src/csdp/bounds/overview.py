@@ -73,13 +73,11 @@ class LeakageSummary:
         }
 
     def __rich__(self) -> Table:
-        from rich.table import Table
+        from rich.table import Column, Table
 
         used = ", ".join(f"{bound} for {count:,}" for bound, count in self.bounds.items())
         title = f"Leakage of each of {self.sequences:,} sequences, {self.adversary} adversary ({used})"
-        table = Table(title=title, title_justify="left")
-        for column, justify in (("sequences", "left"), ("epsilon", "right"), ("bound", "left")):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type] # plain text for a literal
+        table = Table("sequences", Column("epsilon", justify="right"), "bound", title=title, title_justify="left")
         for share, value in self.quantiles.items():
             name = {0.0: "least", 0.5: "median", 1.0: "largest"}.get(share, f"{share:.0%} do not pass")
             table.add_row(name, as_text(value), "")
@@ -209,11 +207,11 @@ class LeakageTable:
         raise KeyError(f"{bound}: {self.missing.get(bound, 'unknown bound')}")
 
     def __rich__(self) -> Table:
-        from rich.table import Table
+        from rich.table import Column, Table
 
-        table = Table(title=self.title, title_justify="left")
-        for column, justify in (("bound", "left"), ("epsilon", "right"), ("", "left"), ("holds for", "left")):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type] # plain text for a literal
+        table = Table(
+            "bound", Column("epsilon", justify="right"), "", "holds for", title=self.title, title_justify="left"
+        )
         for row in self.rows:
             mark = "" if row.sound else "UNSOUND"
             words = row.assumptions[-1] if row.bound != "exact" else "one release; the truth under the model"

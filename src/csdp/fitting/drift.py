@@ -273,7 +273,7 @@ def _allowance(chain: Chain) -> Floats:
         total = np.zeros(s)
         for member in chain.family.members[1:]:
             check_chain(member)
-            theirs = _laws_along(member, rows, path)  # type: ignore[arg-type]
+            theirs = _laws_along(member, rows, path)  # type: ignore[arg-type] # as just checked
             both = (theirs > 0) & (own > 0)
             ratio = np.where(both, theirs / np.where(own > 0, own, 1.0), 1.0)
             total += (theirs * np.log(ratio)).sum(axis=(0, 2))
