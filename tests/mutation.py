@@ -36,7 +36,7 @@ import pytest
 ROOMS = {
     "noise": ("noise", "fran", "test_records.py"),
     "chain": ("chain", "test_records.py"),
-    "bounds": ("bounds", "test_records.py"),
+    "bounds": ("bounds", "laws", "test_records.py"),
     "planning": ("planning", "test_records.py"),
     "accountant": ("accountant", "test_plan.py", "test_records.py"),
     "ledger": ("ledger", "test_records.py"),
