@@ -234,8 +234,8 @@ def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newes
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
         f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for an "
-        f"adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past reading has plain "
-        f"differential privacy with epsilon {as_text(event)}."
+        f"adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past "
+        f"reading has plain differential privacy with epsilon {as_text(event)}."
     )
 
 
