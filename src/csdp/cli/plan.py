@@ -15,7 +15,7 @@ from csdp.errors import InputError
 from csdp.queries import parse_query
 
 if TYPE_CHECKING:
-    from csdp.estimate.error import Estimate
+    from csdp.estimate.result import Estimate
     from csdp.planning import DynamicPlan, FoundPlan
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from csdp.aging import Adversary
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
-from csdp.estimate.error import About, Estimate
+from csdp.estimate.result import About, Estimate
 from csdp.planning.curves import EVENT_LIMIT, Curves, Releases
 from csdp.queries import Query
 

@@ -25,7 +25,7 @@ from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate import Error
-from csdp.estimate.error import About, Estimate, check_about
+from csdp.estimate.result import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.queries import Query

@@ -191,8 +191,12 @@ class ReleaseInfo(Record):
     tick: int
     time: int = Field(description="When the tick began")
     values: list[float] = Field(description="The noisy answer")
-    estimate: list[float] = Field(description="The best linear estimate of the present answer")
+    estimate: list[float] = Field(description="The estimate from this release and those before it")
     standard_error: list[float]
+    low: list[float] = Field(description="The band around the estimate; empty where there is none")
+    high: list[float]
+    level: float | None = Field(description="Share of the truths that the band is to hold")
+    about: Literal["now", "then"] = Field(description="The present answer is estimated, or that of the time read")
     ages: int | list[int]
     stale: int = Field(description="How many ticks older than planned the oldest reading was")
     epsilon_s: Number = Field(description="Leakage of the present after this release")

@@ -24,7 +24,8 @@ from csdp.bounds.result import round_up
 from csdp.chain import certified_model, fits_epsilon, private_fits
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate import Moments, moments
-from csdp.estimate.error import Estimate, error_from_moments
+from csdp.estimate.error import error_from_moments
+from csdp.estimate.result import Estimate
 from csdp.plan import Plan
 
 Releases = Literal["1", "continual"]

@@ -29,7 +29,7 @@ from csdp.stream.sources import FileSource, Source, StreamSource
 from csdp.stream.spec import ExplicitPlan, PlanTarget, StreamSpec
 
 if TYPE_CHECKING:
-    from csdp.estimate.error import Estimate
+    from csdp.estimate.result import Estimate
 
 
 @dataclass(frozen=True)
