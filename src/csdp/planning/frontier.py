@@ -51,7 +51,7 @@ def frontier(
     ages: Sequence[int] = (0, 1, 2, 3, 5, 8),
     levels: Sequence[float] | None = None,
     releases: Releases = 1,
-    estimate: Estimate = "linear",
+    estimate: Estimate = "history",
     bound: str = "auto",
     adversary: Adversary = "informed",
     about: About = "now",

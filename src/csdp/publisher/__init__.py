@@ -1,7 +1,7 @@
 """THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
 
 from csdp.publisher.admission import Batch, Skipped
-from csdp.publisher.estimates import plan_estimator
+from csdp.publisher.estimates import learn_from_past, plan_estimator
 from csdp.publisher.gate import Publisher
 from csdp.publisher.release import Release
 from csdp.publisher.sources import AgedSource, DrawingSource, PanelSource
@@ -16,5 +16,6 @@ __all__ = [
     "Release",
     "Skipped",
     "Standing",
+    "learn_from_past",
     "plan_estimator",
 ]

@@ -13,18 +13,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
+import numpy as np
+
 from csdp.errors import CsdpError, CsdpWarning, InputError, LedgerError
-from csdp.estimate import Estimated, Estimator, Observation, linear_estimator, model_estimator
+from csdp.estimate import (
+    Estimated,
+    Estimator,
+    LearnedEstimator,
+    Observation,
+    learn_estimator,
+    linear_estimator,
+    model_estimator,
+)
 from csdp.estimate.history import has_history
 from csdp.estimate.protocol import LEVEL
 from csdp.estimate.result import About, check_about
 from csdp.fran import Output
 from csdp.ledger import Ledger, Published
+from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher.sources import answer_bounds
 
 #: Outputs up to which a release carries an estimate.
 ESTIMATED_OUTPUTS = 256
+_DAY = 86_400
 
 
 @lru_cache(maxsize=16)
@@ -56,6 +68,52 @@ def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) ->
         return linear_estimator(plan.model, plan.query, ages=plan.ages, about=about, level=level, bounds=bounds)
     except CsdpError:
         return None
+
+
+def learn_from_past(
+    plan: Plan, past: Panel, *, period: int | None = None, about: About = "now", level: float = LEVEL
+) -> LearnedEstimator:
+    """Learn the estimator of a plan on a public past, and check it on the end of that past.
+
+    Args:
+        plan: what is published; of one common age.
+        past: public readings, on the grid of ticks that is published on.
+        period: ticks after which what is usual repeats; by default a day where the past has timestamps.
+        about: "now" to estimate the present answer, "then" that of the time that was read.
+        level: share of the truths that a band is to hold.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> chain = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.95, 0.05], [0.05, 0.95]])
+    >>> plan = Plan(chain, Mean(), ages=0, epsilon_c=2.0)
+    >>> learned = learn_from_past(plan, Panel.from_states(chain.simulate(600, seed=1)))
+    >>> learned.kind, learned.usefulness > 0.4
+    ('history', True)
+    """
+    if len(set(plan.ages)) > 1:
+        raise InputError("estimate: the plan has several ages; an estimate is learned for one common age")
+    panel = past.arrange(plan.model.names)
+    complete = (panel.states >= 0).all(axis=1)
+    answers = np.full((len(panel), len(plan.query.outputs)), np.nan)
+    answers[complete] = plan.query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)
+    low, high = answer_bounds(plan)
+    return learn_estimator(
+        answers,
+        age=plan.max_age,
+        noise=plan.noise_variance,
+        period=_ticks_of_a_day(panel) if period is None else period,
+        start=int(panel.ticks[0]) if len(panel) else 0,
+        about=about,
+        level=level,
+        bounds=(low / plan.divisor, high / plan.divisor),
+    )
+
+
+def _ticks_of_a_day(panel: Panel) -> int | None:
+    """Ticks of a day, where the past has timestamps and at least eight days of them."""
+    if panel.times.dtype.kind != "M" or not panel.step or _DAY % panel.step:
+        return None
+    period = _DAY // panel.step
+    return period if period > 1 and 8 * period <= len(panel) else None
 
 
 class ReleaseEstimates:
