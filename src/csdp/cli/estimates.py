@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,6 +15,7 @@ from csdp.panel import Panel, Readings
 if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator, LearnedEstimator
     from csdp.plan import Plan
+    from csdp.publisher.estimates import StoredEstimate
 
 About = Literal["now", "then"]
 
@@ -88,13 +89,22 @@ def _before(panel: Panel, until: str) -> Panel:
 
 def write_plan(path: Path, plan: Plan, *, about: About, estimator: LearnedEstimator | None) -> None:
     """Write a plan, with what its estimates are about and their learned estimator: no part of its digest."""
-    further = {"about": about} | ({} if estimator is None else {"estimator": estimator.to_dict()})
+    from csdp.publisher.estimates import StoredEstimate
+
+    further = StoredEstimate(about, estimator).to_dict()
     path.write_text(json.dumps({**plan.to_dict(), **further}, indent=1) + "\n", encoding="utf-8")
+
+
+def read_stored(plan_file: str | None) -> StoredEstimate:
+    """What a plan file holds beside the plan, which was read before."""
+    from csdp.publisher.estimates import StoredEstimate
+
+    return StoredEstimate() if plan_file is None else StoredEstimate.read(Path(plan_file).read_text(encoding="utf-8"))
 
 
 def choose_estimator(
     plan: Plan,
-    plan_file: str | None,
+    stored: StoredEstimate,
     *,
     about: About | None,
     learned: LearnedEstimator | None,
@@ -102,34 +112,17 @@ def choose_estimator(
 ) -> Estimator | None:
     """The estimator of a release: just learned, in its file, in the plan file, or by the model."""
     from csdp.estimate import LearnedEstimator
-    from csdp.publisher import plan_estimator
 
-    further = _further(plan_file)
     if learned is not None:
         if estimator_file is not None:
             learned.save(estimator_file)
         return learned
-    chosen = None
-    if estimator_file is not None:
-        chosen = LearnedEstimator.load(estimator_file)
-    elif further.get("estimator") is not None and about in {None, further["estimator"]["estimator"]["about"]}:
-        chosen = LearnedEstimator.from_dict(further["estimator"])
-    if chosen is None:
-        return plan_estimator(plan, about=about or further.get("about", "now"))
+    if estimator_file is None:
+        return stored.estimator(plan, about)
+    chosen = LearnedEstimator.load(estimator_file)
     if about is not None and chosen.about != about:
         raise InputError(f"about: {about!r} given, but the estimator is about {chosen.about!r}; leave out one of them")
     return chosen
-
-
-def _further(plan_file: str | None) -> dict[str, Any]:
-    """What a plan file holds beside the plan, which was read before."""
-    return {} if plan_file is None else json.loads(Path(plan_file).read_text(encoding="utf-8"))
-
-
-def planned_about(plan_file: str | None, about: About | None) -> About:
-    """What the numbers are about: as given, or as the plan file says."""
-    found = about or _further(plan_file).get("about", "now")
-    return "then" if found == "then" else "now"
 
 
 def require_useful(plan: Plan, error: Error | None, *, anyway: bool) -> None:

@@ -148,16 +148,11 @@ def release(
         adversary=adversary,
         stale_limit=stale_limit,
     )
+    stored = estimates.read_stored(plan)
     learned = estimates.learn(
-        chosen,
-        past,
-        until,
-        period=period,
-        about=estimates.planned_about(plan, about),
-        discretiser=discretiser,
-        step=step,
+        chosen, past, until, period=period, about=about or stored.about, discretiser=discretiser, step=step
     )
-    estimating = estimates.choose_estimator(chosen, plan, about=about, learned=learned, estimator_file=estimator)
+    estimating = estimates.choose_estimator(chosen, stored, about=about, learned=learned, estimator_file=estimator)
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
     estimates.require_useful(chosen, expected, anyway=anyway)
     with _open_readings(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):

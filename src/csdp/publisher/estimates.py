@@ -10,8 +10,9 @@ import json
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from csdp.estimate.history import has_history
 from csdp.estimate.protocol import LEVEL
 from csdp.estimate.result import About, check_about
 from csdp.fran import Output
+from csdp.json_text import parse_json
 from csdp.ledger import Ledger, Published
 from csdp.panel import Panel
 from csdp.plan import Plan
@@ -114,6 +116,34 @@ def _ticks_of_a_day(panel: Panel) -> int | None:
         return None
     period = _DAY // panel.step
     return period if period > 1 and 8 * period <= len(panel) else None
+
+
+@dataclass(frozen=True)
+class StoredEstimate:
+    """What a plan file holds beside the plan: what its estimates are about, and their learned estimator, if any."""
+
+    about: About = "now"
+    learned: LearnedEstimator | None = None
+
+    @classmethod
+    def read(cls, text: str) -> StoredEstimate:
+        """From the text of a plan file, as `csdp plan` writes it."""
+        content = parse_json("plan", text)
+        if not isinstance(content, dict):
+            return cls()
+        about, learned = content.get("about", "now"), content.get("estimator")
+        check_about(about, "history")
+        return cls(about, None if learned is None else LearnedEstimator.from_dict(learned))
+
+    def to_dict(self) -> dict[str, Any]:
+        """To be written beside a plan; no part of its digest."""
+        return {"about": self.about} | ({} if self.learned is None else {"estimator": self.learned.to_dict()})
+
+    def estimator(self, plan: Plan, about: About | None = None) -> Estimator | None:
+        """The learned estimator; by the model where there is none, or where it is about something else than asked."""
+        if self.learned is not None and about in {None, self.learned.about}:
+            return self.learned
+        return plan_estimator(plan, about=about or self.about)
 
 
 class ReleaseEstimates:
