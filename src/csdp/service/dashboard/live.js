@@ -59,7 +59,7 @@ export class LiveView {
     say("live-title", name);
     const whom = sequences === 1 ? "one sequence" : `${sequences} sequences`;
     const what = `${query[0].toUpperCase()}${query.slice(1)} of ${whom}`;
-    const { estimate } = dataset;
+    const { estimate } = this.#dataset;
     say("live-worth", estimate === null ? "" : estimate.words);
     say("series-about", estimate?.about === "then" ? "about the time that was read" : "about now");
     say("live-lead", `${what}. Every number is aged and noised before it leaves.`);
