@@ -15,29 +15,32 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices, Ints
-from csdp.errors import CsdpError, InputError
-from csdp.estimate import Moments, moments
+from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 
 #: State numbers of any integer type.
 States = npt.NDArray[Any]
 
-#: Outputs up to which a release carries the linear estimate of the present answer.
-ESTIMATED_OUTPUTS = 256
 #: Staleness of a sequence that has never been read.
 NEVER = np.iinfo(np.uint16).max
 
 
 @dataclass(frozen=True)
 class Output:
-    """One release: raw noisy values, the best linear estimate of the present answer, and what they rest on."""
+    """One release: raw noisy values, what they rest on, and the estimate that a publisher adds to them."""
 
     values: tuple[float, ...]
     estimate: tuple[float, ...]
     standard_error: tuple[float, ...]
     stale: int  #: how much older than planned the oldest reading was
     unsafe: bool  #: noise came from a seed: nothing is protected
+    noise: float | None = None  #: variance of the noise of a value
+    low: tuple[float, ...] = ()  #: the band around the estimate
+    high: tuple[float, ...] = ()
+    level: float | None = None  #: share of the truths that the band is to hold
+    about: str = "now"  #: whether the estimate is of the present ("now") or of the time that was read ("then")
+    no_data: float | None = None  #: squared error of saying nothing, where there is an estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +158,7 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
 
 
 def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, tick: int | None = None) -> Output:
-    """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
+    """Add two-sided geometric noise on the lattice, then divide, which is post-processing."""
     level = plan if tick is None else plan.at_tick(tick)
     variance = level.noise_variance
     noised = answer + two_sided_geometric(level.scale, answer.shape, randomness) * level.step
@@ -163,37 +166,9 @@ def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *,
 
 
 def postprocess(plan: Plan, noised: Floats, stale: int, *, variance: float, unsafe: bool) -> Output:
-    """Divide an answer on the lattice that has its noise, and estimate the present answer from it.
-
-    `variance`: that of the noise, after the division.
-    """
+    """Divide an answer on the lattice that has its noise; `variance`: that of the noise, after the division."""
     raw = noised / plan.divisor
-    estimator = _estimator(plan, variance)
-    if estimator is None:
-        return Output(tuple(raw.tolist()), (), (), stale, unsafe)
-    offset, gain, error = estimator
-    estimate = offset + gain @ raw
-    return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, unsafe)
-
-
-@lru_cache(maxsize=256)
-def _estimator(plan: Plan, variance: float) -> tuple[Floats, Floats, Floats] | None:
-    """Offset, gain and standard error of the linear estimate under noise of some variance; None where the moments that
-    it needs are unknown, or too many.
-    """
-    known = _known_moments(plan)
-    return None if known is None else known.linear_estimate(variance)
-
-
-@lru_cache(maxsize=16)
-def _known_moments(plan: Plan) -> Moments | None:
-    """The moments that an estimate needs; they do not depend on the noise."""
-    if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
-        return None
-    try:
-        return moments(plan.model, plan.query, ages=plan.ages)
-    except CsdpError:  # a tick that is already charged must not be lost for want of an estimate
-        return None
+    return Output(tuple(raw.tolist()), (), (), stale, unsafe, variance)
 
 
 def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | None]:

@@ -158,7 +158,7 @@ def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
     """Exact answers (ticks, d) of a source: as many as asked, possible ones, on the plan's lattice."""
     exact = _as_table(plan, len(ticks), answers)
     _check_lattice(plan, exact, "answers")
-    low, high = _bounds(plan)
+    low, high = answer_bounds(plan)
     if (exact < low).any() or (exact > high).any():
         raise InputError("source: answers beyond what the query can give on the values of the chain")
     return exact
@@ -193,7 +193,7 @@ def _as_table(plan: Plan, ticks: int, answers: Any) -> Floats:
 
 
 @lru_cache(maxsize=16)
-def _bounds(plan: Plan) -> tuple[Floats, Floats]:
+def answer_bounds(plan: Plan) -> tuple[Floats, Floats]:
     """The least and the largest answer of every output, on the lattice."""
     query = plan.query
     if isinstance(query, FoldComputation):
