@@ -55,6 +55,7 @@ class Release:
     stale: int
     epsilon_s: float
     unsafe: bool = False
+    count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
 
     @classmethod
     def of(cls, published: Published) -> Release:
