@@ -11,6 +11,7 @@ from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, Influe
 from csdp.fitting.fit import fit
 from csdp.groups import PerGroup
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
+from csdp.reading_range import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
@@ -64,6 +65,7 @@ __all__ = [
     "Plan",
     "Publisher",
     "Query",
+    "ReadingRange",
     "Readings",
     "Release",
     "Replay",

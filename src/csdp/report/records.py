@@ -16,6 +16,7 @@ from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Standing
+from csdp.publisher.sources import true_answers
 from csdp.queries import Query
 
 
@@ -70,13 +71,9 @@ def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
 def first_answers(plan: Plan, panel: Panel) -> Floats:
     """Compute the first output of the query at every tick, before aging and noise: as private as the readings.
 
-    NaN if a reading is missing.
+    NaN where it is not known.
     """
-    panel = panel.arrange(plan.model.names)
-    complete = (panel.states >= 0).all(axis=1)
-    answers = np.full(len(panel), np.nan)
-    answers[complete] = plan.query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)[:, 0]
-    return answers
+    return true_answers(plan, panel)[:, 0]
 
 
 def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
