@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, takewhile
 from typing import Any
 
-from csdp.errors import LedgerConflictError
+from csdp.errors import CsdpError, LedgerConflictError
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.readings import arrange_names
 from csdp.publisher import Release, Skipped
@@ -99,7 +99,8 @@ class ServedDataset:
             try:
                 await work()
             except Exception as error:  # one dataset in trouble must not end the service of the others
-                log.error("%s: %s at %s", self.name, type(error).__name__, error_place(error))
+                words = str(error) if isinstance(error, CsdpError) else type(error).__name__  # ours hold no reading
+                log.error("%s: %s at %s", self.name, words, error_place(error))
                 await asyncio.sleep(1.0)
             await asyncio.sleep(pause)
 

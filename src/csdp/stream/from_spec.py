@@ -98,6 +98,7 @@ def open_runner(
             states=states,
             sink=sink,
             state_file=spec.state_file,
+            missing_up_to=spec.missing_up_to,
             drift=_make_drift_check(plan) if spec.drift else None,
             on_drift=on_drift,
             on_outcome=on_outcome,

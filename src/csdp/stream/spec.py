@@ -71,6 +71,7 @@ class StreamSpec:
     sequences: tuple[str, ...] | None
     discretiser: Path | None
     state_file: Path | None
+    missing_up_to: int | None
     drift: bool
     plan: Path | ExplicitPlan | PlanTarget
     limits: dict[str, float | None]
@@ -99,6 +100,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     sequences = top.take("sequences", texts, None)
     discretiser = top.take("discretiser", text, None)
     state_file = top.take("state_file", text, None)
+    missing_up_to = top.take("missing_up_to", integer(-(2**53)), None)
     drift = top.take("drift", boolean, False)
     plan = _plan(document, folder)
     clock, by_wall_clock = _clock(document.section("clock"))
@@ -110,6 +112,7 @@ def read_spec(path: str | Path) -> StreamSpec:
         sequences=sequences,
         discretiser=None if discretiser is None else folder / discretiser,
         state_file=None if state_file is None else folder / state_file,
+        missing_up_to=missing_up_to,
         drift=drift,
         plan=plan,
         limits=_limits(document.section("limits"), plan),
