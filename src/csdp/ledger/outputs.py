@@ -12,7 +12,7 @@ from typing import Any
 
 from csdp.errors import LedgerConflictError, LedgerCorruptError, LedgerError
 from csdp.ledger.records import Entry, JSONObject, Published, decode, encode, sha256
-from csdp.scratch import sync_directory
+from csdp.scratch import open_bytes, sync_directory
 
 INLINE_VALUES = 10_000
 
@@ -69,8 +69,7 @@ class Outputs:
         path = self._path(name)
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            handle = os.open(path, flags, 0o600)
+            handle = open_bytes(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             # The same commit, repeated after its outcome was unknown. Anything else may not replace it.
             if path.is_symlink() or path.read_bytes() != content:
