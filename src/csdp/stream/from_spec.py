@@ -17,7 +17,7 @@ from csdp.chain import CoupledChain, JointChain, Model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.estimate import Estimator, LearnedEstimator
-from csdp.ledger import Ledger
+from csdp.ledger import Fence, Ledger
 from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped, plan_estimator
@@ -73,6 +73,7 @@ def open_runner(
     stdout: BinaryIO | None = None,
     on_drift: Callable[[Alarm], None] | None = None,
     on_outcome: Callable[[Release | Skipped], None] | None = None,
+    fence: Fence | None = None,
 ) -> Iterator[Runner]:
     """Open the runner of a specification with its ledger and sink, without a source.
 
@@ -82,10 +83,11 @@ def open_runner(
         stdout: written in the place of standard output.
         on_drift: called when the drift check begins to give an alarm.
         on_outcome: called with every release and every tick without output.
+        fence: of the lease of this process, where several may publish the dataset.
     """
     names, states = resolve_sequences(spec, plan)
     with ExitStack() as stack:
-        ledger = stack.enter_context(_open_ledger(spec))
+        ledger = stack.enter_context(_open_ledger(spec, fence))
         publisher = make_publisher(spec, plan, ledger)
         sink = _open_sink(spec, stdout)
         if sink is not None:
@@ -98,6 +100,7 @@ def open_runner(
             states=states,
             sink=sink,
             state_file=spec.state_file,
+            missing_up_to=spec.missing_up_to,
             drift=_make_drift_check(plan) if spec.drift else None,
             on_drift=on_drift,
             on_outcome=on_outcome,
@@ -266,9 +269,9 @@ def _make_drift_check(plan: Plan) -> DriftMonitor:
         return DriftCheck(plan.model)
 
 
-def _open_ledger(spec: StreamSpec) -> Ledger:
+def _open_ledger(spec: StreamSpec, fence: Fence | None) -> Ledger:
     try:
-        return Ledger.open(spec.ledger)
+        return Ledger.open(spec.ledger, fence=fence)
     except (LedgerError, InputError) as error:
         raise spec.error("ledger", str(error)) from None
 

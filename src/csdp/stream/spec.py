@@ -81,6 +81,7 @@ class StreamSpec:
     sequences: tuple[str, ...] | None
     discretiser: Path | None
     state_file: Path | None
+    missing_up_to: int | None
     drift: bool
     plan: Path | ExplicitPlan | PlanTarget
     estimate: EstimateSpec
@@ -110,6 +111,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     sequences = top.take("sequences", texts, None)
     discretiser = top.take("discretiser", text, None)
     state_file = top.take("state_file", text, None)
+    missing_up_to = top.take("missing_up_to", integer(-(2**53)), None)
     drift = top.take("drift", boolean, False)
     estimate = _estimate(document.section("estimate"), folder)
     plan = _plan(document, folder, estimate)
@@ -122,6 +124,7 @@ def read_spec(path: str | Path) -> StreamSpec:
         sequences=sequences,
         discretiser=None if discretiser is None else folder / discretiser,
         state_file=None if state_file is None else folder / state_file,
+        missing_up_to=missing_up_to,
         drift=drift,
         plan=plan,
         estimate=estimate,
