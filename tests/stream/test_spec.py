@@ -16,7 +16,7 @@ from csdp.stream import Clock, FileSource, StreamSource
 from csdp.stream.from_spec import make_plan, open_stream, resolve_sequences
 from csdp.stream.mqtt import MqttSource
 from csdp.stream.spec import ExplicitPlan, PlanTarget, first_spec, read_spec
-from csdp.stream.toml import key_lines
+from csdp.toml_text import key_lines
 
 GOOD = """\
 dataset = "house"

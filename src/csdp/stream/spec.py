@@ -11,7 +11,7 @@ from typing import Literal
 from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
 from csdp.stream.mqtt import Broker, check_topic
-from csdp.stream.toml import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
+from csdp.toml_text import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
 
 LIMITS = ("budget", "event_limit", "lifetime_limit")
 

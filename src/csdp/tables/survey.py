@@ -20,7 +20,8 @@ from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.fran import NEVER
 from csdp.panel import to_states
-from csdp.panel.grid import TimeColumn, consecutive_ticks, find_step, read_times
+from csdp.panel.grid import consecutive_ticks, find_step
+from csdp.panel.times import TimeColumn, read_times
 from csdp.plan import Plan
 from csdp.tables import sql
 from csdp.tables.sql import Domain, Layout
