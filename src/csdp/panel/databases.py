@@ -68,8 +68,10 @@ def _read_duckdb(file: Path, spec: InputSpec) -> Rows:
     import duckdb
 
     try:
-        config = {"autoinstall_known_extensions": False}
-        with duckdb.connect(str(file.absolute()), read_only=True, config=config) as connection:
+        connection = duckdb.connect(
+            str(file.absolute()), read_only=True, config={"autoinstall_known_extensions": False}
+        )
+        with connection:
             found = connection.execute(
                 "SELECT table_name FROM information_schema.tables ORDER BY table_name"
             ).fetchall()

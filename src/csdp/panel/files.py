@@ -210,7 +210,7 @@ def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
 
     text, encoding = to_utf8(file.name, _read_bytes(file), spec.encoding)
     given = "\t" if spec.delimiter is None and ".tsv" in file.suffixes else spec.delimiter
-    dialect = find_dialect(text, delimiter=given, header=spec.header)
+    dialect = find_dialect(text, delimiter=given, header=spec.header, skip=spec.skip)
     lines = text.split(b"\n", dialect.skipped + 1)
     first, rest = (lines[dialect.skipped], lines[-1]) if len(lines) > dialect.skipped + 1 else (b"", b"")
     header = next(csv.reader([first.decode().rstrip("\r")], delimiter=dialect.delimiter), [])
@@ -246,7 +246,12 @@ def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
         )
     if not table.num_rows:
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
-    found = {"encoding": encoding, "delimiter": dialect.delimiter, "header": dialect.header}
+    found = {
+        "encoding": encoding,
+        "delimiter": dialect.delimiter,
+        "header": dialect.header,
+        "skip": dialect.skipped or None,
+    }
     return _make_table(file.name, header, table.columns, found)
 
 

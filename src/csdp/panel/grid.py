@@ -139,14 +139,14 @@ def to_grid(
     distinct = np.unique(clock.numbers)
     declared = parse_step(step, stamps=clock.stamps)
     if resample is not None and declared is None:
-        raise InputError(f"{cells.label}: resampling needs the step, such as step='5min'")
+        raise InputError(f"{cells.label}: resample needs the step, such as step='5min'")
     every = find_step(cells.label, clock, distinct, declared, resampled=resample is not None)
     ticks, times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
     size = ticks.size * len(cells.names)
     if size > MAX_CELLS:
         raise TooLargeError(
             f"{cells.label}: {ticks.size:,} ticks of {len(cells.names):,} sequences are more than {MAX_CELLS:,} cells; "
-            "read fewer sequences, a longer step, or use a table engine",
+            "read fewer sequences (names=), or a longer step= with resample='last'",
             needed=size,
             limit=MAX_CELLS,
         )
@@ -170,18 +170,20 @@ def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
 
 def _check_order(cells: RawReadings, sort: bool) -> None:
     """Rows of a wide table, and the rows of each sequence of a long one, go forward in time."""
-    if sort:
-        return
+    row = 0 if sort else find_disorder(cells)
+    if row:
+        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
+
+
+def find_disorder(cells: RawReadings) -> int:
+    """The first row, counted from 1, whose time lies before that of the row before it; 0 where there is none."""
     times = cells.clock.numbers
     if cells.wide is not None:
         back = np.diff(times) < 0
-        row = int(np.argmax(back)) + 2 if back.any() else 0
-    else:
-        order = np.argsort(cells.sequences, kind="stable")
-        back = (np.diff(times[cells.rows[order]]) < 0) & (np.diff(cells.sequences[order]) == 0)
-        row = int(cells.rows[order][int(np.argmax(back)) + 1]) + 1 if back.any() else 0
-    if back.any():
-        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
+        return int(np.argmax(back)) + 2 if back.any() else 0
+    order = np.argsort(cells.sequences, kind="stable")
+    back = (np.diff(times[cells.rows[order]]) < 0) & (np.diff(cells.sequences[order]) == 0)
+    return int(cells.rows[order][int(np.argmax(back)) + 1]) + 1 if back.any() else 0
 
 
 def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
@@ -192,8 +194,7 @@ def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
             time = cells.clock.show(int(times[int(np.argmax(counts > 1))]))
             raise InputError(f"{cells.label}: time {time} appears twice; keep one row per time, or choose duplicates=")
         return bool((counts > 1).any())
-    order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
-    same = (np.diff(cells.clock.numbers[cells.rows[order]]) == 0) & (np.diff(cells.sequences[order]) == 0)
+    order, same = find_repeated(cells)
     if same.any() and duplicates == "refuse":
         at = order[int(np.argmax(same))]
         raise InputError(
@@ -201,6 +202,13 @@ def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
             f"{cells.clock.show(int(cells.clock.numbers[cells.rows[at]]))}; keep one, or choose duplicates="
         )
     return bool(same.any())
+
+
+def find_repeated(cells: RawReadings) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """The order of single readings by sequence and time, and whether each is of the same time as the next one."""
+    order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
+    same = (np.diff(cells.clock.numbers[cells.rows[order]]) == 0) & (np.diff(cells.sequences[order]) == 0)
+    return order, same
 
 
 def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
@@ -212,16 +220,14 @@ def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *
     gaps = np.diff(distinct)
     if clock.per_second > 1 and (distinct % clock.per_second != distinct[0] % clock.per_second).any():
         raise InputError(
-            f"{label}: times have fractions of a second; ticks are whole seconds. Round them, or read them with a step "
+            f"{label}: times have fractions of a second; ticks are whole seconds. Round them, or give step= "
             "and resample='last'"
         )
     if step is None and not gaps.size:
-        raise InputError(f"{label}: a single time does not show how far apart ticks are; give the step")
+        raise InputError(f"{label}: a single time does not show how far apart ticks are; give step=")
     every = step if step is not None else int(np.gcd.reduce(gaps)) // clock.per_second
     if (gaps % (every * clock.per_second)).any():
-        raise InputError(
-            f"{label}: times do not lie on a grid of {every}; give the right step, or resample (read_readings)"
-        )
+        raise InputError(f"{label}: times do not lie on a grid of {every}; give the right step=, or resample='last'")
     return every
 
 
@@ -233,7 +239,10 @@ def consecutive_ticks(
     first, last = int(distinct[0] // unit), int(distinct[-1] // unit)
     missing = last - first + 1 - distinct.size
     if missing > MAX_GAP:
-        raise InputError(f"{label}: gaps of {missing:,} ticks; at most {MAX_GAP:,}. Split the file, or resample")
+        raise InputError(
+            f"{label}: gaps of {missing:,} ticks; at most {MAX_GAP:,}. Split the file, or give step= with "
+            "resample='last'"
+        )
     ticks = np.arange(first, last + 1, dtype=np.int64)
     # Without resampling all times share what is left over by the step; with it, ticks begin at multiples of the step.
     times = ticks * every + (0 if resampled else int(distinct[0] % unit) // clock.per_second)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from csdp.errors import InputError
 from csdp.panel.grid import Duplicates, Resample
@@ -20,9 +20,9 @@ class InputSpec:
     """Settings of one table; None means: find it in the table, or the default of `csdp.read_readings`.
 
     `file`: a path, or the address of a database (postgresql://user@host/database). `table`: a sheet of a workbook or a
-    table of a database; `sql`: a query of a database instead. `delimiter`, `decimal`, `encoding`, `header`: how text is
-    written. `time`, `sequence`, `value`, `names`: columns; `time_format` as in strptime; `sequence` and `value` make a
-    table long. The others are those of `csdp.read_readings`.
+    table of a database; `sql`: a query of a database instead. `delimiter`, `decimal`, `encoding`, `header`, `skip`
+    (lines before the header): how text is written. `time`, `sequence`, `value`, `names`: columns; `time_format` as in
+    strptime; `sequence` and `value` make a table long. The others are those of `csdp.read_readings`.
 
     >>> spec = InputSpec(file="rooms.csv", delimiter=";", decimal=",", time="Zeit", step="30min")
     >>> print(spec.to_toml())
@@ -42,6 +42,7 @@ class InputSpec:
     decimal: str | None = None
     encoding: str | None = None
     header: bool | None = None
+    skip: int | None = None
     time: str | None = None
     time_format: str | None = None
     timezone: str | None = None
@@ -140,8 +141,9 @@ def read_section(section: TomlTable, folder: Path) -> InputSpec:
     if not is_address(words["file"]):
         words["file"] = str(folder / words["file"])
     spec = InputSpec(
-        **cast(dict[str, Any], words | {"decimal": section.take("decimal", one_of(".", ","), None)}),
+        **(words | {"decimal": section.take("decimal", one_of(".", ","), None)}),
         header=section.take("header", boolean, None),
+        skip=section.take("skip", integer(0), None),
         names=section.take("names", texts, None),
         categories=section.take("categories", texts, None),
         step=section.take("step", step, None),

@@ -41,6 +41,7 @@ def read_readings(
     decimal: str | None = None,
     encoding: str | None = None,
     header: bool | None = None,
+    skip: int | None = None,
     time_format: str | None = None,
     table: str | None = None,
     sql: str | None = None,
@@ -63,7 +64,8 @@ def read_readings(
         fill: ticks over which a missing reading is replaced by the last one. For fitting; the publisher does this
             itself (`stale_limit`) and accounts for it.
         categories: labels, where the cells are words; a reading is then the place of its label.
-        delimiter, decimal, encoding, header: how text is written, found in the file; header=False: no header line.
+        delimiter, decimal, encoding, header, skip: how text is written, found in the file; header=False: no header
+            line; skip: number of lines before the header.
         time_format: of times that are not ISO, as in strptime; found where day and month can be told apart.
         table, sql: a table or sheet, or a query of a database.
 
@@ -90,6 +92,7 @@ def read_readings(
             decimal=decimal,
             encoding=encoding,
             header=header,
+            skip=skip,
             time_format=time_format,
             table=table,
             sql=sql,
@@ -138,7 +141,7 @@ def place_readings(table: ColumnTable, spec: InputSpec, *, fill: int = 0) -> Rea
 def read_raw(table: ColumnTable, spec: InputSpec, layout: Layout) -> RawReadings:
     """The readings of a table one by one, with their times, before they are put on a grid."""
     label, stamps = table.label, table.columns[layout.time]
-    decimal = spec.decimal or _find_decimal(table, spec, layout)
+    decimal = spec.decimal or find_decimal_mark(table, spec, layout)
 
     def numbers(name: str) -> Floats:
         return read_numbers(label, name, table.columns[name], categories=spec.categories, decimal=decimal)
@@ -155,7 +158,8 @@ def read_raw(table: ColumnTable, spec: InputSpec, layout: Layout) -> RawReadings
     return RawReadings.from_wide(label, times, np.column_stack([numbers(name.strip()) for name in labels]), labels)
 
 
-def _find_decimal(table: ColumnTable, spec: InputSpec, layout: Layout) -> str:
+def find_decimal_mark(table: ColumnTable, spec: InputSpec, layout: Layout) -> str:
+    """The decimal mark of the columns that are read."""
     if spec.categories is not None:
         return "."
     wanted = {layout.value} if layout.value is not None else {name.strip() for name in spec.names or table.columns}

@@ -75,7 +75,7 @@ class Dialect:
     skipped: int = 0
 
 
-def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None) -> Dialect:
+def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, skip: int | None = None) -> Dialect:
     """The dialect of a CSV text in UTF-8, found by DuckDB where it is not given.
 
     Lines are only skipped before a header: anywhere else they would be readings that vanish.
@@ -85,8 +85,14 @@ def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None) -> 
     """
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\n\r'):
         raise InputError(f"delimiter: {delimiter!r} given; one character, such as delimiter=';'")
-    if delimiter is not None and header is not None:
-        return Dialect(delimiter, header)
+    if delimiter is not None and header is not None and skip is not None:
+        return Dialect(delimiter, header, skip)
+    text = text.split(b"\n", skip or 0)[-1]
+    found = _find_dialect(text, delimiter, header)
+    return found if skip is None else Dialect(found.delimiter, found.header, skip + found.skipped)
+
+
+def _find_dialect(text: bytes, delimiter: str | None, header: bool | None) -> Dialect:
     sample = text[:_SAMPLE]
     if len(text) > _SAMPLE:
         sample = sample[: sample.rfind(b"\n") + 1] or sample

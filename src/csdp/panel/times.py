@@ -60,6 +60,18 @@ def parse_step(step: int | str | None, *, stamps: bool) -> int | None:
     return int(match[1] or 1) * unit
 
 
+def format_step(seconds: int) -> str:
+    """A number of seconds as `parse_step` reads it.
+
+    >>> format_step(1800), format_step(90)
+    ('30min', '90s')
+    """
+    for unit, length in (("D", 86400), ("h", 3600), ("min", 60)):
+        if seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
 def read_times(
     label: str,
     name: str,
@@ -245,9 +257,8 @@ def _localise(
         changes = np.diff(local[run])
         back = np.flatnonzero(changes < 0) if (changes < 0).any() else np.flatnonzero(changes == 0)
         if back.size != 1:  # one pass alone, or rows out of order
-            when = str(column[int(run[0])].as_py())
             raise InputError(
-                f"{label}: in {timezone} the local time {when} is there twice, because clocks went back, and the order "
+                f"{label}: in {timezone} the local time {column[int(run[0])].as_py()} is there twice, because clocks went back, and the order "
                 "of the rows does not tell which is meant; write these times with their offset (+01:00)"
             )
         later[run[int(back[0]) + 1 :]] = True

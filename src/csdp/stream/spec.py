@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
+from csdp.panel.times import format_step
 from csdp.stream.mqtt import Broker, check_topic
 from csdp.toml_text import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
 
@@ -306,7 +308,7 @@ def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "ch
 
     readings = read_readings(data, sort=True, duplicates="last")
     timestamps, step = readings.times.dtype.kind == "M", int(readings.step)
-    length = _format_duration if timestamps else str
+    length: Callable[[int], str] = (lambda seconds: _quote(format_step(seconds))) if timestamps else str
     name = Path(data).stem if dataset is None else dataset
     if not name.isprintable():
         raise InputError("dataset: a text of printable characters expected")
@@ -339,13 +341,6 @@ def _format_names(names: tuple[str, ...]) -> str:
     if len(text) <= 100:
         return f"[{text}]"
     return "[\n" + "".join(f"    {_quote(name)},\n" for name in names) + "]"
-
-
-def _format_duration(seconds: int) -> str:
-    for unit, length in (("D", 86400), ("h", 3600), ("min", 60)):
-        if seconds % length == 0:
-            return f'"{seconds // length}{unit}"'
-    return f'"{seconds}s"'
 
 
 _TIMES = {
