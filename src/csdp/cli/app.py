@@ -17,6 +17,7 @@ from csdp.cli.plan import plan
 from csdp.cli.reading import open_input
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
+from csdp.cli.synth import synth
 from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
 
@@ -57,6 +58,7 @@ app.command(name="open", rich_help_panel=DATA)(open_input)
 app.add_typer(chain_app, name="chain", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(suggest)
 app.command(rich_help_panel=DATA)(fit)
+app.command(rich_help_panel=DATA)(synth)
 app.command(rich_help_panel=LEAKAGE)(leakage)
 app.command(rich_help_panel=LEAKAGE)(plan)
 app.command(rich_help_panel=LEAKAGE)(compare)
