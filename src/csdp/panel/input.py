@@ -92,13 +92,16 @@ class InputSpec:
             )
         return "\n".join(lines) + "\n"
 
+    def seen_from(self, folder: str | Path) -> InputSpec:
+        """The same settings for a TOML file in a folder: readings in or below it are named relative to it."""
+        if self.file is None or is_address(self.file):
+            return self
+        file, place = Path(self.file).absolute(), Path(folder).absolute()
+        return replace(self, file=str(file.relative_to(place) if file.is_relative_to(place) else file))
+
     def save(self, path: str | Path) -> None:
-        """Write the settings as a TOML file; readings in or below its folder are named relative to it."""
-        spec, target = self, Path(path)
-        if self.file is not None and not is_address(self.file):
-            file, folder = Path(self.file).absolute(), target.absolute().parent
-            spec = replace(self, file=str(file.relative_to(folder) if file.is_relative_to(folder) else file))
-        target.write_text(spec.to_toml(), encoding="utf-8")
+        """Write the settings as a TOML file, which `load` reads."""
+        Path(path).write_text(self.seen_from(Path(path).absolute().parent).to_toml(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> InputSpec:

@@ -241,9 +241,9 @@ def _localise(
             raise InputError(
                 f"{label}: timezone {timezone!r} is unknown; a name such as timezone='Europe/London' or 'UTC'"
             ) from None
-        when = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", reason)
+        place = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", reason)
         raise InputError(
-            f"{label}: in {timezone} the local time {when[0] if when else 'of a row'} does not exist, because clocks "
+            f"{label}: in {timezone} the local time {place[0] if place else 'of a row'} does not exist, because clocks "
             "went forward; correct it or write times with their offset"
         ) from None
     second = pc.assume_timezone(column, timezone, ambiguous="latest")
@@ -257,8 +257,9 @@ def _localise(
         changes = np.diff(local[run])
         back = np.flatnonzero(changes < 0) if (changes < 0).any() else np.flatnonzero(changes == 0)
         if back.size != 1:  # one pass alone, or rows out of order
+            when = column[int(run[0])].as_py()
             raise InputError(
-                f"{label}: in {timezone} the local time {column[int(run[0])].as_py()} is there twice, because clocks went back, and the order "
+                f"{label}: in {timezone} the local time {when} is there twice, because clocks went back, and the order "
                 "of the rows does not tell which is meant; write these times with their offset (+01:00)"
             )
         later[run[int(back[0]) + 1 :]] = True

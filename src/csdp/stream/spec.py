@@ -11,6 +11,7 @@ from typing import Literal
 
 from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
+from csdp.panel.input import SECTION, InputSpec, read_section
 from csdp.panel.times import format_step
 from csdp.stream.mqtt import Broker, check_topic
 from csdp.toml_text import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
@@ -80,6 +81,7 @@ class StreamSpec:
     by_wall_clock: bool
     source: Endpoint
     sink: Endpoint
+    input: InputSpec | None = None
 
     def error(self, key: str, message: str) -> InputError:
         """An error that names the line of a key, such as `plan.file`."""
@@ -94,7 +96,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     document = Document(path)
     folder = document.path.parent
     top = document.section()
-    top.allow("plan", "target", "limits", "clock", "source", "sink")
+    top.allow("plan", "target", "limits", "clock", "source", "sink", SECTION)
     dataset = top.take("dataset", text)
     ledger = top.take("ledger", text)
     chain = folder / top.take("chain", text)
@@ -119,7 +121,10 @@ def read_spec(path: str | Path) -> StreamSpec:
         by_wall_clock=by_wall_clock,
         source=_place(document, "source", folder, dataset),
         sink=_place(document, "sink", folder, dataset),
+        input=read_section(document.section(SECTION), folder) if SECTION in document.content else None,
     )
+    if spec.source.kind == "input" and spec.input is None:
+        raise spec.error("source.kind", "'input' given without a section [input]; `csdp open DATA -o FILE` writes one")
     top.finish()
     return spec
 
@@ -226,7 +231,7 @@ def _clock(section: TomlTable) -> tuple[Clock, bool]:
 def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Endpoint:
     section = document.section(which)
     plain = "stdin" if which == "source" else "stdout"
-    kinds = (plain, "file", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
+    kinds = (plain, "file", "input", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
     kind = section.take("kind", one_of(*kinds))
     if kind == "file":
         place = Endpoint(
@@ -299,14 +304,22 @@ def _password(section: TomlTable, folder: Path) -> str | None:
         raise section.error("password_file", f"{file!r} given; it cannot be read") from None
 
 
-def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "chain.json") -> str:
-    """The text of a first specification for readings such as those in a CSV or Parquet file.
+def first_spec(
+    data: str | Path | InputSpec,
+    *,
+    dataset: str | None = None,
+    chain: str = "chain.json",
+    folder: str | Path = ".",
+) -> str:
+    """The text of a first specification, to be written to a folder, for readings such as those in a file.
 
-    Only names, step and kind of times are taken from the file.
+    Only names, step and kind of times are taken from the readings, and how they are read (`[input]`).
     """
-    from csdp.panel import read_readings
+    from csdp.panel.read import read_readings, to_spec
 
-    readings = read_readings(data, sort=True, duplicates="last")
+    file, table = to_spec(data, InputSpec(sort=True))
+    table = table.override(file=str(file), duplicates=table.duplicates or "last")
+    readings, data = read_readings(table), str(file)
     timestamps, step = readings.times.dtype.kind == "M", int(readings.step)
     length: Callable[[int], str] = (lambda seconds: _quote(format_step(seconds))) if timestamps else str
     name = Path(data).stem if dataset is None else dataset
@@ -322,6 +335,7 @@ def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "ch
         lateness=length(max(1, step // 10)),
         unit='Seconds, or text such as "30s", "5min", "1h".' if timestamps else "In the unit of the times.",
         times=_TIMES[timestamps],
+        input=table.override(step=length(step).strip('"') if timestamps else step).seen_from(folder).to_toml(),
     )
     return "\n".join(map(_align, text.split("\n")))
 
@@ -394,6 +408,7 @@ lateness = {lateness}       # how long a tick waits for late readings before it 
 # Messages: {{"time": T, "sequence": NAME, "value": V}}, or {{"time": T, "values": {{NAME: V, ...}}}}.
 [source]
 kind = "stdin"
+# kind = "input"            # replay the table of [input]
 # kind = "file"             # follow a file of such lines
 # path = "readings.ndjson"
 # kind = "mqtt"             # readings on TOPIC/NAME, snapshots on TOPIC
@@ -404,6 +419,8 @@ kind = "stdin"
 # tls = true
 # ca_file = "ca.pem"
 
+# The readings from which this file was written; `csdp fit`, `csdp release` and others take this file in their place.
+{input}
 [sink]
 kind = "stdout"
 # kind = "file"
