@@ -27,7 +27,7 @@ from csdp.stream.messages import ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
 from csdp.stream.runner import Alarm, DriftMonitor, Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
-from csdp.stream.sources import FileSource, Source, StreamSource
+from csdp.stream.sources import FileSource, Source, StreamSource, TableSource
 from csdp.stream.spec import ExplicitPlan, PlanTarget, StreamSpec
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def open_stream(
         on_drift: called when the drift check begins to give an alarm.
     """
     if spec.source.kind == "http":
-        raise spec.error("source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file or mqtt")
+        raise spec.error(
+            "source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file, a table or mqtt"
+        )
     with open_runner(spec, make_plan(spec), stdout=stdout, on_drift=on_drift) as runner:
         yield OpenStream(runner, open_source(spec, stdin), spec.by_wall_clock)
 
@@ -248,7 +250,7 @@ def resolve_sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], To
 
     file = spec.discretiser
     if not file.is_file():
-        raise spec.error("discretiser", f"{file}: no such file; Discretiser.save writes one")
+        raise spec.error("discretiser", f"{file}: no such file; `csdp fit` writes one with the chain")
     with _errors_at(spec, "discretiser"):
         discretiser = Discretiser.load(file)
         discretiser = discretiser.arrange(names if set(discretiser.names) == set(names) else own)
@@ -281,6 +283,10 @@ def open_source(spec: StreamSpec, stdin: BinaryIO | None = None) -> Source:
     place = spec.source
     if place.kind == "stdin":
         return StreamSource(sys.stdin.buffer if stdin is None else stdin)
+    if place.kind == "input":
+        assert spec.input is not None
+        with _errors_at(spec, "input"):
+            return TableSource(spec.input)
     with _errors_at(spec, "source.path" if place.kind == "file" else "source"):
         if place.kind == "file":
             assert place.path is not None
