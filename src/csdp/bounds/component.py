@@ -13,7 +13,7 @@ import numpy as np
 from csdp.aging import AgedReadings, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
-from csdp.bounds.environment import PLAIN, Vantage, aged_laws, list_views
+from csdp.bounds.environment import PLAIN, aged_laws, list_views
 from csdp.bounds.exact import ComponentLeakage, WorstCase, find_worst_case
 from csdp.bounds.influence import (
     InfluenceRanges,
@@ -409,7 +409,8 @@ class Component:
         if self.model.direction != "forward":
             return []
         setting, age = self.setting, min(self._ages)
-        known = replace(setting, model=setting.model.given_path(), vantage=Vantage("given"))
+        given = replace(setting.vantage, environment="given")
+        known = replace(setting, model=setting.model.given_path(), vantage=given)
         swing = float(self._swing.max())
         path = known.answer("auto").epsilon
         choices = [ComponentLeakage(path + swing, "swing", None, f"{path:.6g} for a known path, {swing:.6g} for it")]
