@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from attacks.campaign import describe, reported, run_case, run_seeds, shrink, tags_of
-from attacks.cases import Ask, Case, PlanSpec, Spec, Step, random_case
+from attacks.cases import Ask, Case, PlanSpec, Step, random_case
 from attacks.history import Outcome
+from attacks.models import Spec
 from attacks.plants import PLANTS, late_readings_cost_nothing, the_peak_is_now
 from attacks.truth import coupled_kernel
 
