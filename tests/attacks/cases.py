@@ -194,8 +194,11 @@ def _with_other_models(rng: Random, case: Case) -> Case:
         for spec in plan.models:
             made.setdefault(id(spec), other_spec(rng, spec))
         models = tuple(made[id(spec)] for spec in plan.models)
-        adversary = "informed" if rng.random() < 0.6 else plan.adversary
-        plans.append(replace(plan, models=models, adversary=adversary, large=bool(rng.random() < 0.5)))
+        backward = any(spec.direction == "backward" for spec in models)
+        known = any(spec.direction == "backward" and spec.how in {"series", "hidden"} for spec in models)
+        informed = known or rng.random() < 0.6  # of a known path nobody else is told anything, or followed by sequence
+        large = bool(rng.random() < (0.5 if backward else 0.04))  # a forward one takes a hundred times as long
+        plans.append(replace(plan, models=models, adversary="informed" if informed else plan.adversary, large=large))
     if case.together:
         plans = [replace(plan, adversary=plans[0].adversary) for plan in plans]
         return replace(
