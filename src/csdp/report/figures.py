@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from csdp.bounds.result import belief
 from csdp.errors import InputError
 from csdp.report.records import AgeRecord, LeakageRecord, ReleaseRecord, TruthRecord, dependences
 
@@ -172,6 +173,32 @@ def leakage_history_figure(
     axes.set_ylabel("Leakage of the present, epsilon")
     style_axes(axes)
     label_ends(axes, ends, gap=0.14)
+    return figure
+
+
+def belief_figure(records: Sequence[LeakageRecord], *, ceiling: float, days: Sequence[tuple[int, str]] = ()) -> Figure:
+    """Draw the most that an attacker can believe by tick, who found two present values equally likely before."""
+    if not records:
+        raise InputError("figure: nothing was published, so there is nothing to draw")
+    figure = blank_figure(8.4, 3.4)
+    axes = figure.add_subplot()
+    first, last = records[0].tick, records[-1].tick
+    held = belief(ceiling)
+    axes.plot([first, last], [1.0, 1.0], color=ORANGE, linewidth=1.6, zorder=2)
+    axes.plot([first, last], [held, held], color=RED, linewidth=1.4, linestyle=(0, (6, 2)), zorder=2)
+    axes.step([r.tick for r in records], [belief(r.epsilon) for r in records], color=BLUE, linewidth=2.2, zorder=3)
+    axes.plot([first, last], [0.5, 0.5], color=QUIET, linewidth=1.0, linestyle=(0, (3, 2)), zorder=2)
+    ends = [
+        (last, 1.0, "without\nnoise", ORANGE, False),
+        (last, held, "never above", RED, False),
+        (last, belief(records[-1].epsilon), "with these\nreleases", BLUE, True),
+        (last, 0.5, "nothing\npublished", QUIET, False),
+    ]
+    axes.set_ylim(0.45, 1.03)
+    _label_ticks(axes, days)
+    axes.set_ylabel("Belief at most")
+    style_axes(axes)
+    label_ends(axes, ends, gap=0.16)
     return figure
 
 
