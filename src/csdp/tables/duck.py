@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
+from csdp.panel.input import InputSpec
 from csdp.panel.readings import Outside
 from csdp.scratch import Scratch, open_bytes
 from csdp.tables.open import TableFiles, find_table
@@ -37,11 +38,11 @@ class DuckDBEngine(RelationalEngine):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | InputSpec,
         *,
         names: Sequence[str],
         values: Floats,
-        step: int | None = None,
+        step: int | str | None = None,
         outside: Outside = "refuse",
         memory_limit: str | None = None,
         threads: int | None = None,
