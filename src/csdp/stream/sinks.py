@@ -108,8 +108,8 @@ class LineSink:
 class FileSink:
     """One line of JSON for each output at the end of a file, durable when `deliver` returns.
 
-    A line that a crash cut off is removed; its output comes again. A tick that the file holds is not written twice, also
-    where another process has written it: one that took over while this one hung.
+    A line that a crash cut off is removed; its output comes again. A tick that the file holds is not written twice,
+    also where another process has written it: one that took over while this one hung.
     """
 
     def __init__(self, path: str | Path) -> None:
