@@ -55,8 +55,8 @@ def lead(study: FlightsStudy) -> str:
     """What the live number is worth, and what it tells: the first sentence of the page."""
     now = study.now
     return (
-        f"The published line removes {now.usefulness:.0%} of the error of saying what is usual for the time of day, and "
-        f"its {now.learned.level:.0%} band holds {now.coverage:.0%} of the truths. Everything published, now and for "
+        f"The published line removes {now.usefulness:.0%} of the error of saying what is usual for the time of day, "
+        f"and its {now.learned.level:.0%} band holds {now.coverage:.0%} of the truths. Everything published, now and for "
         f"ever, tells at most epsilon = {as_text(now.ceiling, 3)} about the present of any one destination: "
         f"{in_words(now.ceiling)}, for each of {len(now.plan.chain.members)} plausible models, given the environment "
         "(facts about it, such as a storm, are not protected)."
@@ -90,10 +90,10 @@ def _draw(study: FlightsStudy) -> dict[str, Figure]:
 def _release_section(study: FlightsStudy, figure: Figure) -> PageSection:
     now = study.now
     caption = (
-        f"Dots: what was published every {HOURS} hours, at once, with noise (epsilon_c {now.plan.epsilon_c:.2g}). Line and "
-        f"band: the estimate published with it, from the last {now.learned.memory} releases and what is usual at that "
-        f"hour ({study.past.times[0].astype(str)[:10]} to {study.past.times[-1].astype(str)[:10]}, public). Dashed: what "
-        f"is usual, without any release. On {len(now.batch):,} ticks the error (root mean square) was "
+        f"Dots: what was published every {HOURS} hours, at once, with noise (epsilon_c {now.plan.epsilon_c:.2g}). Line "
+        f"and band: the estimate published with it, from the last {now.learned.memory} releases and what is usual at "
+        f"that hour ({study.past.times[0].astype(str)[:10]} to {study.past.times[-1].astype(str)[:10]}, public). "
+        f"Dashed: what is usual, without any release. On {len(now.batch):,} ticks the error (root mean square) was "
         f"{now.error**0.5:.3f} with the releases and {now.no_data**0.5:.3f} without."
     )
     words = "Published share of late departures and its estimate, against what is usual"
@@ -103,9 +103,9 @@ def _release_section(study: FlightsStudy, figure: Figure) -> PageSection:
 def _belief_section(study: FlightsStudy, figure: Figure) -> PageSection:
     now = study.now
     caption = (
-        "The most that an attacker can believe about one destination, who thought its two states (on time or late) equally "
-        "likely, knows the model, the environment and the present of all others, and sees everything published. Without "
-        "releases: 50 %."
+        "The most that an attacker can believe about one destination, who thought its two states (on time or late) "
+        "equally likely, knows the model, the environment and the present of all others, and sees everything "
+        "published. Without releases: 50 %."
     )
     rows = [
         ("nothing is published", "50 %", "the attacker's guess stays what it was"),
@@ -121,8 +121,8 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
     late = study.late
     delay = late.plan.max_age
     caption = (
-        f"The same number published {delay} ticks ({delay * HOURS} hours of operation) later, about the time it was read, "
-        f"with little noise (epsilon_c {late.plan.epsilon_c:g}): its error was {late.error**0.5:.3f}, it removes "
+        f"The same number published {delay} ticks ({delay * HOURS} hours of operation) later, about the time it was "
+        f"read, with little noise (epsilon_c {late.plan.epsilon_c:g}): its error was {late.error**0.5:.3f}, it removes "
         f"{late.usefulness:.0%} of the error of saying nothing, and tells at most {as_text(late.ceiling, 3)} about the "
         "present. It is published instead of the live number, not besides it: both together tell more."
     )
@@ -143,10 +143,8 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
     words = "Published share of late departures, held back, against what is usual"
     block = figure_block(figure, caption, name="late", description=words)
     title = "Or later, nearly without noise"
-    question = paragraph(
-        f"How long must these numbers be held back, so that the present is told at most so much? {answers}."
-    )
-    return PageSection(title, block + question + table)
+    question = "How long must these numbers be held back, so that the present is told at most so much?"
+    return PageSection(title, block + paragraph(f"{question} {answers}.") + table)
 
 
 def _model_section(study: FlightsStudy) -> PageSection:
