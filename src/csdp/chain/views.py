@@ -66,7 +66,8 @@ def long_run_views(model: Model) -> list[View]:
     if model.kind == "series":
         raise InputError(
             f"the public series {model.series!r} has no law, so there is no long run: error and plans need a clock or "
-            "a hidden environment (environment='clock' or environment='hidden' of a fit); leakage and certificates do not"
+            "a hidden environment (environment='clock' or environment='hidden' of a fit); leakage and certificates do "
+            "not"
         )
     return [JointView(model)] if model.kind == "hidden" else [ClockView(model, h) for h in range(model.period)]
 

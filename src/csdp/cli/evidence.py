@@ -31,7 +31,7 @@ from csdp.cli.terminal import (
     written_files,
 )
 from csdp.errors import InputError
-from csdp.panel import InputSpec, Panel
+from csdp.panel import InputSpec, Panel, Readings, read_readings
 
 if TYPE_CHECKING:
     from csdp.auditing.replay import Replay
@@ -270,13 +270,26 @@ def report(
     from csdp.report.reports import report_ledger
 
     panel: Panel | None = None
+    readings: Readings | None = None
+    unit, located = "", None
     if data is not None:
         with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
-        panel = options.read_states(locate(data, reading), model, discretiser=discretiser, outside=outside)
+        located = locate(data, reading)
+        panel = options.read_states(located, model, discretiser=discretiser, outside=outside)
+        readings = read_readings(located, names=model.names) if located.categories is None else None
+        unit = located.value or ", ".join(readings.names if readings is not None and len(readings.names) <= 3 else ())
     with progress_bar() as progress:
         result = report_ledger(
-            ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, progress=progress
+            ledger,
+            output,
+            dataset=dataset,
+            version=csdp.__version__,
+            panel=panel,
+            readings=readings,
+            unit=unit,
+            timezone=reading.timezone if located is None else located.timezone,
+            progress=progress,
         )
     if form == "json":
         print_json({"files": written_files(result.files), "certificate": result.certificate.to_dict()})
