@@ -49,6 +49,7 @@ MEANT = {
     "--chain": "release reads it, init names it in the specification",
     "--data": "readings, or one of the data sets of the demonstration",
     "--spec": "serve takes several",
+    "--names": "given to a chain that is made; chosen among those of readings",
     "--direction": "given for a chain that is made; chosen by the data where one is fitted",
     "--confidence": "of a lower bound that an audit finds; of the limits that a fit leaves",
     "--public": "readings that are fitted; a chain that sequences are drawn from",

@@ -25,6 +25,7 @@ def label_times(
         times: Their times: whole numbers, or timestamps (in UTC where a zone is given).
         timezone: The zone in which a reader looks at the clock.
 
+    >>> import numpy as np
     >>> label_times([5, 6], np.array(["2016-11-20T23:30", "2016-11-21T00:00"], dtype="datetime64[s]"))
     ([(6, '00:00')], '20 to 21 Nov 2016')
     >>> label_times([5, 6], np.array([300, 360]))
