@@ -69,7 +69,9 @@ def long_run_views(model: Model) -> list[View]:
             "a hidden environment (environment='clock' or environment='hidden' of a fit); leakage and certificates do "
             "not"
         )
-    return [JointView(model)] if model.kind == "hidden" else [ClockView(model, h) for h in range(model.period)]
+    if model.kind == "hidden":
+        return [JointView(model.unclocked)]
+    return [ClockView(model, h) for h in range(model.period)]
 
 
 class _EnvironmentView:

@@ -215,7 +215,7 @@ def read_panel(
     table = None if values is None else value_rows(values, len(readings.names))
     cells = readings.readings
     states = _as_states(readings) if table is None else to_states(cells, table, outside=outside)
-    return Panel(readings.names, readings.ticks, readings.times, states, readings.step, table)
+    return Panel(readings.names, readings.ticks, readings.times, states, readings.step, table, cells)
 
 
 def _as_states(readings: Readings) -> npt.NDArray[np.int16]:

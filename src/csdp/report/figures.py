@@ -109,7 +109,7 @@ def release_figure(
     days: Sequence[tuple[int, str]] = (),
     axis: str = "",
 ) -> Figure:
-    """Draw published values, and the estimate of the present answer with a band of two standard errors.
+    """Draw published values, and the estimate that was published with them, with its band.
 
     Args:
         records: What was published.
@@ -131,17 +131,11 @@ def release_figure(
     if usual:
         dashed: dict[str, Any] = {"linestyle": (0, (3, 2)), "label": "no data: mean"}
         axes.plot(*zip(*usual, strict=True), color=INK, linewidth=1.0, zorder=2, **dashed)
-    estimates = [
-        (r.tick, r.estimate, 2 * r.standard_error)
-        for r in records
-        if r.estimate is not None and r.standard_error is not None
-    ]
+    estimates = [(r.tick, r.estimate, r.low, r.high) for r in records if r.estimate is not None]
     if estimates:
-        at, middle, width = zip(*estimates, strict=True)
-        low = [m - w for m, w in zip(middle, width, strict=True)]
-        high = [m + w for m, w in zip(middle, width, strict=True)]
+        at, middle, low, high = zip(*estimates, strict=True)
         axes.fill_between(at, low, high, color=BLUE, alpha=0.15, linewidth=0, zorder=1)
-        axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4, label="estimate ± 2 errors")
+        axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4, label="estimate and band")
         scale += [*low, *high]
     _draw_published(axes, records, scale)
     _label_ticks(axes, days, axis)
