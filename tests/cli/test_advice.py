@@ -93,7 +93,8 @@ class TestOtherCommands:
     def test_readings_that_are_no_values(self, run, fails, paper, tmp_path):
         (tmp_path / "r.csv").write_text("time,x1,x2\n0,0,1\n1,0.4,1\n2,1,0\n")
         place = ["--dataset", "d", "--ledger", tmp_path / "l.db", "-o", tmp_path / "o.csv"]
-        command = ["release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place]
+        plan = ["--chain", paper, "--age", "1", "--epsilon-c", "1", "--anyway"]
+        command = ["release", tmp_path / "r.csv", *plan, *place]
         assert "choose --outside clamp" in fails(*command)
         run(*command, "--outside", "clamp")
         report = ["report", tmp_path / "l.db", "--dataset", "d", "--data", tmp_path / "r.csv", "-o", tmp_path / "rep"]
@@ -104,7 +105,14 @@ class TestOtherCommands:
         command = ["plan", paper, "--max-mse", "0.0001", "--event-limit", "0.5", "--max-age", "2"]
         message = fails(*command)
         assert "Raise --max-mse or --event-limit" in message
-        run("plan", paper, "--max-mse", "100", "--event-limit", "0.5", "--max-age", "2")
+        run("plan", paper, "--max-mse", "100", "--event-limit", "0.5", "--max-age", "2", "--anyway")
+
+    def test_a_release_that_is_hardly_worth_it(self, run, fails, paper, tmp_path):
+        (tmp_path / "r.csv").write_text("time,x1,x2\n0,0,1\n1,0,1\n2,1,0\n")
+        place = ["--dataset", "d", "--ledger", tmp_path / "l.db", "-o", tmp_path / "o.csv"]
+        command = ["release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place]
+        assert "(--about then)" in fails(*command, code=6)
+        run(*command, "--about", "then")
 
     def test_readings_that_are_no_state_numbers(self, run, fails, tmp_path):
         file = tmp_path / "d.csv"
@@ -118,7 +126,8 @@ class TestOtherCommands:
     def test_an_engine_that_cannot_read_it(self, run, fails, paper, tmp_path):
         (tmp_path / "r.csv").write_text("time;x1;x2\n0;0;1\n1;0;1\n2;1;0\n")
         place = ["--dataset", "d", "--ledger", tmp_path / "l.db", "-o", tmp_path / "o.csv", "--delimiter", ";"]
-        command = ["release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place]
+        plan = ["--chain", paper, "--age", "1", "--epsilon-c", "1", "--anyway"]
+        command = ["release", tmp_path / "r.csv", *plan, *place]
         assert "only --engine memory can read such a table" in fails(*command, "--engine", "duckdb")
         run(*command, "--engine", "memory")
 
@@ -166,6 +175,9 @@ PYTHON_ONLY = {
     "law": "of csdp.mse",
     "given": "of csdp.mse",
     "sensitivity": "of a Custom query, which is written in Python",
+    "of": "of a query that is written in Python; commands name queries by a text",
+    "at_least": "of a query that is written in Python",
+    "below": "of a query that is written in Python",
     "k": "a number of values in a formula",
     "shared": "of Discretiser.declared",
     "series": "of EnvironmentChain, which is written in Python",

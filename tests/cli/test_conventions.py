@@ -49,6 +49,8 @@ MEANT = {
     "--chain": "release reads it, init names it in the specification",
     "--data": "readings, or one of the data sets of the demonstration",
     "--spec": "serve takes several",
+    "--about": "of a plan that is searched; of a release, which may have it from its plan",
+    "--until": "of the readings of a fit; of those of --past",
     "--names": "given to a chain that is made; chosen among those of readings",
     "--direction": "given for a chain that is made; chosen by the data where one is fitted",
     "--confidence": "of a lower bound that an audit finds; of the limits that a fit leaves",

@@ -34,7 +34,7 @@ def test_from_file_to_report_with_the_input_file_alone(run, file):
     place = ["--dataset", "d", "--ledger", "ledger.db"]
     states = ["--discretiser", "chain.discretiser.json"]
     out = ["--simulated-times", "--stale-limit", "1", "-o", "out.csv", "--format", "json"]
-    options = ["--chain", "chain.json", "--age", "1", "--epsilon-c", "0.5"]
+    options = ["--chain", "chain.json", "--age", "1", "--epsilon-c", "2", "--about", "then"]
     released = json.loads(run("release", "input.toml", *states, *options, *place, *out).stdout)
     assert released["published"] > TICKS / 2
     run("report", "ledger.db", "--dataset", "d", "--data", "input.toml", *states, "-o", "report")

@@ -44,7 +44,7 @@ def test_noise_does_not_stretch_the_scale() -> None:
     rng = np.random.default_rng(1)
     values = 20 + rng.normal(0, 1, 100)
     values[[10, 60]] = 500.0, -300.0
-    released = [ReleaseRecord(t, float(v), 20.0, 0.5) for t, v in enumerate(values)]
+    released = [ReleaseRecord(t, float(v), 20.0, 19.0, 21.0) for t, v in enumerate(values)]
     truth = [TruthRecord(t, 20.0 + (t % 2)) for t in range(100)]
     axes = figures.release_figure(released, what="mean", truth=truth, usual=[(0, 20.2), (99, 20.2)]).axes[0]
     low, high = axes.get_ylim()
@@ -59,7 +59,7 @@ def test_noise_does_not_stretch_the_scale() -> None:
 
 def test_the_legend_is_in_the_part_that_a_narrow_screen_shows() -> None:
     """A phone of 350 pixels shows the left 318 of the 432 pixels that a figure has there (27 rem)."""
-    released = [ReleaseRecord(t, 20.0 + 40 * (t == 5), 20.0, 0.5) for t in range(50)]
+    released = [ReleaseRecord(t, 20.0 + 40 * (t == 5), 20.0, 19.0, 21.0) for t in range(50)]
     truth = [TruthRecord(t, 20.0) for t in range(50)]
     figure = figures.release_figure(released, what="mean", truth=truth, usual=[(0, 20.2), (49, 20.2)])
     figure.canvas.draw()
