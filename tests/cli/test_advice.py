@@ -60,7 +60,7 @@ READING = {
         "name the columns to read (--names)",
         ["--names", "a"],
     ),
-    "words": ("time,b\n0,high\n1,low\n2,low\n", "declare the words (--categories)", ["--categories", "low,high"]),
+    "words": ("time,b\n0,high\n1,low\n2,low\n", "declare the labels (--categories)", ["--categories", "low,high"]),
     "an unknown zone": (
         "time,a\n2024-01-01,1\n2024-01-02,0\n",
         "such as --timezone Europe/London",

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import duckdb
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from pyarrow import feather
 
 from csdp import InputSpec, Readings, find_input, read_readings
 from csdp.errors import InputError
+from postgres import Server
 
 EXPECTED = [[1.5, 10.0], [2.5, np.nan], [3.5, 30.0]]
 
@@ -207,6 +209,24 @@ class TestKinds:
             with pytest.raises(InputError, match="refused the query"):
                 read_readings(tmp_path / file, sql="DELETE FROM r")
             check(read_readings(tmp_path / file, table="r"))
+
+    def test_postgresql(self, postgres_server: Server) -> None:
+        address = postgres_server.url()
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("CREATE TABLE beds (time timestamptz, who text, rate double precision)")
+            connection.execute(
+                "INSERT INTO beds SELECT '2024-01-01Z'::timestamptz + i * interval '5 min', w, i "
+                "FROM generate_series(0, 4) i, (VALUES ('a'), ('b')) v(w)"
+            )
+        try:
+            found = find_input(address, InputSpec(table="beds"))
+            assert (found.spec.sequence, found.spec.value, found.spec.step) == ("who", "rate", "5min")
+            with pytest.raises(InputError, match="refused the query"):
+                read_readings(address, sql="DELETE FROM beds")
+            assert read_readings(found.spec).readings.tolist() == [[i, i] for i in range(5)]
+        finally:
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.execute("DROP TABLE beds")
 
     def test_excel(self, tmp_path: Path) -> None:
         file = tmp_path / "d.xlsx"

@@ -125,7 +125,7 @@ def _with_categories(
     if len(labels) > _CATEGORIES:
         raise InputError(
             f"{table.label}: column {columns[0]!r} holds {len(labels)} different words; name the columns to read "
-            f"(names=), or declare the words (categories=), at most {_CATEGORIES} of which are found"
+            f"(names=), or declare the labels (categories=), at most {_CATEGORIES} of which are found"
         )
     fact = (
         "categories",
