@@ -11,8 +11,8 @@ from csdp.errors import InputError
 from csdp.estimate.error import noise_variance
 from csdp.panel import Discretiser
 from csdp.report.demo import CASES, prepare
-from csdp.report.page import day_names
 from csdp.report.records import first_answers
+from csdp.report.time_axis import day_names
 
 
 class TestDemo:

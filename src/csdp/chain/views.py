@@ -66,7 +66,8 @@ def long_run_views(model: Model) -> list[View]:
     if model.kind == "series":
         raise InputError(
             f"the public series {model.series!r} has no law, so there is no long run: error and plans need a clock or "
-            "a hidden environment (cycle= or switching=); leakage and certificates do not"
+            "a hidden environment (environment='clock' or environment='hidden' of a fit); leakage and certificates do "
+            "not"
         )
     if model.kind == "hidden":
         return [JointView(model.unclocked)]

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from csdp.bounds.leakage import Setting
@@ -27,7 +28,7 @@ from csdp.cli.terminal import (
 )
 from csdp.errors import InputError
 from csdp.fitting.fit import fit
-from csdp.panel import InputSpec, read_panel
+from csdp.panel import InputSpec, Panel, read_readings
 from csdp.queries import parse_query
 from csdp.report.certificate import UNSOUND_WARNING, guarantee
 
@@ -242,7 +243,15 @@ def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:
             f"{path}: readings given; a model fitted to private readings leaks them. Give --public if they are public, "
             "or give the chain that `csdp fit --epsilon` makes of them"
         )
-    return fit(read_panel(locate(path, reading)), public=True, ensemble=0)
+    readings = read_readings(locate(path, reading))
+    numbers = readings.readings[~np.isnan(readings.readings)]
+    if ((numbers < 0) | (numbers != np.floor(numbers))).any():
+        raise InputError(
+            f"{path}: not all readings are state numbers 0, 1, 2, ...; make a chain of them with `csdp fit {path} "
+            "--public -o chain.json`, and give that"
+        )
+    states = np.where(np.isnan(readings.readings), -1, readings.readings).astype(np.int64)
+    return fit(Panel(readings.names, readings.ticks, readings.times, states, readings.step), public=True, ensemble=0)
 
 
 def _print_comparison(comparison: Comparison) -> None:

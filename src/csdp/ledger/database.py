@@ -33,7 +33,7 @@ _BUSY_CLASSES = ("08", "53300", "55P03", "57")
 _SQLITE_WORDS: dict[int, tuple[type[LedgerError], str]] = {
     5: (LedgerBusyError, "is locked by another process; try again, or open it with a longer timeout"),
     6: (LedgerBusyError, "is locked by another connection; try again"),
-    8: (LedgerError, "is read-only; make it writable, or open it with read_only=True"),
+    8: (LedgerError, "is read-only; make it writable"),
     10: (LedgerError, "cannot be read or written (input/output error, or the disk is full); check the disk"),
     11: (LedgerCorruptError, "is damaged; restore it from a backup, after noting what was published since"),
     13: (LedgerError, "cannot grow: the disk is full; free some space and try again"),
@@ -224,7 +224,7 @@ def open_file(path: Path, *, create: bool, read_only: bool, timeout: float) -> D
         _create_file(path, label)
     _recognise(path, label)
     if not read_only and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise LedgerError(f"{label} or its directory is read-only; make it writable, or open it with read_only=True")
+        raise LedgerError(f"{label} or its directory is read-only; make it writable")
     database = Database(
         _sqlite_engine(path, timeout=timeout, read_only=read_only), label=label, timeout=timeout, read_only=read_only
     )

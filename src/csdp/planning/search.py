@@ -182,7 +182,7 @@ class _Search:
         check_about(self.about, self.estimate)
         if self.about == "then" and (self.max_mse is None or self.budget is None):
             raise InputError(
-                "find_plan: about='then' finds the least delay for both targets; give max_mse (or --max-error), how "
+                "find_plan: about='then' finds the least delay for both targets; give max_mse, how "
                 "accurate the published numbers are, and budget, the leakage of the present that is allowed"
             )
         if self.about == "now" and (self.max_mse is None) == (self.budget is None):

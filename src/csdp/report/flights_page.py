@@ -56,8 +56,8 @@ def lead(study: FlightsStudy) -> str:
     now = study.now
     return (
         f"The published line removes {now.usefulness:.0%} of the error of saying what is usual for the time of day, "
-        f"and its {now.learned.level:.0%} band holds {now.coverage:.0%} of the truths. Everything published, now and for "
-        f"ever, tells at most epsilon = {as_text(now.ceiling, 3)} about the present of any one destination: "
+        f"and its {now.learned.level:.0%} band holds {now.coverage:.0%} of the truths. Everything published, now and "
+        f"for ever, tells at most epsilon = {as_text(now.ceiling, 3)} about the present of any one destination: "
         f"{in_words(now.ceiling)}, for each of {len(now.plan.chain.members)} plausible models, given the environment "
         "(facts about it, such as a storm, are not protected)."
     )

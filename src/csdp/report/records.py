@@ -12,8 +12,9 @@ from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
 from csdp.chain import CoupledChain, Model
+from csdp.computation import FoldComputation
 from csdp.ledger import Ledger
-from csdp.panel import Panel
+from csdp.panel import Panel, Readings
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Standing
 from csdp.publisher.sources import true_answers
@@ -76,10 +77,32 @@ def first_answers(plan: Plan, panel: Panel) -> Floats:
     return true_answers(plan, panel)[:, 0]
 
 
-def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
-    """Compute the true answer at every tick without a missing reading. PRIVATE."""
-    answers = zip(panel.ticks.tolist(), first_answers(plan, panel).tolist(), strict=True)
-    return [TruthRecord(tick, value) for tick, value in answers if not math.isnan(value)]
+def truth_records(plan: Plan, panel: Panel, readings: Readings | None = None) -> list[TruthRecord]:
+    """Compute the true answer at every tick without a missing reading, of the readings where it can be. PRIVATE.
+
+    A query that folds the values of the states, each times a weight of its sequence (mean, sum, largest, ...), has an
+    answer for readings as they were read; one that counts states has not.
+    """
+    answers = first_answers(plan, panel)
+    if readings is not None:
+        as_read = _answers_as_read(plan, readings)
+        answers = answers if as_read is None else as_read
+    pairs = zip(panel.ticks.tolist(), answers.tolist(), strict=True)
+    return [TruthRecord(tick, value) for tick, value in pairs if not math.isnan(value)]
+
+
+def _answers_as_read(plan: Plan, readings: Readings) -> Floats | None:
+    """The first output at every tick, of the readings themselves; None where the query is not one of values."""
+    query, table = plan.query, plan.model.value_table
+    if not isinstance(query, FoldComputation) or query.weights is None:
+        return None
+    weights = (query.weights * table).sum(axis=1) / np.maximum((table * table).sum(axis=1), np.finfo(float).tiny)
+    if not np.allclose(query.weights, weights[:, None] * table, rtol=1e-9, atol=1e-9 * float(np.abs(table).max())):
+        return None
+    parts = readings.select(plan.model.names).readings * weights
+    folded = {"sum": parts.sum, "max": parts.max, "min": parts.min}[query.fold](axis=1)
+    answers: Floats = (parts[:, 0] if query.per_sequence else folded) / query.denominator
+    return answers
 
 
 def leakage_records(

@@ -1,4 +1,4 @@
-"""The text of a first specification of a stream, written from a file of readings such as those that will come."""
+"""The text of a first specification of a stream, with comments, from readings like those that will arrive."""
 
 from __future__ import annotations
 
