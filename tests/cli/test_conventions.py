@@ -159,7 +159,8 @@ class TestJson:
     def test_release(self, run, paper, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", "readings.csv")
-        arguments = ["--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", "ledger.db"]
+        arguments = ["--chain", paper, "--age", "2", "--epsilon-c", "1", "--about", "then"]
+        arguments += ["--dataset", "d", "--ledger", "ledger.db"]
         output = run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout
         content = json.loads(output)
         assert (content["published"], content["charged_now"], content["ticks"]) == (18, 18, 20)
@@ -270,7 +271,9 @@ class TestErrors:
     def test_what_is_read_is_not_overwritten(self, fails, paper, tmp_path):
         before = paper.read_bytes()
         place = ["--dataset", "d", "--ledger", str(tmp_path / "ledger.db"), "-o", str(paper)]
-        message = fails("release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place)
+        message = fails(
+            "release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", "--about", "then", *place
+        )
         assert f"this would overwrite {paper}, which is read" in message
         assert paper.read_bytes() == before
 

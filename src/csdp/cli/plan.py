@@ -79,7 +79,7 @@ def plan(
     Example:
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json --figure delay.svg
       csdp plan chain.json --query mean --budget 1 --figure frontier.svg
-      csdp plan chain.json --budget 0.5 --horizon 24 --anyway
+      csdp plan chain.json --budget 1.5 --horizon 24
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
 
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
