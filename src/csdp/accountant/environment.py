@@ -19,11 +19,12 @@ from csdp.accountant.component import (
     Kind,
     all_pairs_contraction,
 )
-from csdp.accountant.kernels import FlowSolver, LawPairs, ProfileTable, step_back
+from csdp.accountant.kernels import ProfileTable, step_back
 from csdp.aging import UNIT
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
 from csdp.bounds.environment import Environment, Vantage, list_paths, longest_paths
+from csdp.bounds.metric import FlowSolver, LawPairs
 from csdp.chain import EnvironmentChain
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
