@@ -55,7 +55,7 @@ def follow(run, folder, rest, *, reports):
     run("leakage", folder / "fitted.json", "--age", "1", "--epsilon-c", "0.5")
     plan = ("--chain", folder / "fitted.json", "--age", "1", "--epsilon-c", "0.5", "--query", "mean")
     data, ledger = write_readings(folder / "rest.csv", rest, 200), folder / "ledger.db"
-    run("release", data, *plan, "--dataset", "batch", "--ledger", ledger, "-o", folder / "out.csv")
+    run("release", data, *plan, "--dataset", "batch", "--ledger", ledger, "--anyway", "-o", folder / "out.csv")
     (folder / "stream.toml").write_text(SPEC)
     lines = "".join(json.dumps({"time": t, "values": row.tolist()}) + "\n" for t, row in enumerate(rest))
     outputs = run("stream", "--spec", folder / "stream.toml", stdin=lines).stdout.splitlines()
@@ -79,7 +79,7 @@ def test_from_readings_to_releases_a_stream_and_reports(run, tmp_path, kind, rep
     chain = load_model(tmp_path / "fitted.json")
     assert chain.kind == ("clock" if kind == "clock" else "hidden")
     assert (chain.cycle is not None) == (kind != "hidden")
-    run("plan", tmp_path / "fitted.json", "--budget", "1", "--max-age", "1", "-o", tmp_path / "plan.json")
+    run("plan", tmp_path / "fitted.json", "--budget", "1", "--max-age", "1", "--anyway", "-o", tmp_path / "plan.json")
     assert json.loads((tmp_path / "plan.json").read_text())["epsilon_c"] > 0
     certificate = follow(run, tmp_path, states[200:], reports=reports)
     condition = "given the phase of the clock" if kind == "clock" else "given the environment of every tick"
