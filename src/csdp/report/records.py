@@ -11,7 +11,7 @@ import numpy as np
 from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
-from csdp.chain import CoupledChain, Model
+from csdp.chain import CoupledChain, EnvironmentChain, Model
 from csdp.computation import FoldComputation
 from csdp.ledger import Ledger
 from csdp.panel import Panel, Readings
@@ -173,11 +173,13 @@ class Dependence:
 
 
 def dependences(model: Model) -> list[Dependence]:
-    """Compute the dependences of a model, in order of targets and sources.
+    """Compute the dependences of a model, in order of targets and sources; the strongest of its environments.
 
     >>> dependences(CoupledChain([[0.75, 0.25], [0, 1.0]], [[0.7, 0.3], [0.3, 0.7]]))[1]
     Dependence(target=0, source=1, strength=0.1)
     """
+    if isinstance(model, EnvironmentChain):
+        return _strongest([each for chain in model.environments for each in dependences(chain)])
     if not isinstance(model, CoupledChain):
         return _kernel_dependences(model)
     result = []
@@ -187,6 +189,16 @@ def dependences(model: Model) -> list[Dependence]:
         apart = 0.5 * np.abs(rows[:, None, :] - rows[None, :, :]).sum(axis=2).max()
         result.append(Dependence(int(target), int(source), round(float(model.edge_weights[edge] * apart), 12)))
     return sorted(result, key=lambda each: (each.target, each.source))
+
+
+def _strongest(several: Iterable[Dependence]) -> list[Dependence]:
+    """The strongest dependence of every target on every source."""
+    best: dict[tuple[int, int], Dependence] = {}
+    for each in several:
+        pair = (each.target, each.source)
+        if pair not in best or each.strength > best[pair].strength:
+            best[pair] = each
+    return [best[pair] for pair in sorted(best)]
 
 
 def _kernel_dependences(model: Model) -> list[Dependence]:

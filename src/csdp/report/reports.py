@@ -14,6 +14,7 @@ import numpy as np
 from csdp.aging import Progress
 from csdp.bounds.overview import leakage_table
 from csdp.bounds.result import as_text
+from csdp.chain.views import has_long_run
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.estimate.result import about_words
@@ -151,7 +152,7 @@ def _draw_ledger(
     if model.sequences <= figures.DRAWN_SEQUENCES:
         drawings["coupling"] = figures.coupling_graph_figure(model)
     largest = max(model.states ** len(component) for component in model.components())
-    if largest <= SWEEP_STATES and len(set(plan.ages)) == 1:
+    if largest <= SWEEP_STATES and len(set(plan.ages)) == 1 and has_long_run(model):
         by_age = records.leakage_by_age(model, plan.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress)
         drawings["leakage"] = figures.leakage_by_age_figure(by_age)
         line = frontier(model, plan.query, ages=(1, 2, 4), levels=LEVELS, adversary=plan.adversary)
