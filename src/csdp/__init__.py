@@ -25,7 +25,7 @@ if _typing.TYPE_CHECKING:
     from csdp.ledger import Ledger
     from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
     from csdp.plan import Plan, Schedule
-    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
+    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
     from csdp.publisher import Publisher, Release, Skipped
 
 __version__ = "0.1.0.dev0"
@@ -88,6 +88,7 @@ __all__ = [
     "leakage_table",
     "low_bits",
     "mse",
+    "optimal_plan",
     "read_panel",
     "read_readings",
     "replay",
@@ -122,6 +123,7 @@ _LATER = {
     "frontier": "csdp.planning",
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
+    "optimal_plan": "csdp.planning",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
     "replay": "csdp.auditing.replay",

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices, Ints
+from csdp.computation import FoldComputation
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import Moments, moments
+from csdp.estimate.table import TablePosterior
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 
@@ -155,7 +157,14 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
 
 
 def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, tick: int | None = None) -> Output:
-    """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
+    """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing.
+
+    Where the plan has a table, the output is drawn from it instead.
+    """
+    if plan.mechanism is not None:
+        drawn = float(plan.mechanism.draw(answer, randomness)[0])
+        estimate, error = _table_posterior(plan).estimate(drawn)
+        return Output((drawn,), (estimate,), (error,), stale, randomness.unsafe)
     level = plan if tick is None else plan.at_tick(tick)
     variance = level.noise_variance
     noised = answer + two_sided_geometric(level.scale, answer.shape, randomness) * level.step
@@ -174,6 +183,13 @@ def postprocess(plan: Plan, noised: Floats, stale: int, *, variance: float, unsa
     offset, gain, error = estimator
     estimate = offset + gain @ raw
     return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, unsafe)
+
+
+@lru_cache(maxsize=16)
+def _table_posterior(plan: Plan) -> TablePosterior:
+    assert plan.mechanism is not None
+    assert isinstance(plan.query, FoldComputation)
+    return TablePosterior(plan.model, plan.query, plan.mechanism, ages=plan.ages)
 
 
 @lru_cache(maxsize=256)

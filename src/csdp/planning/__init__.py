@@ -3,6 +3,7 @@
 from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.frontier import Frontier, Point, frontier
+from csdp.planning.optimal import optimal_plan, optimal_table, table_error
 from csdp.planning.search import FoundPlan, find_plan
 
 __all__ = [
@@ -14,4 +15,7 @@ __all__ = [
     "dynamic_plan",
     "find_plan",
     "frontier",
+    "optimal_plan",
+    "optimal_table",
+    "table_error",
 ]

@@ -210,6 +210,8 @@ def public_estimate(plan: Plan, past: Panel) -> PublicEstimate:
     """
     if len(set(plan.ages)) > 1:
         raise InputError("estimate: the plan has several ages; one common age is needed")
+    if plan.mechanism is not None:
+        raise InputError("estimate: the plan draws from a table; its releases carry their posterior mean already")
     age, noise = plan.ages[0], noise_variance(plan.model, plan.query, plan.epsilon_c)
     answers = first_answers(plan, past)
     stamped = past.times.dtype.kind == "M"
