@@ -203,7 +203,7 @@ def test_our_plan_on_random_chains(seed):
     known = [row for row in table.rows if row.mse is not None and row.leakage.value is not None]
     beaten = {row.name for row in known if row.mse < table["ours"].mse * (1 - 1e-6)}
     assert beaten == {row.name for row in table.better}
-    assert beaten <= {"fourier"}  # the one baseline that reads several ticks at once
+    assert beaten <= {"fourier", "wavelet", "tree", "toeplitz"}  # they read several ticks at once
 
 
 def test_progress_is_told():
