@@ -23,11 +23,11 @@ from csdp import baselines
 from csdp.aging import Progress
 from csdp.arrays import Floats, Indices
 from csdp.baselines.comparison_table import TIE, format_number, format_quantity
-from csdp.baselines.protocol import Baseline, Quantity, check_inputs, check_positive, check_whole
+from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
 from csdp.baselines.strategies import StrategyBaseline, StrategyRelease
 from csdp.baselines.streams import WARM_UP, AnswerStream, StreamRelease, simulated_path
 from csdp.chain import Model
-from csdp.computation import Computation
+from csdp.computation import Computation, verify_query
 from csdp.errors import CsdpError, InfeasibleError, InputError
 from csdp.estimate import moments
 from csdp.estimate.error import noise_variance
@@ -185,7 +185,8 @@ def compare_continual(
     >>> table["tree"].verdict, table["no-data"].verdict
     ('worse', 'worse')
     """
-    computation = check_inputs(chain, query)
+    # Under an environment the certificate is given the environment, and covariances are those over all of it.
+    computation = check_inputs(chain, query) if chain.has_one_kernel else verify_query(query, chain, on_lattice=True)
     if len(computation.outputs) != 1:
         raise InputError(f"compare: {computation.name} has {len(computation.outputs)} outputs; one for 'continual'")
     task = _ContinualTask(
@@ -338,23 +339,28 @@ class _ContinualTask:
         level = self._window_level(baseline) if by_window else level
         if level is None:
             raise InputError(f"no epsilon of its own keeps budget {self.budget:g} for ever")
-        mechanism = baseline.calibrate(self.chain, self.query, epsilon=level)
         if by_window:
-            most = mechanism.leakage().at_most
+            most = baseline.calibrate(self.chain, self.query, epsilon=level).leakage().at_most
             leakage = Quantity(None, "proven bound of epsilon-DP in every window", most)
         else:
             leakage = Quantity(
                 None, "the accountant, as for noise on every answer", self._certificate(age).leakage(level).epsilon
             )
+        errors: tuple[float, float | None]
+        mechanism: Mechanism | None = None
+        if isinstance(baseline, StrategyBaseline):
+            mechanism = baseline.calibrate_stream(AnswerStream(self.chain, self.query), epsilon=level)
+        elif not isinstance(baseline, baselines.LaplaceDP):
+            mechanism = baseline.calibrate(self.chain, self.query, epsilon=level)
         if isinstance(mechanism, StrategyRelease):
-            answer, total = self._errors(mechanism.strategy, mechanism.ready + age, mechanism.noise_variance)
-            errors: tuple[float, float | None] = answer, total
+            errors = self._errors(mechanism.strategy, mechanism.ready + age, mechanism.noise_variance)
         elif isinstance(mechanism, StreamRelease):
             errors, about = (self._simulated_error(mechanism), None), {**about, "note": "error simulated"}
         else:
             noise = noise_variance(self.chain, self.query, level)
             errors = self._errors(np.eye(self.window), np.arange(self.window), noise)
-        return ContinualRow(**about, nominal=mechanism.epsilon, leakage=leakage, mse=errors[0], total_mse=errors[1])
+        nominal = level if mechanism is None else mechanism.epsilon
+        return ContinualRow(**about, nominal=nominal, leakage=leakage, mse=errors[0], total_mse=errors[1])
 
     def _certificate(self, age: int) -> Curves:
         """Certified leakages of noise on the answers of an age, for ever; computed once for each level."""
@@ -384,16 +390,20 @@ class _ContinualTask:
         return largest_level(told, self.budget, self.event_limit, tolerance=1e-3)
 
     def _simulated_error(self, mechanism: StreamRelease) -> float:
-        """Of the best linear function of the last outputs, fitted on a simulated path."""
+        """Of the best linear function of the last outputs, fitted on one half of a simulated path for the other."""
         states = simulated_path(self.chain)
         truth = AnswerStream(self.chain, self.query).answers(states)[:, 0]
         out = mechanism.simulate(states)[:, 0]
         last = [out[WARM_UP - n : out.size - n] for n in range(_MEMORY)]
         design = np.column_stack([np.ones(truth.size - WARM_UP), *last])
         wanted = truth[WARM_UP:]
-        left = wanted - design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
+        half = wanted.size // 2
+        left = []
+        for fitted, held in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
+            weights = np.linalg.lstsq(design[fitted], wanted[fitted], rcond=None)[0]
+            left.append(wanted[held] - design[held] @ weights)
         # The variance on the path differs a little from the true one: the unexplained share is what is taken from it.
-        share = float((left**2).mean() / wanted.var()) if wanted.var() > 0 else 1.0
+        share = float((np.concatenate(left) ** 2).mean() / wanted.var()) if wanted.var() > 0 else 1.0
         return min(1.0, share) * float(self._covariance[0])
 
 

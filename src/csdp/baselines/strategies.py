@@ -234,9 +234,13 @@ class StrategyBaseline(ABC):
     ) -> StrategyRelease:
         """Return the mechanism with noise on the coefficients for an epsilon, or with noise of a scale."""
         check_one_target(epsilon, scale)
-        query = check_inputs(chain, query)
+        return self.calibrate_stream(AnswerStream(chain, check_inputs(chain, query)), epsilon=epsilon, scale=scale)
+
+    def calibrate_stream(
+        self, stream: AnswerStream, *, epsilon: float | None = None, scale: float | None = None
+    ) -> StrategyRelease:
+        """Return the mechanism for a stream of answers; its noise needs no law of the chain, its errors do."""
         strategy, ready = self.rows()
-        stream = AnswerStream(chain, query)
         largest = float(np.abs(strategy).sum(axis=0).max()) * stream.sensitivity
         return calibrate_strategy(self, stream, strategy, ready, unrounded=largest, epsilon=epsilon, scale=scale)
 
