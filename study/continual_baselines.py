@@ -3,9 +3,9 @@
     python -m study.continual_baselines                  all systems, as a Markdown table
     python -m study.continual_baselines paper ring       some
 
-It writes the table of docs/baselines.md. The two data sets are fitted as backward chains of two states under four hidden
-regimes on their public past, and certified given the environment: the figures are those of the fitted chain, not of
-held-out readings.
+It writes the table of docs/baselines.md. The two data sets are fitted as backward chains of two states under four
+hidden regimes on their public past, and certified given the environment: the figures are those of the fitted chain, not
+of held-out readings.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from csdp.errors import AlteredPlanError, BudgetExceeded, InputError, TooLargeEr
 from csdp.groups import PerGroup
 from csdp.noise import MechanismTable
 from csdp.planning import find_plan, optimal_plan, table_error
+from csdp.publisher import learn_from_past
 
 SKEWED = [[0.98, 0.02], [0.1, 0.9]]
 PAIR = CoupledChain([[0.6, 0.4], [0.4, 0.6]], SKEWED)
@@ -136,8 +137,8 @@ def test_what_a_table_does_not_go_together_with_is_refused() -> None:
         Plan(PAIR, Mean(), 1, level, mechanism=table, bound="freshness")
     with pytest.raises(InputError, match="MechanismTable"):
         Plan(PAIR, Mean(), 1, level, mechanism="optimal")  # type: ignore[arg-type]
-    plan = made()
-    for noise in (lambda: plan.scale, lambda: plan.noise_variance, lambda: plan.at(0.1)):
+    plan, panel = made(), csdp.Panel.from_states(PAIR.simulate(200, seed=1), names=PAIR.names)
+    for noise in (lambda: plan.scale, lambda: plan.at(0.1), lambda: learn_from_past(plan, panel)):
         with pytest.raises(InputError, match="table"):
             noise()
     for options in ({"max_mse": 0.1}, {"budget": 1.0, "releases": 3}, {"budget": 1.0, "releases": "continual"}):
@@ -162,6 +163,7 @@ def test_it_is_published_through_the_gate(tmp_path: Path) -> None:
             # The outputs are named by their posterior means, which is what the estimate is.
             assert release.estimate[0] == pytest.approx(release.values[0], abs=1e-9)
             assert 0 < release.standard_error[0] < 1
+            assert 0 <= release.low[0] <= release.estimate[0] <= release.high[0] <= 1
         epsilons = [release.epsilon_s for release in batch]
         assert epsilons[0] == plan.certified.epsilon
         assert epsilons[-1] <= csdp.Accountant(plan).limit().epsilon

@@ -24,7 +24,7 @@ def check_covered(chain: Model | Family, query: Computation) -> FoldComputation:
     if not isinstance(query, FoldComputation) or len(query.outputs) != 1 or query.groups is not None:
         raise InputError(
             f"mechanism: a table is for one output of a query made of parts; {query.name} has {len(query.outputs)} "
-            "outputs or is a function. Leave mechanism out: noise is then added to every output"
+            "outputs, or is a function or of readings. Leave mechanism out: noise is then added to every output"
         )
     for model in chain.members:
         if not model.has_law or model.initial is not None or not model.has_one_kernel:

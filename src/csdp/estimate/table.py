@@ -11,6 +11,9 @@ from csdp.aging import AgedLaw
 from csdp.arrays import Floats
 from csdp.chain import Model
 from csdp.computation import FoldComputation
+from csdp.errors import InputError
+from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, standard_errors_of, with_band
+from csdp.estimate.result import About, Error
 from csdp.noise.table import MechanismTable
 from csdp.queries import all_snapshots
 
@@ -59,33 +62,69 @@ class AnswerMoments:
         return means, spread, max(0.0, float(self.second.sum() - (first * means).sum()))
 
 
-class TablePosterior:
-    """`E[f(x_t) | o]` and its standard error for every output o of a table: no estimate has a smaller squared error.
+@dataclass(frozen=True)
+class TableEstimator:
+    """`E[f(x_t) | o]` for every output o of a table, from the newest release: no estimate from it has less error.
 
     Args:
-        model: the model.
-        query: what is released, with one output.
-        table: the mechanism.
-        ages: how old the released readings are, one age each.
-        then: whether the answer of the time that was read is estimated, instead of the present one.
+        outputs: of the table.
+        means: posterior mean of each output, after the division.
+        spreads: its standard error.
+        error: the whole error, beside that of saying nothing.
+        about: whether the present answer is estimated ("now"), or that of the time that was read ("then").
+        level: share of the truths that the band is to hold.
+        bounds: least and largest possible answer.
+    """
+
+    outputs: tuple[float, ...]
+    means: tuple[float, ...]
+    spreads: tuple[float, ...]
+    error: Error
+    about: About = "now"
+    level: float = LEVEL
+    bounds: Bounds | None = None
+
+    kind = "posterior"
+    memory = 1
+
+    def check(self, ages: Sequence[int], outputs: int) -> None:
+        """InputError where there is not one output."""
+        if outputs != 1:
+            raise InputError(f"estimator: {outputs} outputs given; a table has one")
+
+    def of(self, releases: Sequence[Observation]) -> Estimated:
+        """The posterior mean given the newest output."""
+        place = self.outputs.index(releases[-1].values[0])
+        mean, spread = np.array([self.means[place]]), np.array([self.spreads[place]])
+        factor = standard_errors_of(self.level)
+        return with_band(mean, spread, factor=factor, bounds=self.bounds, no_data=self.error.no_data)
+
+    def expected(self, noise: float) -> Error:
+        """The error of the table; no noise is added to it."""
+        return self.error
+
+
+def table_estimator(
+    model: Model,
+    query: FoldComputation,
+    table: MechanismTable,
+    *,
+    ages: Sequence[int],
+    about: About = "now",
+    level: float = LEVEL,
+    bounds: Bounds | None = None,
+) -> TableEstimator:
+    """The estimator of a table under a model.
 
     >>> from csdp import CoupledChain, Mean
     >>> from csdp.computation import verify_query
     >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
     >>> table = MechanismTable.from_probabilities([0.0, 1.0], [0.2, 0.8], np.array([[0.75, 0.25], [0.25, 0.75]]))
-    >>> posterior = TablePosterior(chain, verify_query(Mean(), chain), table, ages=[1])
-    >>> round(posterior.estimate(0.8)[0], 3), round(posterior.mse, 3)
-    (0.6, 0.24)
+    >>> estimator = table_estimator(chain, verify_query(Mean(), chain), table, ages=[1])
+    >>> [round(mean, 3) for mean in estimator.means], round(estimator.error.mse, 3)
+    ([0.4, 0.6], 0.24)
     """
-
-    def __init__(
-        self, model: Model, query: FoldComputation, table: MechanismTable, *, ages: Sequence[int], then: bool = False
-    ) -> None:
-        known = AnswerMoments.of(model, query, ages=ages, then=then)
-        self._places = {output: place for place, output in enumerate(table.outputs)}
-        self._means, self._spreads, self.mse = known.estimates(table.probabilities)
-
-    def estimate(self, output: float) -> tuple[float, float]:
-        """The posterior mean given an output, and its standard error."""
-        place = self._places[output]
-        return float(self._means[place]), float(self._spreads[place])
+    known = AnswerMoments.of(model, query, ages=ages, then=about == "then")
+    means, spreads, mse = known.estimates(table.probabilities)
+    error = Error(mse, known.least, mse - known.least, known.no_data, "posterior", "joint law", None, about)
+    return TableEstimator(table.outputs, tuple(means.tolist()), tuple(spreads.tolist()), error, about, level, bounds)

@@ -5,6 +5,7 @@ from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.frontier import Frontier, Point, frontier
 from csdp.planning.optimal import optimal_plan, optimal_table, table_error
 from csdp.planning.search import FoundPlan, find_plan
+from csdp.planning.usefulness import check_useful, improvements
 
 __all__ = [
     "EVENT_LIMIT",
@@ -12,9 +13,11 @@ __all__ = [
     "FoundPlan",
     "Frontier",
     "Point",
+    "check_useful",
     "dynamic_plan",
     "find_plan",
     "frontier",
+    "improvements",
     "optimal_plan",
     "optimal_table",
     "table_error",

@@ -23,8 +23,9 @@ from csdp.bounds.table import check_covered, law_of_answer, possible_answers
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InfeasibleError, InputError, TooLargeError
-from csdp.estimate.error import About, Error, check_about, mse
-from csdp.estimate.table import AnswerMoments
+from csdp.estimate.error import mse
+from csdp.estimate.result import About, Error, check_about
+from csdp.estimate.table import AnswerMoments, table_estimator
 from csdp.noise.table import MechanismTable
 from csdp.plan import Plan
 from csdp.queries import Query
@@ -249,11 +250,10 @@ def table_error(plan: Plan, about: About = "now") -> Error:
     query = plan.query
     if plan.mechanism is None or not isinstance(query, FoldComputation):
         raise InputError("table_error: the plan has no table; use csdp.mse")
-    errors = []
-    for model in plan.chain.members:
-        known = AnswerMoments.of(model.point, query, ages=plan.ages, then=about == "then")
-        mse = known.estimates(plan.mechanism.probabilities)[2]
-        errors.append(Error(mse, known.least, mse - known.least, known.no_data, "posterior", "joint law", None, about))
+    errors = [
+        table_estimator(model.point, query, plan.mechanism, ages=plan.ages, about=about).error
+        for model in plan.chain.members
+    ]
     return max(errors, key=lambda error: error.mse)
 
 
