@@ -11,7 +11,7 @@ from csdp import baselines
 from csdp.accountant import Accountant
 from csdp.aging import Progress
 from csdp.baselines.comparison_table import TIE, Comparison, Row, Verdict
-from csdp.baselines.continual import ContinualComparison, compare_continual
+from csdp.baselines.continual import ContinualComparison, ContinualRow, compare_continual
 from csdp.baselines.fourier import Fourier
 from csdp.baselines.laplace import AgeDP, LaplaceBaseline
 from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
@@ -23,7 +23,7 @@ from csdp.planning import EVENT_LIMIT, find_plan
 from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.queries import Query
 
-__all__ = ["Comparison", "ContinualComparison", "Row", "compare"]
+__all__ = ["Comparison", "ContinualComparison", "ContinualRow", "Row", "compare"]
 #: Paths up to which the window of the Fourier baseline may grow, so that its leakage is exact.
 _WINDOW_PATHS = 4096
 
