@@ -217,3 +217,14 @@ def test_an_unequal_chain_with_values():
     chain = csdp.CoupledChain(np.eye(2), [[0.9, 0.1], [0.4, 0.6]], values=[[0, 4], [1, 2]])
     table = csdp.compare(chain, csdp.Sum(), budget=0.7, max_age=3, length=4)
     assert not table.better
+
+
+def test_all_methods_get_the_posterior_mean():
+    """Where it is known it is no worse than the linear estimate, and equal releases have equal ones."""
+    table = csdp.compare(PAPER, csdp.Mean(), budget=1.0, max_age=0, length=3)
+    ours = table["ours"].mse_posterior
+    assert ours is not None
+    assert ours <= table["ours"].mse * (1 + 1e-12)
+    assert table["laplace"].mse_posterior == pytest.approx(ours, rel=1e-9)
+    assert table["tree"].mse_posterior is None
+    assert "mse_posterior" in table.records()[0]

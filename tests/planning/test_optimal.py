@@ -218,3 +218,21 @@ def test_a_table_of_an_outsider_is_certified_by_its_own_numbers() -> None:
     assert level > 20
     plan = Plan(PAIR, Mean(), 1, level, mechanism=bare)
     assert plan.certified.epsilon == pytest.approx(csdp.leakage(PAIR, Mean(), ages=1, epsilon_c=40.0).epsilon, rel=1e-5)
+
+
+def test_where_the_past_tells_nothing_one_output_is_left() -> None:
+    coins = CoupledChain(np.eye(2), [[0.5, 0.5], [0.5, 0.5]])
+    plan = optimal_plan(coins, Mean(), ages=1, budget=0.5, event_limit=1.0)
+    assert plan.mechanism is not None
+    assert len(plan.mechanism.outputs) == 1
+    assert plan.certified.epsilon < 1e-10
+    assert table_error(plan).mse == pytest.approx(0.125)
+
+
+def test_a_programme_that_is_too_large_is_refused_or_noise_is_used() -> None:
+    wide = CoupledChain([[1.0]], np.full((60, 60), 1 / 60) * 0.5 + 0.5 * np.eye(60))
+    with pytest.raises(TooLargeError, match="programme"):
+        optimal_plan(wide, Mean(), ages=0, budget=1.0, event_limit=2.0)
+    found = find_plan(wide, Mean(), budget=1.0, max_age=0, estimate="posterior", mechanism="auto")
+    assert found.plan.mechanism is None
+    assert found.note.startswith("noise is used: mechanism: a programme")

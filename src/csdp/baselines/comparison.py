@@ -19,6 +19,7 @@ from csdp.baselines.strategies import StrategyBaseline
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
+from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT, find_plan
 from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.queries import Query
@@ -172,6 +173,7 @@ class _ComparisonTask:
             lifetime=lifetime,
             mse_raw=raw.safe,
             mse=best.error.safe,
+            mse_posterior=_posterior_error(self.chain, self.query, plan),
             verdict="ours",
             note=best.note,
         )
@@ -233,6 +235,7 @@ class _ComparisonTask:
             lifetime=mechanism.lifetime(self.length),
             mse_raw=errors.raw,
             mse=errors.linear,
+            mse_posterior=errors.posterior,
             verdict="same release" if same else "equal",
             note=note,
         )
@@ -336,3 +339,10 @@ def _no_data_row(no_data: float) -> Row:
         mse=no_data,
         verdict="equal",
     )
+
+
+def _posterior_error(chain: Model, query: Query, plan: Plan) -> float | None:
+    """The error of the posterior mean from one release of our plan, as for every other method."""
+    sensitivity = query.sensitivity(1, chain.value_table)
+    same = baselines.LaplaceDP(age=plan.ages[0]).calibrate(chain, query, scale=sensitivity / plan.epsilon_c)
+    return same.errors().posterior

@@ -32,6 +32,7 @@ class Row:
     lifetime: Quantity  #: of a record, all releases
     mse_raw: float | None = None
     mse: float | None = None  #: of the best linear estimate
+    mse_posterior: float | None = None  #: of the posterior mean given one release, where it is known
     verdict: Verdict
     note: str = ""
 

@@ -22,7 +22,7 @@ from csdp.bounds.result import round_up
 from csdp.bounds.table import check_covered, law_of_answer, possible_answers
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import FoldComputation, verify_query
-from csdp.errors import InfeasibleError, InputError, TooLargeError
+from csdp.errors import CsdpError, InfeasibleError, InputError, TooLargeError
 from csdp.estimate.error import mse
 from csdp.estimate.result import About, Error, check_about
 from csdp.estimate.table import AnswerMoments, table_estimator
@@ -35,17 +35,18 @@ if TYPE_CHECKING:
 
 MechanismChoice = Literal["noise", "optimal", "auto"]
 
-#: Estimates that the first programme chooses from, and how often the grid is refined around those that it chose.
+#: Estimates that the first programme chooses from; the second chooses among those near the ones that it chose.
 _GRID: Final = 24
-_REFINEMENTS: Final = 3
+_FEWEST: Final = 8
 #: Share by which both limits are lowered for the solver, whose solutions pass its constraints by a tolerance.
 _MARGIN: Final = 2e-6
 #: Share of a column that is spread evenly over all answers: it makes every weight positive and every constraint slack.
 _EVEN: Final = 1e-6
 #: Probability below which an output joins its neighbour.
 _RARE: Final = 1e-6
-#: Entries of the programme's matrix up to which it is solved.
-_LARGEST: Final = 4_000_000
+#: Entries of the programme's matrix up to which it is solved, and above which an interior point is quicker.
+_LARGEST: Final = 1_000_000
+_INTERIOR: Final = 20_000
 #: What a plan says that a publisher with its budget would refuse.
 RISES_LATER: Final = (
     "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
@@ -130,14 +131,22 @@ def _solve(rows: Floats, known: AnswerMoments) -> tuple[Floats, Floats]:
     """Probabilities (answers, outputs) with `rows @ M <= 0`, and the posterior mean of every output, rising."""
     told = np.divide(known.first, known.law, out=np.full_like(known.law, np.nan), where=known.law > 0)
     low, high = float(np.nanmin(told)), float(np.nanmax(told))
-    grid = np.linspace(low, high, _GRID) if high > low else np.array([low])
-    table, means = np.ones((known.law.size, 1)), np.array([float(known.first.sum())])
-    for _ in range(_REFINEMENTS):
-        table = _clean(_solve_on_grid(rows, known, grid), known)
+    points = min(_GRID, _LARGEST // rows.size)
+    if points < _FEWEST:
+        raise TooLargeError(
+            f"mechanism: a programme of {rows.size * _FEWEST:,} entries for {known.law.size} answers; at most "
+            f"{_LARGEST:,}. Leave mechanism out, or ask for fewer sequences or answers",
+            needed=float(rows.size * _FEWEST),
+            limit=_LARGEST,
+        )
+    table = _clean(_solve_on_grid(rows, known, np.linspace(low, high, points)), known)
+    means = known.estimates(table)[0]
+    if 3 * means.size * rows.size <= _LARGEST:
+        # With the means of the first programme its solution stays possible; around them a little is gained.
+        step = (high - low) / (4.0 * points)
+        finer = np.unique(np.clip([*means, *(means - step), *(means + step)], low, high))
+        table = _clean(_solve_on_grid(rows, known, finer), known)
         means = known.estimates(table)[0]
-        # Between the estimates that were chosen nothing is gained by more points; around them, a little.
-        step = (high - low) / (4.0 * grid.size)
-        grid = np.unique(np.clip([*grid, *means, *(means - step), *(means + step)], low, high))
     order = np.argsort(means)
     return _merge_equal(table[:, order], means[order], known)
 
@@ -148,11 +157,6 @@ def _solve_on_grid(rows: Floats, known: AnswerMoments, grid: Floats) -> Floats:
     from scipy.sparse import identity, kron
 
     answers, points = known.law.size, grid.size
-    if rows.size * points > _LARGEST:
-        raise InputError(
-            f"mechanism: a programme of {rows.shape[0] * points:,} rows and {answers * points:,} columns; at most "
-            f"{_LARGEST:,} entries. Leave mechanism out, or ask for fewer sequences"
-        )
     cost = (known.law[:, None] * grid**2 - 2.0 * known.first[:, None] * grid).ravel()
     # Each constraint holds for every output by itself; the probabilities of each answer sum to 1.
     scaled = rows / np.abs(rows).max(axis=1, keepdims=True)
@@ -162,7 +166,7 @@ def _solve_on_grid(rows: Floats, known: AnswerMoments, grid: Floats) -> Floats:
         b_ub=np.zeros(rows.shape[0] * points),
         A_eq=kron(identity(answers), np.ones((1, points)), format="csr"),
         b_eq=np.ones(answers),
-        method="highs",
+        method="highs-ipm" if rows.size * points > _INTERIOR else "highs",
     )
     if found.x is None:
         raise InfeasibleError(
@@ -273,15 +277,13 @@ def offer_table(found: FoundPlan, *, budget: float | None, event_limit: float, c
     plan = found.plan
     if choice == "noise" or budget is None:
         return found
+    options: dict[str, Any] = {"ages": plan.ages, "budget": budget, "adversary": plan.adversary}
     try:
-        check_covered(plan.chain, plan.query)
-    except (InputError, TooLargeError):
+        made = optimal_plan(plan.chain, plan.query, event_limit=event_limit, **options)
+    except CsdpError as why:
         if choice == "optimal":
             raise
-        return replace(found, note=found.note or "noise is used: no table is made for this chain and query")
-    made = optimal_plan(
-        plan.chain, plan.query, ages=plan.ages, budget=budget, event_limit=event_limit, adversary=plan.adversary
-    )
+        return replace(found, note=found.note or f"noise is used: {why}")
     error = table_error(made)
     noise = mse(plan.chain, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, estimate="posterior").mse
     gain = 1.0 - error.mse / noise if noise > 0 else 0.0
