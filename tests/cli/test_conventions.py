@@ -43,6 +43,8 @@ MEANT = {
     "--output": "every command writes something else",
     "--figure": "every command draws something else",
     "--budget": "a limit of a dataset; for plan and compare the target that is met",
+    "--mechanism": "for audit a callable to attack; for plan how outputs are made",
+    "--releases": "for audit their number; for compare one of each method, or no end of them",
     "--max-mse": "plan meets it, compare holds others to it",
     "--dataset": "a name that is charged; one of many to look at; those that a key opens",
     "--ledger": "release charges it, audit replays it in the place of a chain",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -194,6 +194,12 @@ def compare(
         int, typer.Option(help="Number of releases in the lifetime leakage, and of ticks in a series.")
     ] = 100,
     event_limit: options.EventLimit = 10.0,
+    releases: Annotated[
+        Literal["one", "continual"],
+        typer.Option(
+            help="Compare one release of each method, or a release at every tick without end, at a certified --budget."
+        ),
+    ] = "one",
     public: options.Public = False,
     figure: Annotated[
         Path | None, typer.Option(metavar=options.FIGURE, help="Draw the comparison to this file.")
@@ -205,12 +211,24 @@ def compare(
     \b
     Example:
       csdp compare chain.json --query mean --budget 0.2 --max-age 5
+      csdp compare chain.json --query mean --budget 0.5 --max-age 2 --releases continual
 
     Every row states its guarantee. Nothing is published.
     """
     from csdp.baselines.comparison import compare as compare_methods
 
     options.check_figure(figure)
+    if releases == "continual":
+        options.refuse_together({"--max-mse": max_mse, "--figure": figure}, "--releases continual")
+        _compare_continual(
+            _read_or_fit_model(chain, reading, public=public),
+            query,
+            budget,
+            max_age=max_age,
+            event_limit=event_limit,
+            form=form,
+        )
+        return
     with progress_bar() as progress:
         comparison = compare_methods(
             _read_or_fit_model(chain, reading, public=public),
@@ -232,6 +250,27 @@ def compare(
     else:
         _print_comparison(comparison)
         print_written([figure] if figure is not None else [])
+
+
+def _compare_continual(
+    model: Model, query: str, budget: float | None, *, max_age: int, event_limit: float, form: str
+) -> None:
+    """Compare methods with a release at every tick without end."""
+    from csdp.baselines.continual import compare_continual
+
+    if budget is None:
+        raise InputError("--releases continual: no --budget given; it is the certified leakage that all methods keep")
+    with progress_bar() as progress:
+        found = compare_continual(
+            model, parse_query(query), budget=budget, max_age=max_age, event_limit=event_limit, progress=progress
+        )
+    if form == "json":
+        print_json(found.to_dict())
+        return
+    console().print(found)
+    print_lines([found.headline, "\nWhat each of them guarantees:"])
+    for row in found.rows:
+        print_lines([f"  {row.method}: {row.guarantee}.{f' Note: {row.note}.' if row.note else ''}"])
 
 
 def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:

@@ -224,25 +224,23 @@ def belief_figure(records: Sequence[LeakageRecord], *, ceiling: float, days: Seq
     """Draw the most that an attacker can believe by tick, who found two present values equally likely before."""
     if not records:
         raise InputError("figure: nothing was published, so there is nothing to draw")
-    figure = blank_figure(8.4, 3.4)
+    figure = blank_figure(8.4, 3.6)
     axes = figure.add_subplot()
     first, last = records[0].tick, records[-1].tick
-    held = belief(ceiling)
-    axes.plot([first, last], [1.0, 1.0], color=ORANGE, linewidth=1.6, zorder=2)
-    axes.plot([first, last], [held, held], color=RED, linewidth=1.4, linestyle=(0, (6, 2)), zorder=2)
-    axes.step([r.tick for r in records], [belief(r.epsilon) for r in records], color=BLUE, linewidth=2.2, zorder=3)
-    axes.plot([first, last], [0.5, 0.5], color=QUIET, linewidth=1.0, linestyle=(0, (3, 2)), zorder=2)
-    ends = [
-        (last, 1.0, "without\nnoise", ORANGE, False),
-        (last, held, "never above", RED, False),
-        (last, belief(records[-1].epsilon), "with these\nreleases", BLUE, True),
-        (last, 0.5, "nothing\npublished", QUIET, False),
-    ]
-    axes.set_ylim(0.45, 1.03)
-    _label_ticks(axes, days)
+    lines: tuple[tuple[float, dict[str, Any]], ...] = (
+        (1.0, {"color": ORANGE, "linewidth": 1.6, "label": "without noise"}),
+        (belief(ceiling), {"color": RED, "linewidth": 1.4, "linestyle": (0, (6, 2)), "label": "never above"}),
+        (0.5, {"color": INK, "linewidth": 1.0, "linestyle": (0, (3, 2)), "label": "nothing published"}),
+    )
+    for height, style in lines:
+        axes.plot([first, last], [height, height], zorder=2, **style)
+    believed = [belief(r.epsilon) for r in records]
+    axes.step([r.tick for r in records], believed, color=BLUE, linewidth=2.2, zorder=3, label="with these releases")
+    axes.set_ylim(0.45, 1.05)
+    _label_ticks(axes, days, "")
     axes.set_ylabel("Belief at most")
     style_axes(axes)
-    label_ends(axes, ends, gap=0.16)
+    _legend_above(axes)
     return figure
 
 

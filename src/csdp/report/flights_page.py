@@ -11,7 +11,6 @@ from csdp.report.files import write_json
 from csdp.report.flights import DAY, LATE_BUDGETS, FlightsRelease, FlightsStudy
 from csdp.report.page import (
     PageSection,
-    day_names,
     definition_list,
     figure_block,
     guarantees_section,
@@ -21,6 +20,7 @@ from csdp.report.page import (
     save_report,
 )
 from csdp.report.records import LeakageRecord
+from csdp.report.time_axis import day_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

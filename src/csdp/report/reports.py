@@ -152,7 +152,8 @@ def _draw_ledger(
     if model.sequences <= figures.DRAWN_SEQUENCES:
         drawings["coupling"] = figures.coupling_graph_figure(model)
     largest = max(model.states ** len(component) for component in model.components())
-    if largest <= SWEEP_STATES and len(set(plan.ages)) == 1 and has_long_run(model):
+    swept = largest <= SWEEP_STATES and len(set(plan.ages)) == 1
+    if swept and has_long_run(model) and plan.mechanism is None:
         by_age = records.leakage_by_age(model, plan.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress)
         drawings["leakage"] = figures.leakage_by_age_figure(by_age)
         line = frontier(model, plan.query, ages=(1, 2, 4), levels=LEVELS, adversary=plan.adversary)
