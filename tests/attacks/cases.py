@@ -196,8 +196,9 @@ def _with_other_models(rng: Random, case: Case) -> Case:
         models = tuple(made[id(spec)] for spec in plan.models)
         backward = any(spec.direction == "backward" for spec in models)
         known = any(spec.direction == "backward" and spec.how in {"series", "hidden"} for spec in models)
-        informed = known or rng.random() < 0.6  # of a known path nobody else is told anything, or followed by sequence
+        informed = known or rng.random() < 0.6  # others are refused where the path is known
         large = bool(rng.random() < (0.5 if backward else 0.04))  # a forward one takes a hundred times as long
+        large = large or (known and case.m**case.s >= 8)  # as do all pairs of snapshots under every path
         plans.append(replace(plan, models=models, adversary="informed" if informed else plan.adversary, large=large))
     if case.together:
         plans = [replace(plan, adversary=plans[0].adversary) for plan in plans]
