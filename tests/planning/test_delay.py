@@ -98,3 +98,25 @@ def test_what_cannot_be_planned_about_the_time_read_is_refused(given, words):
 def test_an_error_below_what_the_event_limit_allows_is_refused():
     with pytest.raises(InfeasibleError, match="event_limit"):
         find_plan(PAIR, Mean(), about="then", budget=0.5, max_mse=1e-5)
+
+
+def test_one_release_is_held_back_until_no_later_tick_passes_the_budget():
+    """A rare state: what is told of two sequences together adds up ticks after the release."""
+    late = CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.999, 0.001], [0.1, 0.9]])
+    enough = noise_variance(late, Mean(), 4.0) * (1 + 1e-9)
+    steps = []
+    found = find_plan(
+        late,
+        Mean(),
+        about="then",
+        budget=4.5,
+        max_mse=enough,
+        max_age=34,
+        releases=1,
+        progress=lambda *step: steps.append(step),
+    )
+    assert Accountant(Plan(late, Mean(), 0, found.plan.epsilon_c)).after(1).epsilon < 4.5  # now, and not for long
+    assert found.delay > 0
+    assert Accountant(found.plan).ceiling(1) <= 4.5
+    assert {name for name, _, _ in steps} == {"delay"}
+    assert all(done < total for _, done, total in steps)
