@@ -101,22 +101,22 @@ def test_an_error_below_what_the_event_limit_allows_is_refused():
 
 
 def test_one_release_is_held_back_until_no_later_tick_passes_the_budget():
-    """A rare state: what is told of two sequences together adds up ticks after the release."""
-    late = CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.999, 0.001], [0.1, 0.9]])
-    enough = noise_variance(late, Mean(), 4.0) * (1 + 1e-9)
+    """Three previous states copy one sequence: what is told of all of them adds up a tick after the release."""
+    copies = CoupledChain(np.eye(3)[[0, 0, 0]], [[0.9, 0.1], [0.1, 0.9]], direction="backward")
     steps = []
     found = find_plan(
-        late,
+        copies,
         Mean(),
         about="then",
-        budget=4.5,
-        max_mse=enough,
-        max_age=34,
+        budget=1.8,
+        max_mse=noise_variance(copies, Mean(), 1.0) * (1 + 1e-9),
+        max_age=2,
         releases=1,
         progress=lambda *step: steps.append(step),
     )
-    assert Accountant(Plan(late, Mean(), 0, found.plan.epsilon_c)).after(1).epsilon < 4.5  # now, and not for long
-    assert found.delay > 0
-    assert Accountant(found.plan).ceiling(1) <= 4.5
+    told = [Accountant(Plan(copies, Mean(), age, found.plan.epsilon_c)).after(1).epsilon for age in (0, 1, 2)]
+    assert told == pytest.approx([1.0, 2.328, 1.578], abs=1e-3)  # fresh it would do now, and not a tick later
+    assert found.delay == 2
+    assert Accountant(found.plan).ceiling(1) <= 1.8
     assert {name for name, _, _ in steps} == {"delay"}
     assert all(done < total for _, done, total in steps)
