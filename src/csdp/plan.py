@@ -16,7 +16,7 @@ from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
-from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
+from csdp.computation import Computation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import PerGroup
 from csdp.json_text import parse_json
@@ -130,6 +130,11 @@ class Plan:
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
         computation = verify_query(query, model, on_lattice=True)
+        if stale_limit and not computation.of_states:
+            raise InputError(
+                f"stale_limit: {stale_limit} given for {computation.name}; missing readings are left out and never "
+                "replaced by older ones. Leave it out"
+            )
         sensitivity = computation.undivided_sensitivity(1)
         if not sensitivity > 0:
             raise InputError(
@@ -245,7 +250,7 @@ class Plan:
 
     def check_exact(self) -> None:
         """Refuse a plan whose noisy answers a float could not hold exactly, so that they would leave the lattice."""
-        if not isinstance(self.query, FoldComputation):
+        if isinstance(self.query, FunctionComputation):
             return
         steps = (self.query.largest + _FARTHEST * float(self.scale) * self.step) / self.unit
         if not steps < EXACT_STEPS:
@@ -270,7 +275,7 @@ class Plan:
     @cached_property
     def _is_builtin_query(self) -> bool:
         """Whether the built-in query of the text (and groups) computes the same, so that the text alone names it."""
-        if not isinstance(self.query, FoldComputation):
+        if isinstance(self.query, FunctionComputation):
             return False
         try:
             again = verify_query(_query(self.query.text, self.query.groups), self.model)

@@ -83,14 +83,10 @@ def _cost(component: Component) -> Cost:
     if component.model.size > 1024:
         return whole
     rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
-    if isinstance(query, FoldComputation):
+    if isinstance(query, FoldComputation) and query.fold == "sum":
         chosen = query.contributions(component.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
-        if query.fold == "sum":
-            old = np.asarray(ages)
-            return Cost(component.alpha, {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}, rate)
+        old = np.asarray(ages)
+        return Cost(component.alpha, {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}, rate)
     if len(set(ages)) > 1:
         return whole
-    if not isinstance(query, FoldComputation):
-        return Cost(component.alpha, {ages[0]: tuple(component.custom_answers())}, rate)
-    folded = chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1)
-    return Cost(component.alpha, {ages[0]: tuple(component.variants(folded))}, rate)
+    return Cost(component.alpha, {ages[0]: tuple(component.answers())}, rate)

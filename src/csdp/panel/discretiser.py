@@ -187,7 +187,8 @@ class Discretiser:
         if readings.names != self.names:
             readings = readings.select(self.names)
         states = self._states_of(readings.readings)
-        return Panel(self.names, readings.ticks, readings.times, states, readings.step, self.values)
+        numbers = readings.readings if self.categories is None else None  # words are no readings to add up
+        return Panel(self.names, readings.ticks, readings.times, states, readings.step, self.values, numbers)
 
     def states_of(self, snapshot: npt.ArrayLike | Mapping[str, Any]) -> npt.NDArray[np.int16]:
         """The states of one snapshot (s,): an array in the order of the names, or a mapping; -1 where missing.
