@@ -108,6 +108,7 @@ def test_one_release_is_held_back_until_no_later_tick_passes_the_budget():
         copies,
         Mean(),
         about="then",
+        estimate="raw",
         budget=1.8,
         max_mse=noise_variance(copies, Mean(), 1.0) * (1 + 1e-9),
         max_age=2,
