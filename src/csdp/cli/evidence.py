@@ -303,9 +303,9 @@ def report(
 
 def demo(
     data: Annotated[
-        Literal["parking", "glucose", "stocks"],
-        typer.Option(help="Data set: parking and glucose come with csdp, stocks with the package river."),
-    ] = "parking",
+        Literal["flights", "parking", "glucose", "stocks"],
+        typer.Option(help="Data set: flights, parking and glucose come with csdp, stocks with the package river."),
+    ] = "flights",
     output: Annotated[
         str,
         typer.Option(
@@ -329,6 +329,9 @@ def demo(
     """
     from csdp.report.demo import run_demo
 
+    if data == "flights":
+        _demonstrate_flights(output, form)
+        return
     with progress_bar() as progress:
         result = run_demo(output, version=csdp.__version__, data=data, progress=progress)
     study = result.study
@@ -348,4 +351,21 @@ def demo(
     )
     print_guarantees(result.certificate)
     print_lines([f"To quote: {result.certificate.sentence}"])
+    print_written(result.files)
+
+
+def _demonstrate_flights(output: str, form: Format) -> None:
+    """The demonstration on flights."""
+    from csdp.report.flights_page import lead, run_flights_demo
+
+    with progress_bar() as progress:
+        result = run_flights_demo(output, version=csdp.__version__, progress=progress)
+    study = result.study
+    if form == "json":
+        certificate = study.now.certificate.to_dict()
+        print_json({**study.summary, "files": written_files(result.files), "certificate": certificate})
+        return
+    print_lines([study.data.title, lead(study), f"Fit: {study.quality.verdict}"])
+    print_guarantees(study.now.certificate)
+    print_lines([f"To quote: {study.now.certificate.sentence}"])
     print_written(result.files)

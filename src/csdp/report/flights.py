@@ -20,6 +20,7 @@ from csdp.aging import Progress
 from csdp.bounds.result import belief
 from csdp.chain import EnvironmentChain, Family, Model
 from csdp.chain.family import certified_model
+from csdp.chain.files import save_model
 from csdp.computation import Computation, verify_query
 from csdp.datasets import Dataset
 from csdp.errors import CsdpWarning, InfeasibleError, LedgerConflictError
@@ -48,6 +49,17 @@ SHARES = ReadingRange(0.0, 1.0, 0.01)
 BUDGET = 1.0
 #: Noise level of the number that is held back, the ceilings that delays are found for, and the delays that are tried.
 LATE_LEVEL, LATE_BUDGETS, DELAYS = 2.0, (0.5, 0.1), tuple(range(1, 9))
+#: Files that the study writes.
+WRITTEN = (
+    "chain.json",
+    "discretiser.json",
+    "released.csv",
+    "released.csv.certificate.json",
+    "released-late.csv",
+    "released-late.csv.certificate.json",
+    "ledger.db",
+    "ledger-late.db",
+)
 #: Plain epsilon-DP of a record that a level may not pass.
 EVENT_LIMIT = 10.0
 
@@ -149,6 +161,8 @@ def run_flights(out: Path, progress: Progress) -> FlightsStudy:
         )
         assert isinstance(chain, EnvironmentChain)
         quality = fit_quality(chain.without_family(), past, readings=past.readings, public=True, progress=progress)
+    save_model(chain, out / "chain.json")
+    discretiser.save(out / "discretiser.json")
     query = verify_query(Mean(of=SHARES), chain)
     delays = _measure_delays(chain, query, progress)
     level = _largest_level(certified_model(chain), query, 0)

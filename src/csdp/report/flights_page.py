@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from csdp.aging import Progress
 from csdp.bounds.result import as_text, belief, in_words
 from csdp.report import figures
 from csdp.report.files import write_json
-from csdp.report.flights import DAY, LATE_BUDGETS, FlightsRelease, FlightsStudy
+from csdp.report.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, run_flights
 from csdp.report.page import (
     PageSection,
     definition_list,
@@ -174,3 +177,30 @@ def _record_section(study: FlightsStudy) -> PageSection:
         ("How the data were prepared", data.handling),
     ]
     return PageSection("The record", definition_list(pairs))
+
+
+@dataclass(frozen=True)
+class FlightsDemo:
+    """The results of the demonstration on flights, and the files it wrote."""
+
+    study: FlightsStudy
+    files: tuple[Path, ...]
+
+
+def run_flights_demo(
+    folder: str | PathLike[str], *, version: str, progress: Progress = lambda what, done, total: None
+) -> FlightsDemo:
+    """Fit to the public past, plan, publish, and write figures, series, certificates, ledgers and two pages.
+
+    Running it again in the same folder publishes the same values, which are in the ledgers.
+
+    Args:
+        folder: Folder to write to; created if it does not exist.
+        version: Version of csdp for the footer.
+        progress: Called with what is done, how much, and the total.
+    """
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    study = run_flights(out, progress)
+    names = [*WRITTEN, *write_flights_pages(study, out, version=version)]
+    return FlightsDemo(study, tuple(out / name for name in names))
