@@ -21,6 +21,7 @@ if _typing.TYPE_CHECKING:
     from csdp.baselines.comparison import compare
     from csdp.estimate import mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
+    from csdp.fitting.emissions import ReadingsCheck, check_readings
     from csdp.fitting.estimator import CoupledChainEstimator
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
@@ -66,6 +67,7 @@ __all__ = [
     "Query",
     "ReadingRange",
     "Readings",
+    "ReadingsCheck",
     "Release",
     "Replay",
     "Schedule",
@@ -76,6 +78,7 @@ __all__ = [
     "attack",
     "audit",
     "bounded_aged_correlation",
+    "check_readings",
     "cmc_leakage_coefficient",
     "compare",
     "correlation_degree",
@@ -110,9 +113,11 @@ _LATER = {
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
     "Readings": "csdp.panel",
+    "ReadingsCheck": "csdp.fitting.emissions",
     "Release": "csdp.publisher",
     "Replay": "csdp.auditing.replay",
     "Skipped": "csdp.publisher",
+    "check_readings": "csdp.fitting.emissions",
     "compare": "csdp.baselines.comparison",
     "attack": "csdp.auditing.attacker",
     "drift": "csdp.fitting.drift",

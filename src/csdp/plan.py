@@ -14,9 +14,10 @@ from typing import Any, Final
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
-from csdp.chain import Family, Model, certified_model
+from csdp.chain import Family, FitRecord, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FunctionComputation, verify_query
+from csdp.computation.readings import EVIDENCE, ReadingsEvidence, judge_evidence
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import PerGroup
 from csdp.json_text import parse_json
@@ -86,6 +87,8 @@ class Plan:
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels tick by tick, none above epsilon_c, which then is the most that one release leaks.
+        readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
+            as the record of the chain's fit has it. "failed" overrides a check that failed; certificates say so.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
@@ -101,6 +104,7 @@ class Plan:
     bound: str = "auto"
     stale_limit: int = 0
     schedule: Schedule | None = None
+    readings_check: ReadingsEvidence | None = None
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
     min_age: int = field(init=False, repr=False, compare=False)
@@ -124,7 +128,9 @@ class Plan:
         bound: str = "auto",
         stale_limit: int = 0,
         schedule: Schedule | None = None,
+        readings_check: ReadingsEvidence | None = None,
     ) -> None:
+        record = chain.fitted if isinstance(chain, Model) else None
         chain = certified_model(chain)
         model = chain.members[0].point
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
@@ -153,6 +159,7 @@ class Plan:
             "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
+            "readings_check": _judge_readings(computation, record or model.fitted, readings_check),
             "model": model,
             "min_age": min(checked),
             "max_age": max(checked),
@@ -184,7 +191,10 @@ class Plan:
         again = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
         )
-        return tuple(words for words in (self.query.assumption, again * (self.written_by != ALGORITHM)) if words)
+        tested = "" if self.readings_check is None else EVIDENCE[self.readings_check]
+        return tuple(
+            words for words in (self.query.assumption, tested, again * (self.written_by != ALGORITHM)) if words
+        )
 
     # ---- the mechanism as it runs ------------------------------------------------------------------------------------
 
@@ -231,6 +241,7 @@ class Plan:
             adversary=self.adversary,
             bound=self.bound,
             stale_limit=self.stale_limit,
+            readings_check=self.readings_check,
         )
 
     def check_noise(self) -> None:
@@ -297,6 +308,8 @@ class Plan:
         }
         if self.schedule is not None:
             content["schedule"] = asdict(self.schedule)
+        if self.readings_check is not None:
+            content["readings_check"] = self.readings_check
         if self.query.groups is not None:
             content["groups"] = [list(group) for group in self.query.groups]
         if isinstance(self.query, FunctionComputation):
@@ -345,6 +358,7 @@ class Plan:
                 bound=content["bound"],
                 stale_limit=content["stale_limit"],
                 schedule=_schedule(content.get("schedule")),
+                readings_check=content.get("readings_check"),
             )
             plan._check_origin(content)
         except InputError:
@@ -385,6 +399,18 @@ class Plan:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         certified = f"certified {as_text(self.certified.epsilon)}"
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
+
+
+def _judge_readings(
+    computation: Computation, record: FitRecord | None, given: ReadingsEvidence | None
+) -> ReadingsEvidence | None:
+    """What is known of the assumptions on readings; None where states are published."""
+    if computation.of_states:
+        if given is not None:
+            raise InputError(f"readings_check: {given!r} given, but {computation.name} publishes no readings")
+        return None
+    check = None if record is None else record.readings_check
+    return judge_evidence(check, given, finer=0 if record is None else record.finer_states)
 
 
 def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:

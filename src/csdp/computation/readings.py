@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +24,47 @@ from csdp.lattice import common_unit
 from csdp.queries import Query, ReadingsQuery, level_spread
 from csdp.reading_range import ReadingRange
 
+ReadingsEvidence = Literal["none", "passed", "states", "failed"]
+
 #: What a certificate of the present state assumes of the readings, and one of the present reading besides.
-OF_THE_STATE = (
-    "readings are published: a reading is made of its sequence's state and of something that is independent of all "
-    "states (the first assumption on readings). The certificate is about the present state"
+ASSUMPTION = (
+    "readings are published. First assumption: a reading is made of its sequence's state and of something that is "
+    "independent of all states; with it the certificate holds for the present state. Second assumption: besides, the "
+    "state is a function of the reading, and what a reading is made of beside the state is independent over time and "
+    "sequences; with both it holds for the present reading too (at age 0 a reading tells epsilon_c more of itself)"
 )
-OF_THE_READING = (
-    "about the present reading it says the same only where, besides, the state is a function of the reading, and what "
-    "a reading is made of beside the state is independent over time and sequences (the second assumption); a reading "
-    "that is published at age 0 tells epsilon_c more of itself"
-)
+#: What is known of the two assumptions.
+EVIDENCE: dict[ReadingsEvidence, str] = {
+    "none": "neither assumption on readings was tested: no public past of the readings was given",
+    "passed": "both assumptions on readings were tested on a public past, and not rejected",
+    "states": "on a public past the first assumption on readings was not rejected, and the second was: nothing is "
+    "certified about the present reading, only about the present state",
+    "failed": "on a public past the first assumption on readings was REJECTED, and this was overridden: the leakage of "
+    "the present is not certified. What holds is plain differential privacy alone, of one reading (event level) and of "
+    "all readings together (group level)",
+}
+
+
+def judge_evidence(check: str | None, given: ReadingsEvidence | None, *, finer: int) -> ReadingsEvidence:
+    """What is known of the assumptions on readings; a rejected first one is refused unless `given` overrides it.
+
+    `check`: the verdict of `csdp.check_readings` in the record of the chain's fit, or None; `finer`: how many states it
+    proposed.
+    """
+    if given is not None and given not in EVIDENCE:
+        raise InputError(f"readings_check: {given!r} given; one of {', '.join(EVIDENCE)}")
+    found: Any = check
+    if found not in EVIDENCE:
+        return given or "none"
+    if found == "failed" and given != "failed":
+        use = f"fit with {finer} states" if finer else "use a longer step"
+        raise InputError(
+            "readings: on the public past, the reading inside a state tells more of the states before and after it, so "
+            f"a certificate of these states can be too low where readings are published. Use finer states ({use}), "
+            "publish the query of states, or rely on plain and group privacy alone (readings_check='failed', "
+            "--untested-readings), which the certificate then says"
+        )
+    return found if given != "failed" else "failed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +92,7 @@ class ReadingsComputation:
     per_sequence: ClassVar[bool] = False
     groups: ClassVar[None] = None
     weights: ClassVar[None] = None
-    assumption: ClassVar[str] = f"{OF_THE_STATE}; {OF_THE_READING}"
+    assumption: ClassVar[str] = ASSUMPTION
 
     @property
     def sequences(self) -> int:
