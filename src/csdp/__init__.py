@@ -19,7 +19,7 @@ if _typing.TYPE_CHECKING:
     from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
     from csdp.baselines.comparison import compare
-    from csdp.estimate import mse
+    from csdp.estimate import LearnedEstimator, learn_estimator, mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
     from csdp.fitting.emissions import ReadingsCheck, check_readings
     from csdp.fitting.estimator import CoupledChainEstimator
@@ -28,7 +28,7 @@ if _typing.TYPE_CHECKING:
     from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
     from csdp.plan import Plan, Schedule
     from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
-    from csdp.publisher import Publisher, Release, Skipped
+    from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "Leakage",
     "LeakageSummary",
     "LeakageTable",
+    "LearnedEstimator",
     "Ledger",
     "Linear",
     "LowBits",
@@ -91,8 +92,11 @@ __all__ = [
     "leakage",
     "leakage_summary",
     "leakage_table",
+    "learn_estimator",
+    "learn_from_past",
     "low_bits",
     "mse",
+    "plan_estimator",
     "read_panel",
     "read_readings",
     "replay",
@@ -107,6 +111,7 @@ _LATER = {
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",
+    "LearnedEstimator": "csdp.estimate",
     "Ledger": "csdp.ledger",
     "LowBits": "csdp.auditing.events",
     "Panel": "csdp.panel",
@@ -127,8 +132,11 @@ _LATER = {
     "find_plan": "csdp.planning",
     "fit_quality": "csdp.fitting.quality",
     "frontier": "csdp.planning",
+    "learn_estimator": "csdp.estimate",
+    "learn_from_past": "csdp.publisher",
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
+    "plan_estimator": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
     "replay": "csdp.auditing.replay",

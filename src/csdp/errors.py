@@ -8,6 +8,7 @@ private reading::
     ├── NoStationaryLawError               several stationary laws: an initial law is required
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target
+    ├── NotUsefulError                     a release would hardly tell more than saying nothing
     ├── UnsoundError                       a bound that is not proven was asked to certify
     ├── BudgetExceeded                     a release would pass a limit of its dataset
     └── LedgerError                        the ledger cannot be used
@@ -60,6 +61,18 @@ class InfeasibleError(CsdpError):
         super().__init__(message)
         self.nearest = nearest
         self.no_data = no_data
+
+
+class NotUsefulError(CsdpError):
+    """A release would remove less than 5 % of the error of saying nothing; nothing was charged.
+
+    Attributes: `usefulness`, the share that it would remove; `helps`, what would help, in words.
+    """
+
+    def __init__(self, message: str, *, usefulness: float, helps: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.usefulness = usefulness
+        self.helps = helps
 
 
 class UnsoundError(CsdpError):

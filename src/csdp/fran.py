@@ -16,29 +16,32 @@ import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.computation import ReadingsComputation
-from csdp.errors import CsdpError, InputError
-from csdp.estimate import Moments, moments
+from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 
 #: State numbers of any integer type.
 States = npt.NDArray[Any]
 
-#: Outputs up to which a release carries the linear estimate of the present answer.
-ESTIMATED_OUTPUTS = 256
 #: Staleness of a sequence that has never been read.
 NEVER = np.iinfo(np.uint16).max
 
 
 @dataclass(frozen=True)
 class Output:
-    """One release: raw noisy values, the best linear estimate of the present answer, and what they rest on."""
+    """One release: raw noisy values, what they rest on, and the estimate that a publisher adds to them."""
 
     values: tuple[float, ...]
     estimate: tuple[float, ...]
     standard_error: tuple[float, ...]
     stale: int  #: how much older than planned the oldest reading was
     unsafe: bool  #: noise came from a seed: nothing is protected
+    noise: float | None = None  #: variance of the noise of a value
+    low: tuple[float, ...] = ()  #: the band around the estimate
+    high: tuple[float, ...] = ()
+    level: float | None = None  #: share of the truths that the band is to hold
+    about: str = "now"  #: whether the estimate is of the present ("now") or of the time that was read ("then")
+    no_data: float | None = None  #: squared error of saying nothing, where there is an estimate
     count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
 
 
@@ -199,7 +202,7 @@ def add_noise(
     tick: int | None = None,
     count: int | None = None,
 ) -> Output:
-    """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing.
+    """Add two-sided geometric noise on the lattice, then divide, which is post-processing.
 
     `count`: how many sequences were read, where readings are published.
     """
@@ -211,37 +214,13 @@ def add_noise(
 def postprocess(
     plan: Plan, noised: Floats, stale: int, *, variance: float, unsafe: bool, count: int | None = None
 ) -> Output:
-    """Divide an answer on the lattice that has its noise, and estimate the present answer from it.
+    """Divide an answer on the lattice that has its noise.
 
-    `variance`: that of the noise, after the division, where every sequence was read.
+    `variance`: that of the noise, after the division, where every sequence was read; `count`: how many were.
     """
     raw = plan.query.publish(noised, count)
-    estimator = _estimator(plan, variance * plan.query.noise_factor(count) ** 2)
-    if estimator is None:
-        return Output(tuple(raw.tolist()), (), (), stale, unsafe, count)
-    offset, gain, error = estimator
-    estimate = offset + gain @ raw
-    return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, unsafe, count)
-
-
-@lru_cache(maxsize=256)
-def _estimator(plan: Plan, variance: float) -> tuple[Floats, Floats, Floats] | None:
-    """Offset, gain and standard error of the linear estimate under noise of some variance; None where the moments that
-    it needs are unknown, or too many.
-    """
-    known = _known_moments(plan)
-    return None if known is None else known.linear_estimate(variance)
-
-
-@lru_cache(maxsize=16)
-def _known_moments(plan: Plan) -> Moments | None:
-    """The moments that an estimate needs; they do not depend on the noise."""
-    if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
-        return None
-    try:
-        return moments(plan.model, plan.query, ages=plan.ages)
-    except CsdpError:  # a tick that is already charged must not be lost for want of an estimate
-        return None
+    spread = variance * plan.query.noise_factor(count) ** 2
+    return Output(tuple(raw.tolist()), (), (), stale, unsafe, spread, count=count)
 
 
 def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | None]:

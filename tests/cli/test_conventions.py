@@ -34,6 +34,7 @@ LEAVES = {path: command for path, command in ALL.items() if not hasattr(command,
 NO_FORMAT = {
     ("chain", "new"): "its result is the model, which is JSON",
     ("chain", "simulate"): "its result is a table of readings",
+    ("synth",): "its result is a table of readings",
     ("ledger", "export"): "its result is JSON lines",
     ("init",): "its result is a specification, which is TOML",
 }
@@ -50,6 +51,7 @@ MEANT = {
     "--spec": "serve takes several",
     "--direction": "given for a chain that is made; chosen by the data where one is fitted",
     "--confidence": "of a lower bound that an audit finds; of the limits that a fit leaves",
+    "--public": "readings that are fitted; a chain that sequences are drawn from",
     "--workers": "processes of a computation, or of a service",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.

@@ -17,6 +17,7 @@ from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.terminal import console, print_json, print_lines, print_table, print_warnings, printable, progress_bar
 from csdp.errors import CsdpWarning, InputError
+from csdp.estimate.result import about_words
 from csdp.fitting.fit import EnvironmentName, KernelName, Method
 from csdp.fitting.fit import fit as fit_chain
 from csdp.panel import Discretiser, Panel, Readings, read_readings
@@ -403,13 +404,12 @@ def suggest(
     commands = suggestion.commands(data, output or "DIR")
     if form == "json":
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
-        usefulness = suggestion.error.usefulness
-        print_json(
-            {"usefulness": usefulness, "reasons": reasons, "files": [str(path) for path in files], "next": commands}
-        )
+        worth = {"usefulness": suggestion.error.usefulness, "about": suggestion.error.about}
+        print_json({**worth, "reasons": reasons, "files": [str(path) for path in files], "next": commands})
         return
     rows = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
-    print_lines([f"The proposed plan {suggestion.error.in_words}."])
+    words = about_words(suggestion.error.about, suggestion.plan.max_age)
+    print_lines([f"The proposed plan {suggestion.error.in_words} ({words})."])
     print_table("A first proposal", {"what": {}, "proposed": {}, "why": {}}, rows)
     print_lines(f"wrote {path}" for path in files)
     print_lines(["Next:", *(f"  {line}" for line in commands)])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, TicksHeldError
+from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, NotUsefulError, TicksHeldError
 from csdp.report.files import json_text
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ REFUSED = 3
 VIOLATED = 4
 #: Exit code: another process holds ticks, or was stopped while it held them.
 HELD = 5
+#: Exit code: a release would hardly tell more than saying nothing.
+NOT_USEFUL = 6
 _INTERRUPTED = 130
 
 #: A column of `print_table` whose cells are aligned at their right.
@@ -97,6 +99,8 @@ class CommandGroup(TyperGroup):
             _fail(str(error), REFUSED)
         except TicksHeldError as error:
             _fail(str(error), HELD)
+        except NotUsefulError as error:
+            _fail(str(error), NOT_USEFUL)
         except CsdpError as error:
             _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), BAD_INPUT)
         except OSError as error:

@@ -268,6 +268,11 @@ class Ledger:
         order = entries.c.tick.desc() if tick is None else entries.c.tick
         return self._outputs_by_tick([commits.order_by(order).limit(limit)])
 
+    def outputs_before(self, name: str, tick: int, *, query: str, limit: int) -> list[Published]:
+        """The outputs of the last `limit` ticks before a tick; by tick."""
+        commits = _COMMITS.where(entries.c.dataset == name, entries.c.query == query, entries.c.tick < tick)
+        return self._outputs_by_tick([commits.order_by(entries.c.tick.desc()).limit(limit)])
+
     def outputs_of(self, name: str, ticks: Sequence[int], *, query: str | None) -> list[Published]:
         """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick. Takes no lock."""
         commits = _COMMITS.where(entries.c.dataset == name)

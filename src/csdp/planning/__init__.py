@@ -4,6 +4,7 @@ from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.frontier import Frontier, Point, frontier
 from csdp.planning.search import FoundPlan, find_plan
+from csdp.planning.usefulness import check_useful, improvements
 
 __all__ = [
     "EVENT_LIMIT",
@@ -11,7 +12,9 @@ __all__ = [
     "FoundPlan",
     "Frontier",
     "Point",
+    "check_useful",
     "dynamic_plan",
     "find_plan",
     "frontier",
+    "improvements",
 ]

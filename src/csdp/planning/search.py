@@ -25,7 +25,7 @@ from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate import Error
-from csdp.estimate.error import About, Estimate, check_about
+from csdp.estimate.result import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.queries import Query
@@ -55,6 +55,11 @@ class FoundPlan:
     note: str = ""
 
     @property
+    def useful(self) -> bool:
+        """Whether at least 5 % of the error of saying nothing is removed."""
+        return self.error.useful
+
+    @property
     def delay(self) -> int:
         """How many ticks a reading is held back before any release contains it."""
         return self.plan.min_age
@@ -77,7 +82,7 @@ def find_plan(
     min_age: int = 0,
     ages: Literal["common", "vector"] = "common",
     releases: Releases = 1,
-    estimate: Estimate = "raw",
+    estimate: Estimate = "history",
     bound: str = "auto",
     adversary: Adversary = "informed",
     about: About = "now",
@@ -100,7 +105,8 @@ def find_plan(
         ages: "common" for one age of all sequences, "vector" for an age of each where that is better.
         releases: what the leakage is certified for: 1, a number, or "continual". For more than one the level stays
             within a thousandth of the budget.
-        estimate: the estimate whose error counts.
+        estimate: the estimate whose error counts: by default what a publisher puts out, from the last releases (from
+            one where `releases` is 1).
         bound, adversary: as for `csdp.leakage`.
         about: "now": the error is that of telling the present answer. "then": that of telling the answer of the time
             that was read, so that age costs delay only.
@@ -381,7 +387,7 @@ class _Search:
         word = "publishing nothing" if no_data <= least else "it"
         return InfeasibleError(
             f"max_mse {self.max_mse:g} cannot be met: the least error with epsilon_c up to {self.event_limit:g} is "
-            f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit, or use estimate='linear'",
+            f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit",
             nearest=min(least, no_data),
             no_data=no_data,
         )

@@ -19,8 +19,9 @@ from csdp.accountant import Accountant, State
 from csdp.bounds.result import as_text
 from csdp.chain import join_fits
 from csdp.errors import BudgetExceeded, LedgerTermsError
-from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Published, Refused, Request, Terms
+from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Refused, Request, Terms
 from csdp.plan import ALGORITHM, Plan
+from csdp.publisher.release import Release
 from csdp.publisher.standing import RecordCosts, Standing
 
 #: How far ahead the first affordable tick is looked for.
@@ -41,31 +42,6 @@ OnWait = Callable[[int, float], None]
 #: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
 #: it, a later tick that was charged before it, or another plan that the dataset is published under by now.
 Why = Literal["readings", "schedule", "limit", "held", "lost", "order", "terms"]
-
-
-@dataclass(frozen=True)
-class Release:
-    """One published tick."""
-
-    tick: int
-    values: tuple[float, ...]
-    estimate: tuple[float, ...]
-    standard_error: tuple[float, ...]
-    ages: int | tuple[int, ...]
-    stale: int
-    epsilon_s: float
-    unsafe: bool = False
-    count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
-
-    @classmethod
-    def of(cls, published: Published) -> Release:
-        """From what the ledger recorded."""
-        content = dict(published.output)
-        for name in ("values", "estimate", "standard_error"):
-            content[name] = tuple(content[name])
-        if isinstance(content["ages"], list):
-            content["ages"] = tuple(content["ages"])
-        return cls(tick=published.tick, **content)
 
 
 @dataclass(frozen=True)

@@ -22,22 +22,16 @@ from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
+from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
-from csdp.publisher.admission import (
-    Batch,
-    ChangeRule,
-    OnWait,
-    Release,
-    ReleaseRule,
-    Skipped,
-    describe_refusal,
-    explain_refusal,
-)
+from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped, describe_refusal, explain_refusal
+from csdp.publisher.estimates import ReleaseEstimates
+from csdp.publisher.release import Release
 from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability, read_counts
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, describe_guarantee
 
@@ -70,6 +64,8 @@ class Publisher:
         wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         wait: seconds to wait for the output of a tick that another process has reserved; then it is Skipped.
+        estimator: makes the estimates that are published beside the values, from the releases in the ledger (see
+            `csdp.learn_estimator`); by default by the model, from the last releases. It is post-processing.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 
     >>> import tempfile
@@ -98,6 +94,7 @@ class Publisher:
         wall: WallClock | None = None,
         on_refusal: OnRefusal = "raise",
         wait: float = 0.0,
+        estimator: Estimator | None = None,
         unsafe_seed: int | None = None,
     ) -> None:
         _check_plan(plan)
@@ -122,6 +119,7 @@ class Publisher:
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         try:
             self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
+            self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
             self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)
         except BaseException:
             self.close()
@@ -208,6 +206,7 @@ class Publisher:
             return Release.of(answer)
         output = fran.release(self._fran, self._randomness, tick=tick)
         assert output is not None
+        (output,) = self.estimates.add([(tick, output)])
         return Release.of(self.ledger.commit(answer, self._output(answer, output)))
 
     def observe(self, snapshot: npt.ArrayLike, *, time: int) -> None:
@@ -277,7 +276,8 @@ class Publisher:
     ) -> None:
         stale = dict(chunk)
         answers, refusal = self._reserve(chunk)
-        releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
+        recorded = [answer for answer in answers if isinstance(answer, Published)]
+        releases.extend(map(Release.of, recorded))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
         try:
             late = {r.tick: stale[r.tick] for r in granted}
@@ -286,13 +286,14 @@ class Publisher:
             ticks = f"{len(granted):,} ticks from {granted[0].tick} to {granted[-1].tick}"
             error.add_note(f"{ticks} were charged and are lost; nothing of them was published")
             raise
+        outputs = self.estimates.add([(r.tick, o) for r, o in zip(granted, outputs, strict=True)], recorded)
         pairs = [(r, self._output(r, output)) for r, output in zip(granted, outputs, strict=True)]
         releases.extend(Release.of(published) for published in self.ledger.commit_many(pairs))
         # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
         others = [answer for answer in answers if isinstance(answer, Skipped)]
         if others:
-            recorded, absent = self._wait_for(others, on_wait)
-            releases.extend(recorded)
+            waited, absent = self._wait_for(others, on_wait)
+            releases.extend(waited)
             skipped.extend(absent)
         if refusal is not None:
             raise refusal
@@ -405,10 +406,12 @@ class Publisher:
         budget: float | None = None,
         event_limit: float | None = None,
         lifetime_limit: float | None = None,
+        estimator: Estimator | None = None,
     ) -> Publisher:
         """Continue the dataset under another plan, chain or limits from a tick on: an explicit act, recorded for ever.
 
-        A limit that is not given stays as it is recorded; infinity lifts it.
+        A limit that is not given stays as it is recorded; infinity lifts it. Estimates of the new plan use earlier
+        releases of the same query too, with the age and the noise that they had.
 
         Rule: the old history counts at most what it told between any two snapshots (under any model if the chain
         changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
@@ -441,6 +444,7 @@ class Publisher:
             wall=self.tick_times.wall,
             on_refusal=self._on_refusal,
             wait=self._wait,
+            estimator=estimator,
         )
 
 

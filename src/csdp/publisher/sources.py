@@ -224,7 +224,7 @@ def check_answers(plan: Plan, ticks: Sequence[int], answers: Any, *, counts: Map
         ends = [plan.query.bounds((counts or {}).get(tick, plan.model.sequences)) for tick in ticks]
         low, high = np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
     else:
-        low, high = _bounds(plan)
+        low, high = answer_bounds(plan)
     if (exact < low).any() or (exact > high).any():
         raise InputError("source: answers beyond what the query can give on the values of the chain")
     return exact
@@ -259,7 +259,7 @@ def _as_table(plan: Plan, ticks: int, answers: Any) -> Floats:
 
 
 @lru_cache(maxsize=16)
-def _bounds(plan: Plan) -> tuple[Floats, Floats]:
+def answer_bounds(plan: Plan) -> tuple[Floats, Floats]:
     """The least and the largest answer of every output, on the lattice."""
     query = plan.query
     if isinstance(query, FoldComputation):
@@ -275,3 +275,33 @@ def _bounds(plan: Plan) -> tuple[Floats, Floats]:
     one = plan.query.lattice_answers(np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
     reach = query.undivided_sensitivity(plan.model.sequences)
     return one - reach, one + reach
+
+
+def published_bounds(plan: Plan) -> tuple[Floats, Floats]:
+    """The least and the largest answer of every output, as it is published, whoever was read."""
+    query = plan.query
+    if not isinstance(query, ReadingsComputation):
+        low, high = answer_bounds(plan)
+        return low / plan.divisor, high / plan.divisor
+    everybody = plan.model.sequences
+    reads = (everybody,) if query.needs_all else (1, everybody)
+    ends = [query.publish(end, read) for read in reads for end in query.bounds(read)]
+    return np.min(ends, axis=0), np.max(ends, axis=0)
+
+
+def true_answers(plan: Plan, panel: Panel) -> Floats:
+    """The present answer at every tick of a panel (T, d), without noise; NaN where it is not known.
+
+    For readings that are public, or to measure an error: nothing here is published.
+    """
+    panel, query = panel.arrange(plan.model.names), plan.query
+    out = np.full((len(panel), len(query.outputs)), np.nan)
+    if not isinstance(query, ReadingsComputation):
+        complete = (panel.states >= 0).all(axis=1)
+        out[complete] = query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)
+        return out
+    levels = query.of.levels(_readings_of(panel, plan))
+    counts = (levels >= 0).sum(axis=1)
+    for t in np.flatnonzero(counts >= (plan.model.sequences if query.needs_all else 1)):
+        out[t] = query.publish(query.lattice_answers(levels[t : t + 1])[0], int(counts[t]))
+    return out

@@ -106,7 +106,7 @@ def release_figure(
     usual: Sequence[tuple[int, float]] = (),
     days: Sequence[tuple[int, str]] = (),
 ) -> Figure:
-    """Draw published values, and the estimate of the present answer with a band of two standard errors.
+    """Draw published values, and the estimate that was published with them, with its band.
 
     Args:
         records: What was published.
@@ -129,18 +129,12 @@ def release_figure(
         ends.append((*usual[-1], "no data:\nmean", QUIET, False))
     axes.plot(ticks, [r.value for r in records], ".", color=QUIET, markersize=5, zorder=3)
     ends.append((ticks[-1], records[-1].value, "published", QUIET, False))
-    estimates = [
-        (r.tick, r.estimate, 2 * r.standard_error)
-        for r in records
-        if r.estimate is not None and r.standard_error is not None
-    ]
+    estimates = [(r.tick, r.estimate, r.low, r.high) for r in records if r.estimate is not None]
     if estimates:
-        at, middle, width = zip(*estimates, strict=True)
-        low = [m - w for m, w in zip(middle, width, strict=True)]
-        high = [m + w for m, w in zip(middle, width, strict=True)]
+        at, middle, low, high = zip(*estimates, strict=True)
         axes.fill_between(at, low, high, color=BLUE, alpha=0.15, linewidth=0, zorder=1)
         axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4)
-        ends.append((at[-1], middle[-1], "estimate,\n± 2 errors", BLUE, True))
+        ends.append((at[-1], middle[-1], "estimate\nand band", BLUE, True))
     _label_ticks(axes, days)
     axes.set_ylabel(what[:1].upper() + what[1:])
     style_axes(axes)

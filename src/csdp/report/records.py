@@ -12,27 +12,26 @@ from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
 from csdp.chain import CoupledChain, Model
-from csdp.computation import FoldComputation
-from csdp.errors import InputError
-from csdp.estimate.error import noise_variance
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Standing
+from csdp.publisher.sources import true_answers
 from csdp.queries import Query
-
-#: Public readings that a time of day needs before it is estimated separately.
-LEAST_READINGS = 12
 
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """One published number, and the estimate of the present answer if there is one. Public."""
+    """One published number, and its estimate with a band if there is one. Public.
+
+    A release from before bands were recorded has one of two standard errors.
+    """
 
     tick: int
     value: float
     estimate: float | None
-    standard_error: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -56,29 +55,25 @@ def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
     """Make the records of releases, from the first output of each.
 
     >>> release_records([Release(7, (0.5,), (0.4,), (0.1,), 2, 0, 0.2)])
-    [ReleaseRecord(tick=7, value=0.5, estimate=0.4, standard_error=0.1)]
+    [ReleaseRecord(tick=7, value=0.5, estimate=0.4, low=0.2, high=0.6)]
     """
-    return [
-        ReleaseRecord(
-            r.tick,
-            r.values[0],
-            r.estimate[0] if r.estimate else None,
-            r.standard_error[0] if r.standard_error else None,
-        )
-        for r in releases
-    ]
+    records = []
+    for r in releases:
+        if not r.estimate:
+            records.append(ReleaseRecord(r.tick, r.values[0], None, None, None))
+            continue
+        middle, half = r.estimate[0], 2 * r.standard_error[0]
+        low, high = (r.low[0], r.high[0]) if r.low else (middle - half, middle + half)
+        records.append(ReleaseRecord(r.tick, r.values[0], middle, low, high))
+    return records
 
 
 def first_answers(plan: Plan, panel: Panel) -> Floats:
     """Compute the first output of the query at every tick, before aging and noise: as private as the readings.
 
-    NaN if a reading is missing.
+    NaN where it is not known.
     """
-    panel = panel.arrange(plan.model.names)
-    complete = (panel.states >= 0).all(axis=1)
-    answers = np.full(len(panel), np.nan)
-    answers[complete] = plan.query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)[:, 0]
-    return answers
+    return true_answers(plan, panel)[:, 0]
 
 
 def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
@@ -140,108 +135,6 @@ def leakage_by_age(
         if progress is not None:
             progress("leakage by age", done, len(ages))
     return records
-
-
-# ---- estimates from the public past ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TimeOfDay:
-    """The mean answer at one time of day, its variance, and how an output corrects it.
-
-    estimate = usual + gain (output - usual_aged); `error` is the standard error of the estimate.
-    """
-
-    usual: float
-    spread: float
-    usual_aged: float
-    gain: float
-    error: float
-
-
-@dataclass(frozen=True)
-class PublicEstimate:
-    """The best linear estimate of the present answer by time of day, from public readings and one output.
-
-    It uses only published numbers and public readings, so it costs no privacy.
-    """
-
-    slots: dict[int, TimeOfDay]
-    by_time: bool
-    low: float = -np.inf  #: the least and the largest possible answer
-    high: float = np.inf
-
-    @property
-    def no_data(self) -> float:
-        """Mean squared error of the mean answer alone, without any release."""
-        return float(np.mean([slot.spread for slot in self.slots.values()]))
-
-    @property
-    def mse(self) -> float:
-        """Mean squared error with a release, as measured on the public past."""
-        return float(np.mean([slot.error**2 for slot in self.slots.values()]))
-
-    def of(self, output: float, time: object) -> float:
-        """The estimate from an output, clipped to the range of possible answers, which never increases its error."""
-        slot = self.at(time)
-        return float(np.clip(slot.usual + slot.gain * (output - slot.usual_aged), self.low, self.high))
-
-    def at(self, time: object) -> TimeOfDay:
-        """What is known about the time of day of a timestamp."""
-        return self.slots[_second_of_day(time) if self.by_time else 0]
-
-
-def _second_of_day(time: object) -> int:
-    return int((np.datetime64(str(time), "s") - np.datetime64(str(time)[:10], "s")).astype(np.int64))
-
-
-def public_estimate(plan: Plan, past: Panel) -> PublicEstimate:
-    """Fit the best linear estimate of the present answer to the public past.
-
-    Least squares for each time of day: `gain = Cov(f_t, f_{t-A}) / (Var f_{t-A} + noise variance)`. With few public
-    readings all times of day are fitted together.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
-    >>> past = Panel.from_states(chain.simulate(4000, seed=1))
-    >>> estimate = public_estimate(Plan(chain, Mean(), 1, 1.0), past)
-    >>> estimate.by_time, round(estimate.at(7).gain, 2), estimate.mse < estimate.no_data
-    (False, 0.09, True)
-    """
-    if len(set(plan.ages)) > 1:
-        raise InputError("estimate: the plan has several ages; one common age is needed")
-    age, noise = plan.ages[0], noise_variance(plan.model, plan.query, plan.epsilon_c)
-    answers = first_answers(plan, past)
-    stamped = past.times.dtype.kind == "M"
-    seconds = [_second_of_day(time) if stamped else 0 for time in past.times]
-    fewest = min(seconds.count(second) for second in set(seconds))
-    by_time = stamped and len(set(seconds)) > 1 and fewest >= LEAST_READINGS
-    keys = seconds if by_time else [0] * len(seconds)
-    slots = {key: _fit_slot(answers, keys, key, age, noise) for key in sorted(set(keys))}
-    return PublicEstimate(slots, by_time, *_answer_range(plan))
-
-
-def _answer_range(plan: Plan) -> tuple[float, float]:
-    """The least and the largest possible first output of a sum over sequences; unbounded for other queries."""
-    query, table = plan.query, plan.model.value_table
-    if not isinstance(query, FoldComputation) or query.fold != "sum":
-        return -np.inf, np.inf
-    parts = query.parts(table)[:, :, 0] / query.divisor(table)
-    return float(parts.min(axis=1).sum()), float(parts.max(axis=1).sum())
-
-
-def _fit_slot(answers: Floats, keys: Sequence[int], key: int, age: int, noise: float) -> TimeOfDay:
-    at = np.array([t for t in range(age, answers.size) if keys[t] == key], dtype=np.intp)
-    now, aged = answers[at], answers[at - age]
-    known = np.isfinite(now) & np.isfinite(aged)
-    if known.sum() < 3:
-        raise InputError("estimate: fewer than three public readings at one time of day; give a longer public past")
-    now, aged = now[known], aged[known]
-    usual, usual_aged = float(now.mean()), float(aged.mean())
-    covariance = float(((now - usual) * (aged - usual_aged)).mean())
-    gain = covariance / (float(aged.var()) + noise)
-    residual = float(now.var()) - gain * covariance
-    return TimeOfDay(usual, float(now.var()), usual_aged, gain, float(np.sqrt(max(residual, 0.0))))
 
 
 # ---- dependences between sequences ----------------------------------------------------------------------------------

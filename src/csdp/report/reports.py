@@ -14,6 +14,7 @@ from csdp.bounds.overview import leakage_table
 from csdp.bounds.result import as_text
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
+from csdp.estimate.result import about_words
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
@@ -148,25 +149,30 @@ def _write_ledger_pages(
         PageSection("The model", coupling_block(plan.model, drawings.get("coupling"))),
     ]
     if "frontier" in drawings:
-        caption = "One release: leakage of the present against the error of the linear estimate. Star: this plan."
+        caption = "One release: leakage of the present against the error of the estimate from it. Star: this plan."
         common += [frontier_section(drawings["frontier"], caption), age_section(drawings["leakage"])]
     ages = str(plan.ages[0]) if len(set(plan.ages)) == 1 else f"{min(plan.ages)} to {max(plan.ages)}"
     record = [*_release_facts(plan, ages), *ledger_facts(certificate), ("Plan digest", plan.digest)]
     common += [_bounds_section(plan), PageSection("The record", definition_list(record))]
     caption = (
-        f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the best linear estimate of "
-        "the present answer from each dot under the model, with two standard errors on either side."
+        f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the estimate that was published "
+        "with them, from each dot and those before it."
     )
-    words = "Published values and the estimate of the present answer"
+    words = "Published values and the estimate from them"
     return save_report(
         out,
         drawings,
         [_release_section(drawings["release"], "open", caption, words), *common],
         [_release_section(drawings["private"], "private", caption, words), *common] if "private" in drawings else [],
         title=f"What was published of {certificate.dataset}",
-        lead=certificate.sentence,
+        lead=f"{worth_words(certificate)} {certificate.sentence}",
         footer=f"csdp {version}, plan digest {plan.digest[:16]}",
     )
+
+
+def worth_words(certificate: Certificate) -> str:
+    """What the releases of a dataset are worth: the first sentence of a report."""
+    return "Nothing is estimated here." if certificate.worth is None else str(certificate.worth["words"])
 
 
 def _release_section(figure: Figure, name: str, caption: str, description: str) -> PageSection:
@@ -241,7 +247,8 @@ def _draw_demo(study: DemoStudy) -> dict[str, Figure]:
 def _lead(study: DemoStudy) -> str:
     case, plan = study.prepared.case, study.plan
     return (
-        f"{study.prepared.data.title}. A chain is fitted to a public past; then the {case.what}, {plan.ages[0]} ticks "
+        f"{worth_words(study.published.certificate)} {study.prepared.data.title}. A chain is fitted to a public past; "
+        f"then the {case.what}, {plan.ages[0]} ticks "
         f"old and with noise, is published through a ledger. All releases together leak at most epsilon = "
         f"{case.budget:g} about the present state of any one sequence, at every moment, under each of "
         f"{len(study.plan.chain.members)} chains that are plausible given the past."
@@ -251,11 +258,10 @@ def _lead(study: DemoStudy) -> str:
 def _release_caption(study: DemoStudy) -> str:
     estimate = study.estimate
     return (
-        "Dots: published values. Line and band: the estimate of the present from each dot, with two standard errors on "
-        "either side. Dashed: the estimate without any release, the mean answer"
-        f"{' at this time of day' if estimate.by_time else ''} in the public past. Expected error (root mean square): "
-        f"{math.sqrt(estimate.mse):.3f} with the release, {math.sqrt(estimate.no_data):.3f} without. The estimate uses "
-        "only published numbers and the public past, so it costs no privacy."
+        f"Dots: published values. Line and band: the estimate that is published with them, "
+        f"{about_words(estimate.about, study.plan.max_age)}: {estimate.in_words}. Dashed: what is said without any "
+        f"release, the mean answer{' at this time of day' if estimate.kind == 'seasonal' else ''} in the public past. "
+        "The estimate uses only published numbers and the public past, so it costs no privacy."
     )
 
 
@@ -263,7 +269,7 @@ def _errors_section(study: DemoStudy) -> PageSection:
     errors = study.published.errors
     rows = [
         ("published number", math.sqrt(errors.published), f"{study.plan.ages[0]} ticks old, with noise"),
-        ("estimate from it", math.sqrt(errors.estimate), "the line above"),
+        ("estimate", math.sqrt(errors.estimate), "the line above"),
         ("no data: mean answer", math.sqrt(errors.usual), "the dashed line: what the release has to beat"),
         ("no data: one constant", math.sqrt(errors.constant), "the mean of the public past"),
     ]
@@ -352,7 +358,7 @@ def _together_section(study: DemoStudy) -> PageSection:
 
 def _frontier_caption(study: DemoStudy) -> str:
     return (
-        "Releasing at every tick without end: leakage of the present against the error of the linear estimate, by age, "
+        "Releasing at every tick without end: leakage of the present against the error of the estimate, by age, "
         "under the fitted model (it ignores the time of day, so its errors differ from those of the first figure). "
         f"Lines: the point estimate. Star: this plan, certified for the family at {as_text(study.ceiling)}; the point "
         f"estimate alone would allow epsilon_c = {study.point_best.plan.epsilon_c:.3g} instead of "

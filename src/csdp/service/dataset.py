@@ -14,6 +14,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from csdp.errors import LedgerBusyError, LedgerConflictError, LedgerTermsError
+from csdp.estimate.result import about_words
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.readings import arrange_names
 from csdp.plan import Plan
@@ -307,6 +308,24 @@ class ServedDataset:
             "times": self.spec.clock.times,
             "limits": {name: limits[name] for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
+            "estimate": self._describe_estimate(),
+        }
+
+    def _describe_estimate(self) -> dict[str, Any] | None:
+        """What the estimates are about and worth; None where there are none."""
+        estimator = self._publisher.estimates.estimator
+        if estimator is None:
+            return None
+        error = estimator.expected(self.plan.noise_variance)
+        return {
+            "kind": estimator.kind,
+            "about": estimator.about,
+            "level": estimator.level,
+            "mse": error.mse,
+            "no_data": error.no_data,
+            "usefulness": error.usefulness,
+            "measured_on": error.how,
+            "words": f"The estimate {error.in_words}, {about_words(estimator.about, self.plan.max_age)}.",
         }
 
     def releases(self, after: int | None, limit: int) -> list[dict[str, Any]]:

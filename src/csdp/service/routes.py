@@ -34,10 +34,12 @@ from csdp.service.events import EventStream
 from csdp.service.keys import ROLES, Key, new_key
 from csdp.service.responses import (
     AfterTick,
+    Ceiling,
     CommonAge,
     DatasetName,
     HttpProblem,
     JsonResponse,
+    LargestError,
     MaxCount,
     NoiseLevel,
     ReleaseMode,
@@ -328,6 +330,16 @@ async def frontier(
 ) -> Response:
     """Over a grid of ages and noise levels, with the error of publishing nothing; computed once, then cached."""
     return await _ask(request, service, key, name, ("frontier", releases))
+
+
+@_read_route("delay", "planning", "How long to hold numbers back", responses.DelayAnswer, errors=(400, 404, 422, 503))
+async def delay(
+    request: Request, name: DatasetName, service: Shared, key: Reader, budget: Ceiling, max_error: LargestError
+) -> Response:
+    """The least delay at which numbers about the time that was read may have this error, for ever, while all of them
+    together tell at most the budget about any present state. It touches neither data nor budget.
+    """
+    return await _ask(request, service, key, name, ("delay", budget, max_error))
 
 
 async def _ask(request: Request, service: Service, key: Key, dataset: str, question: Question) -> Response:

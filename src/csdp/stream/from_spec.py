@@ -16,10 +16,12 @@ from csdp.aging import Adversary
 from csdp.chain import CoupledChain, JointChain, Model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
+from csdp.estimate import Estimator, LearnedEstimator
 from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher import Publisher, Release, Skipped
+from csdp.publisher import Publisher, Release, Skipped, plan_estimator
+from csdp.publisher.estimates import StoredEstimate
 from csdp.queries import parse_query
 from csdp.stream.messages import ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
@@ -29,7 +31,7 @@ from csdp.stream.sources import FileSource, Source, StreamSource
 from csdp.stream.spec import ExplicitPlan, PlanTarget, StreamSpec
 
 if TYPE_CHECKING:
-    from csdp.estimate.error import Estimate
+    from csdp.estimate.result import Estimate
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,24 @@ def make_publisher(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
         time_origin=spec.clock.origin,
         times=spec.clock.times,
         on_refusal="skip",
+        estimator=make_estimator(spec, plan),
     )
+
+
+def make_estimator(spec: StreamSpec, plan: Plan) -> Estimator | None:
+    """The estimator of a specification: in its file, in the file of the plan, or by the model."""
+    about, file = spec.estimate.about, spec.estimate.file
+    if file is not None:
+        with _errors_at(spec, "estimate.file"):
+            learned = LearnedEstimator.load(file)
+            learned.check(plan.ages, len(plan.query.outputs))
+        if about not in {None, learned.about}:
+            raise spec.error("estimate.about", f"{about!r} given, but the estimator is about {learned.about!r}")
+        return learned
+    if isinstance(spec.plan, Path):
+        with _errors_at(spec, "plan.file"):
+            return StoredEstimate.read(spec.plan.read_text(encoding="utf-8")).estimator(plan, about)
+    return plan_estimator(plan, about=about or "now")
 
 
 def load_chain(spec: StreamSpec) -> Model:
@@ -198,6 +217,7 @@ def _find_plan(chain: Model, target: PlanTarget) -> Plan:
         ages="vector" if target.vector else "common",
         releases="continual",
         estimate=cast("Estimate", target.estimate),
+        about="then" if target.about == "then" else "now",
         adversary=cast(Adversary, target.adversary),
         event_limit=target.event_limit,
     ).plan

@@ -29,7 +29,8 @@ class ExplicitPlan:
 
 @dataclass(frozen=True)
 class PlanTarget:
-    """A plan to be searched for: least error within a budget, or least leakage within an error.
+    """A plan to be searched for: least error within a budget, least leakage within an error, or least delay for both
+    (about="then").
 
     `file`: where the plan is stored, so that the next start need not search.
     """
@@ -41,10 +42,19 @@ class PlanTarget:
     max_age: int
     vector: bool
     estimate: str
+    about: str
     adversary: str
     event_limit: float
     stale_limit: int
     file: Path | None
+
+
+@dataclass(frozen=True)
+class EstimateSpec:
+    """What estimates are about ("now", "then"; None: as the plan says), and the file of a learned estimator."""
+
+    about: Literal["now", "then"] | None = None
+    file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,7 @@ class StreamSpec:
     state_file: Path | None
     drift: bool
     plan: Path | ExplicitPlan | PlanTarget
+    estimate: EstimateSpec
     limits: dict[str, float | None]
     clock: Clock
     by_wall_clock: bool
@@ -92,7 +103,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     document = Document(path)
     folder = document.path.parent
     top = document.section()
-    top.allow("plan", "target", "limits", "clock", "source", "sink")
+    top.allow("plan", "target", "estimate", "limits", "clock", "source", "sink")
     dataset = top.take("dataset", text)
     ledger = top.take("ledger", text)
     chain = folder / top.take("chain", text)
@@ -100,7 +111,8 @@ def read_spec(path: str | Path) -> StreamSpec:
     discretiser = top.take("discretiser", text, None)
     state_file = top.take("state_file", text, None)
     drift = top.take("drift", boolean, False)
-    plan = _plan(document, folder)
+    estimate = _estimate(document.section("estimate"), folder)
+    plan = _plan(document, folder, estimate)
     clock, by_wall_clock = _clock(document.section("clock"))
     spec = StreamSpec(
         document=document,
@@ -112,6 +124,7 @@ def read_spec(path: str | Path) -> StreamSpec:
         state_file=None if state_file is None else folder / state_file,
         drift=drift,
         plan=plan,
+        estimate=estimate,
         limits=_limits(document.section("limits"), plan),
         clock=clock,
         by_wall_clock=by_wall_clock,
@@ -122,13 +135,20 @@ def read_spec(path: str | Path) -> StreamSpec:
     return spec
 
 
-def _plan(document: Document, folder: Path) -> Path | ExplicitPlan | PlanTarget:
+def _estimate(section: TomlTable, folder: Path) -> EstimateSpec:
+    about, file = section.take("about", one_of("now", "then"), None), section.take("file", text, None)
+    section.finish()
+    kind: Literal["now", "then"] | None = None if about is None else "then" if about == "then" else "now"
+    return EstimateSpec(kind, None if file is None else folder / file)
+
+
+def _plan(document: Document, folder: Path, estimate: EstimateSpec) -> Path | ExplicitPlan | PlanTarget:
     tables = [name for name in ("plan", "target") if name in document.content]
     if len(tables) != 1:
         where = (tables[1],) if tables else ()
         raise document.error(where, f"{'both' if tables else 'neither'} of [plan] and [target] given; give one of them")
     if tables == ["target"]:
-        return _target(document.section("target"), folder)
+        return _target(document.section("target"), folder, estimate.about or "now")
     section = document.section("plan")
     if "file" in section:
         path = folder / section.take("file", text)
@@ -148,8 +168,13 @@ def _plan(document: Document, folder: Path) -> Path | ExplicitPlan | PlanTarget:
     return plan
 
 
-def _target(section: TomlTable, folder: Path) -> PlanTarget:
-    if ("budget" in section) == ("max_mse" in section):
+def _target(section: TomlTable, folder: Path, about: str) -> PlanTarget:
+    if about == "then" and not ("budget" in section and "max_mse" in section):
+        raise section.error(
+            "max_mse",
+            "give both 'budget' and 'max_mse': for numbers about the time that was read the least delay is found",
+        )
+    if about == "now" and ("budget" in section) == ("max_mse" in section):
         raise section.error("max_mse", "give one of 'budget' (least error) and 'max_mse' (least leakage)")
     file = section.take("file", text, None)
     target = PlanTarget(
@@ -160,7 +185,8 @@ def _target(section: TomlTable, folder: Path) -> PlanTarget:
         min_age=section.take("min_age", integer(0), 1),
         max_age=section.take("max_age", integer(0), 20),
         vector=section.take("vector", boolean, False),
-        estimate=section.take("estimate", one_of("raw", "linear"), "raw"),
+        estimate=section.take("estimate", one_of("history", "linear", "posterior", "raw"), "history"),
+        about=about,
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
         event_limit=section.take("event_limit", positive, 10.0),
         stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
@@ -386,6 +412,10 @@ stale_limit = 1             # ticks by which a missing reading may be replaced b
 file = "stream.plan.json"   # where the plan that was found is kept, so that the next start need not search
 
 # ... or a plan: [plan] with file = "plan.json", or with query, age (or ages) and epsilon_c.
+
+# [estimate]                # published beside the noisy numbers; by default by the chain, from the last releases
+# about = "then"            # numbers about the time that was read, not about the present; a target needs max_mse too
+# file = "estimator.json"   # learned on a public past: csdp release ... --past FILE --estimator estimator.json
 
 # [limits]                  # more limits of the dataset
 # event_limit = 20.0        # for the plain differential privacy of one reading
