@@ -14,10 +14,10 @@ from typing import Any, Final
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
-from csdp.chain import Family, FitRecord, Model, certified_model
+from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
-from csdp.computation import Computation, FunctionComputation, verify_query
-from csdp.computation.readings import EVIDENCE, ReadingsEvidence, judge_evidence
+from csdp.computation import Computation, FunctionComputation, ReadingsComputation, verify_query
+from csdp.computation.readings import ReadingsEvidence
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import PerGroup
 from csdp.json_text import parse_json
@@ -104,7 +104,6 @@ class Plan:
     bound: str = "auto"
     stale_limit: int = 0
     schedule: Schedule | None = None
-    readings_check: ReadingsEvidence | None = None
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
     min_age: int = field(init=False, repr=False, compare=False)
@@ -130,12 +129,11 @@ class Plan:
         schedule: Schedule | None = None,
         readings_check: ReadingsEvidence | None = None,
     ) -> None:
-        record = chain.fitted if isinstance(chain, Model) else None
         chain = certified_model(chain)
         model = chain.members[0].point
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
-        computation = verify_query(query, model, on_lattice=True)
+        computation = verify_query(query, model, on_lattice=True, readings_check=readings_check)
         if stale_limit and not computation.of_states:
             raise InputError(
                 f"stale_limit: {stale_limit} given for {computation.name}; missing readings are left out and never "
@@ -159,7 +157,6 @@ class Plan:
             "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
-            "readings_check": _judge_readings(computation, record or model.fitted, readings_check),
             "model": model,
             "min_age": min(checked),
             "max_age": max(checked),
@@ -191,10 +188,16 @@ class Plan:
         again = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
         )
-        tested = "" if self.readings_check is None else EVIDENCE[self.readings_check]
-        return tuple(
-            words for words in (self.query.assumption, tested, again * (self.written_by != ALGORITHM)) if words
-        )
+        return tuple(words for words in (self.query.assumption, again * (self.written_by != ALGORITHM)) if words)
+
+    @property
+    def readings_check(self) -> ReadingsEvidence | None:
+        """What is known of the assumptions on readings; None where states are published."""
+        return self.query.evidence if isinstance(self.query, ReadingsComputation) else None
+
+    def with_readings_check(self, evidence: ReadingsEvidence) -> Plan:
+        """The same plan with what a public past said of the readings ("failed": overridden, and said)."""
+        return self._again(self.epsilon_c, self.schedule, evidence)
 
     # ---- the mechanism as it runs ------------------------------------------------------------------------------------
 
@@ -233,6 +236,9 @@ class Plan:
         """The same plan with one constant noise level."""
         if epsilon_c == self.epsilon_c and self.schedule is None:
             return self
+        return self._again(epsilon_c, None, self.readings_check)
+
+    def _again(self, epsilon_c: float, schedule: Schedule | None, evidence: ReadingsEvidence | None) -> Plan:
         return Plan(
             self.chain,
             self.query,
@@ -241,7 +247,8 @@ class Plan:
             adversary=self.adversary,
             bound=self.bound,
             stale_limit=self.stale_limit,
-            readings_check=self.readings_check,
+            schedule=schedule,
+            readings_check=evidence,
         )
 
     def check_noise(self) -> None:
@@ -289,7 +296,8 @@ class Plan:
         if isinstance(self.query, FunctionComputation):
             return False
         try:
-            again = verify_query(_query(self.query.text, self.query.groups), self.model)
+            query = _query(self.query.text, self.query.groups)
+            again = verify_query(query, self.model, readings_check=self.readings_check)
         except InputError:
             return False
         return again.fingerprint == self.query.fingerprint
@@ -399,18 +407,6 @@ class Plan:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         certified = f"certified {as_text(self.certified.epsilon)}"
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
-
-
-def _judge_readings(
-    computation: Computation, record: FitRecord | None, given: ReadingsEvidence | None
-) -> ReadingsEvidence | None:
-    """What is known of the assumptions on readings; None where states are published."""
-    if computation.of_states:
-        if given is not None:
-            raise InputError(f"readings_check: {given!r} given, but {computation.name} publishes no readings")
-        return None
-    check = None if record is None else record.readings_check
-    return judge_evidence(check, given, finer=0 if record is None else record.finer_states)
 
 
 def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:

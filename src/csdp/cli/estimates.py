@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from csdp.chain import Model
 from csdp.cli import options
 from csdp.errors import InputError, NotUsefulError
 from csdp.panel import Panel, Readings
@@ -58,33 +59,37 @@ Anyway = Annotated[
 ]
 
 
-def learn(
-    plan: Plan,
-    past: str | None,
-    until: str | None,
-    *,
-    period: int | None,
-    about: About,
-    discretiser: str | None = None,
-    step: str | None = None,
-) -> LearnedEstimator | None:
+def read_past(
+    model: Model, past: str | None, until: str | None, *, discretiser: str | None = None, step: str | None = None
+) -> Panel | None:
+    """Read the public past of a model's sequences; None without one."""
+    if past is None:
+        if until is not None:
+            raise InputError("until: only with --past; give it, or leave out --until")
+        return None
+    width = options.parse_step(step)
+    panel = options.read_states(past, model, discretiser=discretiser, step=width, outside="clamp")
+    return panel if until is None else _before(panel, until)
+
+
+def learn(plan: Plan, past: Panel | None, *, period: int | None, about: About) -> LearnedEstimator | None:
     """Learn the estimator of a plan on a public past; None without one."""
     if past is None:
-        if until is not None or period is not None:
-            raise InputError("until, period: only with --past; give it, or leave out --until and --period")
+        if period is not None:
+            raise InputError("period: only with --past; give it, or leave out --period")
         return None
     from csdp.publisher import learn_from_past
 
-    width = options.parse_step(step)
-    panel = options.read_states(past, plan.model, discretiser=discretiser, step=width, outside="clamp")
-    return learn_from_past(plan, panel if until is None else _before(panel, until), period=period, about=about)
+    return learn_from_past(plan, past, period=period, about=about)
 
 
 def _before(panel: Panel, until: str) -> Panel:
     """The ticks of a panel before a time."""
     cells = panel.states.astype(float)
     cut = len(Readings(panel.names, panel.ticks, panel.times, cells, panel.step).split(until)[0])
-    return Panel(panel.names, panel.ticks[:cut], panel.times[:cut], panel.states[:cut], panel.step, panel.values)
+    readings = None if panel.readings is None else panel.readings[:cut]
+    times, states = panel.times[:cut], panel.states[:cut]
+    return Panel(panel.names, panel.ticks[:cut], times, states, panel.step, panel.values, readings)
 
 
 def write_plan(path: Path, plan: Plan, *, about: About, estimator: LearnedEstimator | None) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from csdp.bounds.result import as_text
 from csdp.cli import estimates, options
+from csdp.cli import readings as readings_options
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
 from csdp.estimate import LearnedEstimator
@@ -48,6 +49,11 @@ def release(
     ],
     chain: options.ChainOption = None,
     query: options.OptionalQuery = None,
+    of: readings_options.Of = None,
+    low: readings_options.Low = None,
+    high: readings_options.High = None,
+    resolution: readings_options.Resolution = None,
+    untested: readings_options.Untested = False,
     age: options.Age = None,
     ages: options.Ages = None,
     epsilon_c: options.OptionalNoiseLevel = None,
@@ -147,11 +153,14 @@ def release(
         epsilon_c=epsilon_c,
         adversary=adversary,
         stale_limit=stale_limit,
+        readings=readings_options.ReadingOptions(of, low, high, resolution),
+        untested=untested,
+        discretiser=discretiser,
     )
     stored = estimates.read_stored(plan)
-    learned = estimates.learn(
-        chosen, past, until, period=period, about=about or stored.about, discretiser=discretiser, step=step
-    )
+    known = estimates.read_past(chosen.model, past, until, discretiser=discretiser, step=step)
+    chosen = readings_options.check_past(chosen, known, untested=untested)
+    learned = estimates.learn(chosen, known, period=period, about=about or stored.about)
     estimating = estimates.choose_estimator(chosen, stored, about=about, learned=learned, estimator_file=estimator)
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
     estimates.require_useful(chosen, expected, anyway=anyway)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints
-from csdp.computation.computation import FoldComputation, check_table
+from csdp.computation.computation import FoldComputation, FunctionComputation, check_table
 from csdp.errors import InputError
 from csdp.lattice import common_unit
 from csdp.queries import Query, ReadingsQuery, level_spread
@@ -86,13 +86,27 @@ class ReadingsComputation:
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
     source: Query | None = field(default=None, repr=False)  #: the query as it was given; None in another process
+    evidence: ReadingsEvidence = "none"  #: what is known of the assumptions on readings; no part of what is computed
 
     of_states: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False
     per_sequence: ClassVar[bool] = False
     groups: ClassVar[None] = None
     weights: ClassVar[None] = None
-    assumption: ClassVar[str] = ASSUMPTION
+
+    @property
+    def assumption(self) -> str:
+        """What a certificate assumes of the readings, and what is known of that."""
+        return f"{ASSUMPTION}. {EVIDENCE[self.evidence]}"
+
+    def judged(
+        self, check: str | None, *, given: ReadingsEvidence | None = None, finer: int = 0
+    ) -> ReadingsComputation:
+        """The same with what the record of a fit says of the readings; refused where that speaks against them, unless
+        `given` (or what was given before) overrides it.
+        """
+        evidence = judge_evidence(check, given or (None if self.evidence == "none" else self.evidence), finer=finer)
+        return self if evidence == self.evidence else replace(self, evidence=evidence)
 
     @property
     def sequences(self) -> int:
@@ -214,6 +228,25 @@ class ReadingsComputation:
             of_states=False,
         )
 
+    @cached_property
+    def by_values(self) -> FoldComputation:
+        """The same query where every reading is the value of its state: for planning and estimates, which are allowed
+        to approximate; never for a certificate.
+        """
+        per_level = self.base + self.step * self.parts  # one reading of share 1
+        rows = self.shares[:, None, None] * per_level[self.of.levels(self.table)]
+        return FoldComputation(
+            name=self.name,
+            text=self.text,
+            fold="sum",
+            rows=rows,
+            block=np.zeros(self.sequences, dtype=np.intp),
+            unit=common_unit(rows),
+            denominator=float(self.sequences if self.is_mean else 1),
+            table=self.table,
+            outputs=self.outputs,
+        )
+
     def labels(self, ages: Sequence[int]) -> Indices:
         """Numbers (s,) that agree for sequences with the same age and weight."""
         return self.costs.labels(ages)
@@ -273,3 +306,10 @@ def read_level_value(query: ReadingsQuery, name: str) -> tuple[float, float]:
     if not (math.isfinite(base) and math.isfinite(step) and step > 0):
         raise InputError(f"query {name}: level_value ({base!r}, {step!r}) given; finite numbers, the step above 0")
     return base, step
+
+
+def on_values(
+    computation: FoldComputation | FunctionComputation | ReadingsComputation,
+) -> FoldComputation | FunctionComputation:
+    """What a query computes on the values that states carry: itself, or, of readings, its approximation by them."""
+    return computation.by_values if isinstance(computation, ReadingsComputation) else computation
