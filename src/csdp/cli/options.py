@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
 _QUERY = (
-    "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,...; of readings: mean, "
-    "sum, linear:W1,W2,..., count:FROM..BELOW or histogram:EDGE1,EDGE2,..."
+    "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,...; of readings: "
+    "mean, sum, linear:W1,W2,..., count:FROM..BELOW or histogram:EDGE1,EDGE2,..."
 )
 _NOISE = typer.Option(help="Noise level epsilon_c of one release, above 0; a smaller value adds more noise.")
 _ADVERSARY = (
