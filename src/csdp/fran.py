@@ -270,14 +270,20 @@ def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
     if total <= plan.max_age or not missing.any():
         return releasable_ticks(plan, total, {})
     if isinstance(plan.query, ReadingsComputation):
-        worst, reasons = releasable_ticks(plan, total, {})
         counts = read_counts(plan, missing)
         assert counts is not None
-        return worst, [early or _too_few(plan.query, n) for early, n in zip(reasons, counts.tolist(), strict=True)]
+        return readable_ticks(plan, counts)
     last = _last_read(missing)
     old = np.where(last >= 0, np.arange(total)[:, None] - last, NEVER)
     stalest = {age: (old if members is None else old[:, members]).max(axis=1) for age, members in _by_age(plan)}
     return releasable_ticks(plan, total, stalest)
+
+
+def readable_ticks(plan: Plan, counts: Ints) -> tuple[Ints, list[str]]:
+    """For each tick: staleness, which is none, and why it cannot be released, from how many sequences it reads."""
+    assert isinstance(plan.query, ReadingsComputation)
+    never, reasons = releasable_ticks(plan, counts.size, {})
+    return never, [early or _too_few(plan.query, n) for early, n in zip(reasons, counts.tolist(), strict=True)]
 
 
 def releasable_ticks(plan: Plan, total: int, stalest: Mapping[int, Ints]) -> tuple[Ints, list[str]]:

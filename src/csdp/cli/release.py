@@ -266,6 +266,8 @@ def _open_readings(
     discretiser: str | None,
 ) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
     """Open the readings: as a panel or a table of an engine, and as a source for the publisher."""
+    if not plan.query.of_states and discretiser is None:
+        outside = "clamp"  # readings are published: which states they are decides nothing
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:

@@ -110,7 +110,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     budget, changed = spent["limits"]["budget"], entry.changes > 0
     event = None if changed else round_up(accountant.event_level(plan.stale_limit) + fit_epsilon)
     lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
-    promises = (
+    promises: tuple[Promise, ...] = (
         Promise(
             "present",
             spent["present"],
