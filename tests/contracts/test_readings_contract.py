@@ -379,3 +379,25 @@ def test_plans_of_states_keep_their_digest():
     assert plan.record()["query"] == "mean"
     assert repr(Mean()) == "Mean()"
     assert repr(Count(1)) == "Count(state=1)"
+
+
+def test_what_needs_the_law_of_the_answers_is_refused_in_words():
+    plan = Plan(CHAIN, Mean(of=RANGE), 1, 1.0)
+    for question in (
+        lambda: plan.query.lattice_answers(np.zeros((1, 2), dtype=int)),
+        lambda: plan.query.evaluate([0, 1], CHAIN.value_table),
+        lambda: csdp.audit(plan, samples=1000, seed=1),
+        lambda: csdp.attack(plan, [[0.5], [0.5], [0.5]]),
+        lambda: csdp.mse(CHAIN, Mean(of=RANGE), ages=1, epsilon_c=1.0, estimate="posterior"),
+    ):
+        with pytest.raises(InputError):
+            question()
+
+
+def test_planning_takes_readings_at_the_values_of_their_states():
+    """An approximation, for errors only: where readings are these values, it is exact."""
+    of = csdp.ReadingRange(0, 1, 1)
+    states = csdp.mse(CHAIN, Mean(), ages=1, epsilon_c=2.0, estimate="linear")
+    readings = csdp.mse(CHAIN, Mean(of=of), ages=1, epsilon_c=2.0, estimate="linear")
+    assert readings.mse == pytest.approx(states.mse)
+    assert readings.no_data == pytest.approx(states.no_data)

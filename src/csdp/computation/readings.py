@@ -166,7 +166,7 @@ class ReadingsComputation:
         """(levels + 1, d) what a level adds; the last row, which -1 finds, is that of a reading that is missing."""
         return np.vstack([self.parts, np.zeros((1, self.parts.shape[1]))]).astype(np.float64)
 
-    def lattice_answers(self, levels: npt.NDArray[Any]) -> Floats:
+    def level_answers(self, levels: npt.NDArray[Any]) -> Floats:
         """Answers (T, d) of levels (T, s), -1 where a reading is missing; exact, on the lattice."""
         shares = np.broadcast_to(self.shares, self.sequences)
         return np.stack([column[levels] @ shares for column in self._added.T], axis=1)
@@ -184,6 +184,10 @@ class ReadingsComputation:
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> NoReturn:
         """States do not determine the answer."""
+        self.lattice_answers(np.asarray(snapshots))
+
+    def lattice_answers(self, states: npt.NDArray[Any]) -> NoReturn:
+        """States do not determine the answer; `level_answers` takes the levels of the readings."""
         raise InputError(
             f"query {self.name}: its answer is not a function of the states, and the law of the readings inside a "
             "state is not known, so this cannot be computed for it; use the query of states (without of=), or a bound "
