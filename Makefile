@@ -7,7 +7,7 @@ CONSTRAINTS := constraints/dev.txt
 
 # How long to attack, and from which random history on.
 SECONDS ?= 600
-SEED ?= 0
+SEED ?= 1000000
 
 # Real servers and browsers for the tests: a command that shows each is there, and Debian's package that brings it.
 SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-jre-headless \

@@ -25,7 +25,16 @@ if _typing.TYPE_CHECKING:
     from csdp.fitting.estimator import CoupledChainEstimator
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
-    from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
+    from csdp.panel import (
+        Discretiser,
+        FoundInput,
+        InputSpec,
+        Panel,
+        Readings,
+        find_input,
+        read_panel,
+        read_readings,
+    )
     from csdp.plan import Plan, Schedule
     from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
     from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
@@ -47,9 +56,11 @@ __all__ = [
     "Family",
     "FitQuality",
     "FitRecord",
+    "FoundInput",
     "Histogram",
     "Identity",
     "InfluenceFamily",
+    "InputSpec",
     "JointChain",
     "Leakage",
     "LeakageSummary",
@@ -85,6 +96,7 @@ __all__ = [
     "correlation_degree",
     "drift",
     "dynamic_plan",
+    "find_input",
     "find_plan",
     "fit",
     "fit_quality",
@@ -111,6 +123,8 @@ _LATER = {
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",
+    "FoundInput": "csdp.panel",
+    "InputSpec": "csdp.panel",
     "LearnedEstimator": "csdp.estimate",
     "Ledger": "csdp.ledger",
     "LowBits": "csdp.auditing.events",
@@ -129,6 +143,7 @@ _LATER = {
     "DynamicPlan": "csdp.planning",
     "Schedule": "csdp.plan",
     "dynamic_plan": "csdp.planning",
+    "find_input": "csdp.panel",
     "find_plan": "csdp.planning",
     "fit_quality": "csdp.fitting.quality",
     "frontier": "csdp.planning",

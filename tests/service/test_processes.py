@@ -15,9 +15,10 @@ import pytest
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.service.server import check_shareable
+from csdp.stream.spec import read_spec
 
 from service.parts import WARD, events, hand_in, released, settings_of, write_spec  # isort: skip
-from service.processes import Process  # isort: skip
+from service.processes import Process, Workers  # isort: skip
 from traces import has_trace, raw  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
@@ -48,9 +49,15 @@ class Ward(threading.Thread):
         self.tick = 0
         self.refusals = 0
         self.pace = 0.0
+        self._stopped = threading.Event()
+
+    def stop(self):
+        self._stopped.set()
+        if self.ident is not None:
+            self.join(60)
 
     def run(self):
-        while self.tick < self._ticks:
+        while self.tick < self._ticks and not self._stopped.is_set():
             body = {"time": 10 * self.tick + 3, "values": [raw(self._rng) for _ in range(self._sequences)]}
             try:
                 # A new connection each time: with several workers each of them gets its share.
@@ -203,6 +210,55 @@ def test_two_workers_share_a_dataset(started, tmp_path, postgres_server):
     assert heard == ticks[: len(heard)]
     assert service.stop() == 0
     assert not psutil.pid_exists(service.process.pid) or parent.children() == []
+
+
+@pytest.mark.slow
+def test_a_hung_leader_is_replaced(tmp_path, postgres_server):
+    """A stopped worker is told by /health, loses its lease, and publishes nothing when it goes on."""
+    spec = write_spec(tmp_path, count=20, ledger=postgres_server.new_database())
+    service = Workers(tmp_path, settings_of(tmp_path, specs=[spec], lease_seconds=5.0), workers=2)
+    ward = Ward(service, 20, ticks=10**6)
+    ward.pace = 0.02
+    try:
+        service.start()
+        parent = psutil.Process(service.process.pid)
+        until(lambda: len(parent.children()) == 2)
+        ward.start()
+        until(lambda: ward.tick >= 15)
+        leader = find_leader(parent)
+        with service.client("reader") as reader:
+            assert reader.get("/health").json()["status"] == "ok"
+            before = len(released(reader, limit=1000))
+        leader.suspend()
+        with service.client("reader") as reader:
+            until(lambda: reader.get("/health").json()["status"] == "degraded", 20)
+            until(lambda: len(released(reader, limit=1000)) > before + 5)  # another one publishes
+            assert reader.get("/health").json()["status"] == "ok"
+        assert leader.status() == psutil.STATUS_STOPPED
+        leader.resume()
+        taken = ward.tick
+        until(lambda: ward.tick >= taken + 15)
+        ward.stop()
+        with service.client("reader") as reader:
+            ticks = [one["tick"] for one in released(reader, limit=1000)]
+        assert len(parent.children()) == 2
+        assert service.stop() == 0
+    finally:
+        ward.stop()
+        service.close()
+    assert len(set(ticks)) == len(ticks)
+    with Ledger.open(read_spec(spec).ledger, read_only=True) as ledger:
+        assert ledger.verify() == []
+        assert ledger.summary(WARD).lost <= 1  # what it had reserved when it was stopped
+
+
+def find_leader(parent):
+    """The worker that answers the others: its socket was made under a name with its number."""
+    for worker in parent.children():
+        sockets = [str(one.laddr) for one in worker.net_connections(kind="unix")]
+        if any(name.endswith(f".{worker.pid}") for name in sockets):
+            return worker
+    raise AssertionError("no worker leads")
 
 
 def test_several_workers_need_postgresql(tmp_path):

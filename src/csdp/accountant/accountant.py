@@ -240,7 +240,7 @@ class Accountant:
             bound=bound if bound not in {"cap", "none"} else "lineage",
             sound=True,
             adversary=self.plan.adversary,
-            environment="given" if self._environment_words and not self.plan.model.phases > 1 else None,
+            environment=find_vantages(self.plan.model, None, None)[0][1].environment,
             assumptions=(
                 self.plan.chain.members[0].assumption,
                 *self._environment_words,
@@ -253,9 +253,9 @@ class Accountant:
     @cached_property
     def _environment_words(self) -> tuple[str, ...]:
         """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
-        if self.plan.model.phases > 1:
-            return (f"given the clock: the largest over its {self.plan.model.phases} phases",)
-        return find_vantages(self.plan.model, None, None)[0][1].assumptions
+        vantage, phases = find_vantages(self.plan.model, None, None)[0][1], self.plan.model.phases
+        clock = f"given the clock: the largest over its {phases} phases"
+        return vantage.assumptions if phases == 1 else (clock, *replace(vantage, phase=None).assumptions)
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 

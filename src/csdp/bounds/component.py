@@ -13,7 +13,7 @@ import numpy as np
 from csdp.aging import AgedReadings, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
-from csdp.bounds.environment import PLAIN, Vantage, aged_laws, list_views
+from csdp.bounds.environment import PLAIN, aged_laws, list_views
 from csdp.bounds.exact import ComponentLeakage, WorstCase, find_worst_case
 from csdp.bounds.influence import (
     InfluenceRanges,
@@ -255,16 +255,12 @@ class Component:
     # ---- bounds --------------------------------------------------------------------------------------------------
 
     def _metric(self) -> ComponentLeakage:
-        size = self.model.size
         if max(self._ages) == 0 and self.setting.adversary == "informed":
             one = self._sensitivity_ratio(1) * self.setting.epsilon_c
             return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
-        if size > METRIC_STATES:
-            raise TooLargeError(
-                f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto",
-                needed=size,
-                limit=METRIC_STATES,
-            )
+        if (size := self.model.size) > METRIC_STATES:
+            words = f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto"
+            raise TooLargeError(words, needed=size, limit=METRIC_STATES)
         rate = self.setting.epsilon_c / (self.setting.sensitivity * self.setting.query.denominator)
         distances = answer_distances(self.answers(), rate) * (1 + 1e-13)
         return ComponentLeakage(
@@ -409,7 +405,8 @@ class Component:
         if self.model.direction != "forward":
             return []
         setting, age = self.setting, min(self._ages)
-        known = replace(setting, model=setting.model.given_path(), vantage=Vantage("given"))
+        given = replace(setting.vantage, environment="given")
+        known = replace(setting, model=setting.model.given_path(), vantage=given)
         swing = float(self._swing.max())
         path = known.answer("auto").epsilon
         choices = [ComponentLeakage(path + swing, "swing", None, f"{path:.6g} for a known path, {swing:.6g} for it")]

@@ -68,7 +68,9 @@ def long_run_views(model: Model) -> list[View]:
             f"the public series {model.series!r} has no law, so there is no long run: error and plans need a clock or "
             "a hidden environment (cycle= or switching=); leakage and certificates do not"
         )
-    return [JointView(model)] if model.kind == "hidden" else [ClockView(model, h) for h in range(model.period)]
+    if model.kind == "hidden":
+        return [JointView(model.unclocked)]
+    return [ClockView(model, h) for h in range(model.period)]
 
 
 class _EnvironmentView:

@@ -14,6 +14,7 @@ from csdp.cli.fit import fit, suggest
 from csdp.cli.leakage import compare, leakage
 from csdp.cli.ledger import ledger_app
 from csdp.cli.plan import plan
+from csdp.cli.reading import open_input
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
 from csdp.cli.synth import synth
@@ -53,6 +54,7 @@ def csdp_command(
     """
 
 
+app.command(name="open", rich_help_panel=DATA)(open_input)
 app.add_typer(chain_app, name="chain", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(suggest)
 app.command(rich_help_panel=DATA)(fit)

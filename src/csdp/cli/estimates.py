@@ -10,8 +10,9 @@ import typer
 
 from csdp.chain import Model
 from csdp.cli import options
+from csdp.cli.reading import locate
 from csdp.errors import InputError, NotUsefulError
-from csdp.panel import Panel, Readings
+from csdp.panel import InputSpec, Panel, Readings
 
 if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator, LearnedEstimator
@@ -60,15 +61,20 @@ Anyway = Annotated[
 
 
 def read_past(
-    model: Model, past: str | None, until: str | None, *, discretiser: str | None = None, step: str | None = None
+    model: Model,
+    past: str | None,
+    until: str | None,
+    *,
+    discretiser: str | None = None,
+    reading: InputSpec | None = None,
 ) -> Panel | None:
     """Read the public past of a model's sequences; None without one."""
     if past is None:
         if until is not None:
             raise InputError("until: only with --past; give it, or leave out --until")
         return None
-    width = options.parse_step(step)
-    panel = options.read_states(past, model, discretiser=discretiser, step=width, outside="clamp")
+    located = locate(past, InputSpec() if reading is None else reading)
+    panel = options.read_states(located, model, discretiser=discretiser, outside="clamp")
     return panel if until is None else _before(panel, until)
 
 
@@ -87,9 +93,7 @@ def _before(panel: Panel, until: str) -> Panel:
     """The ticks of a panel before a time."""
     cells = panel.states.astype(float)
     cut = len(Readings(panel.names, panel.ticks, panel.times, cells, panel.step).split(until)[0])
-    readings = None if panel.readings is None else panel.readings[:cut]
-    times, states = panel.times[:cut], panel.states[:cut]
-    return Panel(panel.names, panel.ticks[:cut], times, states, panel.step, panel.values, readings)
+    return panel.between(0, cut)
 
 
 def write_plan(path: Path, plan: Plan, *, about: About, estimator: LearnedEstimator | None) -> None:

@@ -17,6 +17,7 @@ from csdp.auditing.audit import Audit
 from csdp.auditing.audit import audit as run_audit
 from csdp.bounds.result import as_text
 from csdp.cli import options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.release import print_guarantees
 from csdp.cli.terminal import (
     VIOLATED,
@@ -30,7 +31,7 @@ from csdp.cli.terminal import (
     written_files,
 )
 from csdp.errors import InputError
-from csdp.panel import Panel
+from csdp.panel import InputSpec, Panel
 
 if TYPE_CHECKING:
     from csdp.auditing.replay import Replay
@@ -227,9 +228,11 @@ def _print_replay(result: Replay, form: Format) -> None:
 # ---- csdp report ---------------------------------------------------------------------------------------------------
 
 
+@takes_readings
 def report(
     ledger: options.LedgerArgument,
     dataset: options.Dataset,
+    reading: InputSpec,
     output: Annotated[
         str,
         typer.Option(
@@ -238,12 +241,9 @@ def report(
     ],
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATA.csv|.parquet", help="Readings; adds a private page that shows the true values, index.html."
-        ),
+        typer.Option(metavar="DATA", help="Readings; adds a private page that shows the true values, index.html."),
     ] = None,
     discretiser: options.DiscretiserFile = None,
-    step: options.Step = None,
     form: options.FormatOption = "table",
 ) -> None:
     """Write a report of a dataset from its ledger. Nothing is published or charged.
@@ -263,7 +263,7 @@ def report(
     if data is not None:
         with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
-        panel = options.read_states(data, model, discretiser=discretiser, step=options.parse_step(step))
+        panel = options.read_states(locate(data, reading), model, discretiser=discretiser)
     with progress_bar() as progress:
         result = report_ledger(
             ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, progress=progress

@@ -15,6 +15,7 @@ from csdp.bounds.overview import leakage_table as all_bounds
 from csdp.bounds.result import Leakage
 from csdp.chain import Model
 from csdp.cli import options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import (
     Format,
     console,
@@ -26,7 +27,7 @@ from csdp.cli.terminal import (
 )
 from csdp.errors import InputError
 from csdp.fitting.fit import fit
-from csdp.panel import read_panel
+from csdp.panel import InputSpec, read_panel
 from csdp.queries import parse_query
 from csdp.report.certificate import UNSOUND_WARNING, guarantee
 
@@ -169,13 +170,15 @@ def _print_table(setting: Setting, table: LeakageTable) -> None:
 # ---- csdp compare --------------------------------------------------------------------------------------------------
 
 
+@takes_readings
 def compare(
+    reading: InputSpec,
     chain: Annotated[
         str,
         typer.Argument(
             metavar="CHAIN.json|DATA",
-            help="Model file written by `csdp chain new` (- reads standard input), or a file of public readings (.csv "
-            "or .parquet, cells are state numbers) to fit a model to.",
+            help="Model file written by `csdp chain new` (- reads standard input), or public readings (a table, or an "
+            "[input] section in a .toml file; cells are state numbers) to fit a model to.",
         ),
     ],
     query: options.Query = "mean",
@@ -209,7 +212,7 @@ def compare(
     options.check_figure(figure)
     with progress_bar() as progress:
         comparison = compare_methods(
-            _read_or_fit_model(chain, public),
+            _read_or_fit_model(chain, reading, public=public),
             parse_query(query),
             max_mse=max_mse,
             budget=budget,
@@ -230,16 +233,16 @@ def compare(
         print_written([figure] if figure is not None else [])
 
 
-def _read_or_fit_model(path: str, public: bool) -> Model:
+def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:
     """Read a model from its file, or fit one to a file of public readings."""
-    if not path.endswith((".csv", ".parquet")):
+    if path == "-" or path.lower().endswith(".json"):
         return options.read_chain(path)
     if not public:
         raise InputError(
             f"{path}: readings given; a model fitted to private readings leaks them. Give --public if they are public, "
-            "or fit with csdp.fit(..., epsilon=...) and give the chain"
+            "or give the chain that `csdp fit --epsilon` makes of them"
         )
-    return fit(read_panel(path), public=True, ensemble=0)
+    return fit(read_panel(locate(path, reading)), public=True, ensemble=0)
 
 
 def _print_comparison(comparison: Comparison) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from csdp.bounds.result import as_text
-from csdp.cli import estimates, options, readings
+from csdp.cli import estimates, of_readings, options
 from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar
 from csdp.computation import verify_query
 from csdp.errors import InputError
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def plan(
     chain: options.ChainFile,
     query: options.Query = "mean",
-    of: readings.Of = None,
-    low: readings.Low = None,
-    high: readings.High = None,
-    resolution: readings.Resolution = None,
-    untested: readings.Untested = False,
+    of: of_readings.Of = None,
+    low: of_readings.Low = None,
+    high: of_readings.High = None,
+    resolution: of_readings.Resolution = None,
+    untested: of_readings.Untested = False,
     max_mse: Annotated[
         float | None, typer.Option(help="Find the least leakage with at most this mean squared error.")
     ] = None,
@@ -97,7 +97,7 @@ def plan(
     if about == "then" and horizon is not None:
         raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
     model = options.read_chain(chain)
-    statistic = readings.ReadingOptions(of, low, high, resolution).query(query, discretiser)
+    statistic = of_readings.ReadingOptions(of, low, high, resolution).query(query, discretiser)
     if untested:
         statistic = verify_query(statistic, model.point, readings_check="failed")
     known = estimates.read_past(model, past, until, discretiser=discretiser)
@@ -117,7 +117,7 @@ def plan(
             event_limit=event_limit,
             progress=progress,
         )
-    found = replace(found, plan=readings.check_past(found.plan, known, untested=untested))
+    found = replace(found, plan=of_readings.check_past(found.plan, known, untested=untested))
     learned = estimates.learn(found.plan, known, period=period, about=about)
     error = found.error if learned is None else learned.expected(found.plan.noise_variance)
     estimates.require_useful(found.plan, error, anyway=anyway)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import as_text
-from csdp.cli import estimates, options
-from csdp.cli import readings as readings_options
+from csdp.cli import estimates, of_readings, options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
-from csdp.panel import Panel
+from csdp.panel import InputSpec, Panel
 from csdp.report import files
 from csdp.report.certificate import Certificate, certify
 from csdp.report.files import Series, write_series
@@ -34,10 +34,12 @@ if TYPE_CHECKING:
 WIDE = 1000
 
 
+@takes_readings
 def release(
     data: options.DataFile,
     dataset: options.Dataset,
     ledger: options.LedgerOption,
+    reading: InputSpec,
     output: Annotated[
         str,
         typer.Option(
@@ -49,11 +51,11 @@ def release(
     ],
     chain: options.ChainOption = None,
     query: options.OptionalQuery = None,
-    of: readings_options.Of = None,
-    low: readings_options.Low = None,
-    high: readings_options.High = None,
-    resolution: readings_options.Resolution = None,
-    untested: readings_options.Untested = False,
+    of: of_readings.Of = None,
+    low: of_readings.Low = None,
+    high: of_readings.High = None,
+    resolution: of_readings.Resolution = None,
+    untested: of_readings.Untested = False,
     age: options.Age = None,
     ages: options.Ages = None,
     epsilon_c: options.OptionalNoiseLevel = None,
@@ -89,7 +91,6 @@ def release(
     estimator: estimates.EstimatorFile = None,
     anyway: estimates.Anyway = False,
     discretiser: options.DiscretiserFile = None,
-    step: options.Step = None,
     simulated_times: Annotated[
         bool,
         typer.Option(
@@ -153,18 +154,19 @@ def release(
         epsilon_c=epsilon_c,
         adversary=adversary,
         stale_limit=stale_limit,
-        readings=readings_options.ReadingOptions(of, low, high, resolution),
+        readings=of_readings.ReadingOptions(of, low, high, resolution),
         untested=untested,
         discretiser=discretiser,
     )
     stored = estimates.read_stored(plan)
-    known = estimates.read_past(chosen.model, past, until, discretiser=discretiser, step=step)
-    chosen = readings_options.check_past(chosen, known, untested=untested)
+    known = estimates.read_past(chosen.model, past, until, discretiser=discretiser, reading=reading)
+    chosen = of_readings.check_past(chosen, known, untested=untested)
     learned = estimates.learn(chosen, known, period=period, about=about or stored.about)
     estimating = estimates.choose_estimator(chosen, stored, about=about, learned=learned, estimator_file=estimator)
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
     estimates.require_useful(chosen, expected, anyway=anyway)
-    with _open_readings(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
+    located = locate(data, reading)
+    with _open_readings(located, chosen, engine, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
@@ -256,10 +258,9 @@ def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> Tic
 
 @contextmanager
 def _open_readings(
-    data: str,
+    data: InputSpec,
     plan: Plan,
     engine: Literal["memory", "duckdb", "spark"],
-    step: str | None,
     outside: Literal["refuse", "clamp"],
     master: str | None,
     memory_limit: str | None,
@@ -271,8 +272,7 @@ def _open_readings(
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
-        width = options.parse_step(step)
-        panel = options.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
+        panel = options.read_states(data, plan.model, discretiser=discretiser, outside=outside)
         yield panel, panel
         return
     from csdp.tables import EngineSource, open_table
@@ -282,7 +282,6 @@ def _open_readings(
         names=plan.model.names,
         values=plan.model.values,
         engine=engine,
-        step=options.parse_engine_step(step, engine),
         outside=outside,
         master=master,
         memory_limit=memory_limit,

@@ -333,11 +333,18 @@ def _size(path: Path, suffix: str) -> int:
     return beside.stat().st_size if beside.exists() else 0
 
 
-def open_url(url: sa.URL, *, create: bool, read_only: bool, timeout: float) -> Database:
-    """Connect, creating the tables (all or nothing) where that is allowed."""
+def open_url(
+    url: sa.URL, *, create: bool, read_only: bool, timeout: float, idle_seconds: float | None = None
+) -> Database:
+    """Connect, creating the tables (all or nothing) where that is allowed.
+
+    With `idle_seconds` the server ends a transaction in which nothing happens for as long.
+    """
     # Not url.render_as_string(): a password may also hide among the options.
     label = f"the ledger in postgresql database {url.database!r} at {url.host or 'the local socket'}"
-    database = Database(_postgresql_engine(url, timeout), label=label, timeout=timeout, read_only=read_only)
+    database = Database(
+        _postgresql_engine(url, timeout, idle_seconds), label=label, timeout=timeout, read_only=read_only
+    )
     try:
         with database.read() as connection:
             exists = sa.inspect(connection).has_table(schema.meta.name)
@@ -352,7 +359,7 @@ def open_url(url: sa.URL, *, create: bool, read_only: bool, timeout: float) -> D
     return database
 
 
-def _postgresql_engine(url: sa.URL, timeout: float) -> sa.Engine:
+def _postgresql_engine(url: sa.URL, timeout: float, idle_seconds: float | None) -> sa.Engine:
     try:
         engine = sa.create_engine(
             url,
@@ -370,6 +377,8 @@ def _postgresql_engine(url: sa.URL, timeout: float) -> sa.Engine:
     def connect(connection: Any, _record: Any) -> None:
         connection.execute(f"SET lock_timeout = {round(timeout * 1000)}")
         connection.execute("SET synchronous_commit = on")  # a server default of off would lose commits
+        if idle_seconds is not None:
+            connection.execute(f"SET idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}")
         connection.commit()
 
     return engine

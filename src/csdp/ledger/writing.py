@@ -1,21 +1,23 @@
-"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset.
-
-Outputs too large for a row go to write-once files, named by the reservation they belong to.
-"""
+"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerCorruptError, LedgerError, LedgerTermsError
+from csdp.errors import (
+    BudgetExceeded,
+    LedgerConflictError,
+    LedgerLeaseError,
+    LedgerTermsError,
+)
+from csdp.ledger.lease import Fence, leases
+from csdp.ledger.outputs import Outputs
 from csdp.ledger.records import (
     GENESIS,
     Admit,
@@ -33,7 +35,6 @@ from csdp.ledger.records import (
     decode,
     encode,
     entry_hash,
-    sha256,
     terms_digest,
 )
 from csdp.ledger.schema import (
@@ -47,18 +48,19 @@ from csdp.ledger.schema import (
     terms_record,
     unknown_dataset,
 )
-from csdp.scratch import sync_directory
 
 EntryIndex = dict[tuple[str, int, str], Entry]
 #: What a refusal records, besides its words and the name of the limit.
 _FIGURES = ("spent", "requested", "remaining", "fits", "affordable_from")
 
 # Built once: putting a statement together costs more than SQLite needs to run it.
-_LOCK = (
-    sa.select(datasets, plans)
-    .join(plans, LIVE)
-    .where(datasets.c.name == sa.bindparam("name"))
-    .with_for_update(of=datasets)  # SQLite holds its one write lock already and ignores this
+_TAIL = sa.select(datasets, plans).join(plans, LIVE).where(datasets.c.name == sa.bindparam("name"))
+_LOCK = _TAIL.with_for_update(of=datasets)  # SQLite holds its one write lock already and ignores this
+# Both rows are locked: who takes the lease over waits until this transaction has ended, or this one has to start again.
+_LOCK_FENCED = (
+    _TAIL.join(leases, leases.c.dataset == datasets.c.name)
+    .where(leases.c.number == sa.bindparam("fence"))
+    .with_for_update(of=[datasets, leases])
 )
 _ENTRY = sa.select(entries).where(entries.c.dataset == sa.bindparam("name"), entries.c.seq == sa.bindparam("seq"))
 # No ORDER BY: it would tempt SQLite into walking the whole log in order instead of using the partial index.
@@ -82,10 +84,16 @@ _MOVE_HEAD = (
 class Log:
     """The tail of one dataset's log, locked until the transaction ends; `save` writes what was appended."""
 
-    def __init__(self, connection: sa.Connection, name: str) -> None:
+    def __init__(self, connection: sa.Connection, name: str, *, fence: Fence | None = None) -> None:
         self.connection = connection
         self.name = name
-        row = connection.execute(_LOCK, {"name": name}).one_or_none()
+        bound: dict[str, Any] = {"name": name} if fence is None else {"name": name, "fence": fence.number}
+        row = connection.execute(_LOCK if fence is None else _LOCK_FENCED, bound).one_or_none()
+        if row is None and fence is not None and connection.execute(_TAIL, {"name": name}).one_or_none() is not None:
+            raise LedgerLeaseError(
+                f"another process has taken over dataset {name!r} (lease {fence.number} is not the newest): this one"
+                " was silent for too long, and may write nothing more under that lease"
+            )
         if row is None:
             raise unknown_dataset(connection, name)
         self.terms = Terms.from_record(terms_record(row))
@@ -171,9 +179,11 @@ def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
     log.save()
 
 
-def change_terms(connection: sa.Connection, name: str, terms: Terms, admit: AdmitChange) -> None:
+def change_terms(
+    connection: sa.Connection, name: str, terms: Terms, admit: AdmitChange, *, fence: Fence | None = None
+) -> None:
     """Record new terms from `terms.from_tick` on, with the state that the rule `admit` carries over."""
-    log = Log(connection, name)
+    log = Log(connection, name, fence=fence)
     if terms == replace(log.terms, number=terms.number):
         return  # the same change, asked again after its outcome was unknown
     assert terms.from_tick is not None
@@ -201,9 +211,10 @@ def reserve(
     plan_digest: str,
     stop: bool,
     outputs: Outputs,
+    fence: Fence | None = None,
 ) -> list[Reserved | Published | Refused]:
     """Decide on each request in order."""
-    log = Log(connection, name)
+    log = Log(connection, name, fence=fence)
     if plan_digest != log.terms.plan_digest:
         raise LedgerTermsError(
             f"dataset {name!r} is published under plan {log.terms.plan_digest[:12]}, not {plan_digest[:12]};"
@@ -245,10 +256,15 @@ def reserve(
 
 
 def commit(
-    connection: sa.Connection, name: str, pairs: Sequence[tuple[Reserved, JSONObject]], outputs: Outputs
+    connection: sa.Connection,
+    name: str,
+    pairs: Sequence[tuple[Reserved, JSONObject]],
+    outputs: Outputs,
+    *,
+    fence: Fence | None = None,
 ) -> list[Entry]:
     """Record outputs of reservations; the same output again changes nothing, another one is refused."""
-    log = Log(connection, name)
+    log = Log(connection, name, fence=fence)
     known = log.look_up("once", [reserved.tick for reserved, _ in pairs])
     written = []
     for reserved, output in pairs:
@@ -321,100 +337,3 @@ def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
     if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
         log.append("refuse", payload, tick=tick, query=query)
     return Refused(log.name, tick, query, "limit", str(error), error)
-
-
-INLINE_VALUES = 10_000
-
-
-class Outputs:
-    """The directory beside the ledger; None where a server's ledger was opened without one."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
-
-    def prepare(self, reservation_hash: str, output: JSONObject) -> tuple[JSONObject, bytes | None]:
-        """What the commit entry will say of an output, and the content of its file where it needs one."""
-        count = count_values(output)
-        if count <= INLINE_VALUES:
-            return {"output": output}, None
-        text = encode(output, "an output")
-        name = f"{reservation_hash}.json"
-        return {"file": {"name": name, "sha256": sha256(text), "values": count}}, text.encode()
-
-    def load(self, payload: JSONObject) -> JSONObject:
-        """The output that a commit entry speaks of, checked against its digest."""
-        if "output" in payload:
-            output: JSONObject = payload["output"]
-            return output
-        recorded = payload["file"]
-        path = self._path(recorded["name"])
-        try:
-            text = path.read_bytes()
-        except OSError as error:
-            raise LedgerCorruptError(
-                f"the output file {path.name} cannot be read ({error.strerror}); restore it from a backup"
-            ) from None
-        if sha256(text.decode(errors="replace")) != recorded["sha256"]:
-            raise LedgerCorruptError(f"the output file {path.name} is not what was published; restore it")
-        return decode(text.decode())
-
-    def to_published(self, entry: Entry) -> Published:
-        """The output that a commit entry records, with its tick and query."""
-        assert entry.tick is not None
-        assert entry.query is not None
-        return Published(
-            dataset=entry.dataset,
-            tick=entry.tick,
-            query=entry.query,
-            seq=entry.seq,
-            plan_digest=entry.plan,
-            time=entry.time,
-            output=self.load(entry.data()),
-        )
-
-    def write(self, payload: JSONObject, content: bytes) -> None:
-        """Make the file durable, before any entry speaks of it. It is never replaced."""
-        name, count = payload["file"]["name"], payload["file"]["values"]
-        path = self._path(name)
-        try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            handle = os.open(path, flags, 0o600)
-        except FileExistsError:
-            # The same commit, repeated after its outcome was unknown. Anything else may not replace it.
-            if path.is_symlink() or path.read_bytes() != content:
-                raise LedgerConflictError(f"the output file {name} already holds something else") from None
-            return
-        except OSError as error:
-            raise LedgerError(f"the output file {name} cannot be created: {error.strerror}") from error
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            sync_directory(path.parent)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            message = f"an output of {count:,} values cannot be written: {error.strerror}; nothing was committed"
-            raise LedgerError(message) from error
-
-    def _path(self, name: str) -> Path:
-        if self._directory is None:
-            raise LedgerError(
-                f"outputs of more than {INLINE_VALUES:,} values live in files:"
-                " open the ledger with outputs=DIRECTORY, the same one each time"
-            )
-        return self._directory / Path(name).name  # a tampered name must not lead elsewhere
-
-
-def count_values(value: Any) -> int:
-    """How many single values a JSON value holds.
-
-    >>> count_values({"values": [1.0, 2.0, [3.0]], "age": 2})
-    4
-    """
-    if isinstance(value, Mapping):
-        return sum(map(count_values, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(count_values, value))
-    return 1

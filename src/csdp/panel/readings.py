@@ -73,6 +73,18 @@ class Panel:
             return int(self.values.shape[1])
         return int(self.states.max(initial=-1)) + 1
 
+    def between(self, start: int, stop: int) -> Panel:
+        """Some of the ticks, by their places in the panel.
+
+        >>> Panel.from_states([[0], [1], [1]]).between(1, 3).ticks.tolist()
+        [1, 2]
+        """
+        rows = slice(start, stop)
+        readings = None if self.readings is None else self.readings[rows]
+        return Panel(
+            self.names, self.ticks[rows], self.times[rows], self.states[rows], self.step, self.values, readings
+        )
+
     def arrange(self, names: Sequence[str]) -> Panel:
         """The same panel with its sequences in the order of a chain's names.
 

@@ -18,6 +18,7 @@ from csdp.clock import Clock
 from csdp.errors import InputError
 from csdp.ledger import Ledger, Published
 from csdp.publisher import Release
+from csdp.scratch import open_bytes
 
 #: Bytes at the end of a file in which its last whole line is searched for at first.
 _TAIL = 2**16
@@ -112,7 +113,8 @@ class FileSink:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._handle = open_bytes(self._path, flags, mode=0o644, follow=True)
         try:
             self._newest = self._repair()
         except BaseException:
@@ -127,7 +129,8 @@ class FileSink:
         length = _TAIL
         while True:
             start = max(0, size - length)
-            tail = os.pread(self._handle, size - start, start)
+            os.lseek(self._handle, start, os.SEEK_SET)  # writes go to the end all the same
+            tail = os.read(self._handle, size - start)
             whole = tail[: tail.rfind(b"\n") + 1]
             lines = whole.splitlines()
             if start == 0 or len(lines) > 1:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
+from csdp.panel.input import SECTION, InputSpec, read_section
+from csdp.panel.times import format_step
 from csdp.stream.mqtt import Broker, check_topic
-from csdp.stream.toml import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
+from csdp.toml_text import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
 
 LIMITS = ("budget", "event_limit", "lifetime_limit")
 
@@ -81,6 +84,7 @@ class StreamSpec:
     sequences: tuple[str, ...] | None
     discretiser: Path | None
     state_file: Path | None
+    missing_up_to: int | None
     drift: bool
     plan: Path | ExplicitPlan | PlanTarget
     estimate: EstimateSpec
@@ -89,6 +93,7 @@ class StreamSpec:
     by_wall_clock: bool
     source: Endpoint
     sink: Endpoint
+    input: InputSpec | None = None
 
     def error(self, key: str, message: str) -> InputError:
         """An error that names the line of a key, such as `plan.file`."""
@@ -103,13 +108,14 @@ def read_spec(path: str | Path) -> StreamSpec:
     document = Document(path)
     folder = document.path.parent
     top = document.section()
-    top.allow("plan", "target", "estimate", "limits", "clock", "source", "sink")
+    top.allow("plan", "target", "estimate", "limits", "clock", "source", "sink", SECTION)
     dataset = top.take("dataset", text)
     ledger = top.take("ledger", text)
     chain = folder / top.take("chain", text)
     sequences = top.take("sequences", texts, None)
     discretiser = top.take("discretiser", text, None)
     state_file = top.take("state_file", text, None)
+    missing_up_to = top.take("missing_up_to", integer(-(2**53)), None)
     drift = top.take("drift", boolean, False)
     estimate = _estimate(document.section("estimate"), folder)
     plan = _plan(document, folder, estimate)
@@ -122,6 +128,7 @@ def read_spec(path: str | Path) -> StreamSpec:
         sequences=sequences,
         discretiser=None if discretiser is None else folder / discretiser,
         state_file=None if state_file is None else folder / state_file,
+        missing_up_to=missing_up_to,
         drift=drift,
         plan=plan,
         estimate=estimate,
@@ -130,7 +137,10 @@ def read_spec(path: str | Path) -> StreamSpec:
         by_wall_clock=by_wall_clock,
         source=_place(document, "source", folder, dataset),
         sink=_place(document, "sink", folder, dataset),
+        input=read_section(document.section(SECTION), folder) if SECTION in document.content else None,
     )
+    if spec.source.kind == "input" and spec.input is None:
+        raise spec.error("source.kind", "'input' given without a section [input]; `csdp open DATA -o FILE` writes one")
     top.finish()
     return spec
 
@@ -250,7 +260,7 @@ def _clock(section: TomlTable) -> tuple[Clock, bool]:
 def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Endpoint:
     section = document.section(which)
     plain = "stdin" if which == "source" else "stdout"
-    kinds = (plain, "file", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
+    kinds = (plain, "file", "input", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
     kind = section.take("kind", one_of(*kinds))
     if kind == "file":
         place = Endpoint(
@@ -323,16 +333,24 @@ def _password(section: TomlTable, folder: Path) -> str | None:
         raise section.error("password_file", f"{file!r} given; it cannot be read") from None
 
 
-def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "chain.json") -> str:
-    """The text of a first specification for readings such as those in a CSV or Parquet file.
+def first_spec(
+    data: str | Path | InputSpec,
+    *,
+    dataset: str | None = None,
+    chain: str = "chain.json",
+    folder: str | Path = ".",
+) -> str:
+    """The text of a first specification, to be written to a folder, for readings such as those in a file.
 
-    Only names, step and kind of times are taken from the file.
+    Only names, step and kind of times are taken from the readings, and how they are read (`[input]`).
     """
-    from csdp.panel import read_readings
+    from csdp.panel.read import read_readings, to_spec
 
-    readings = read_readings(data, sort=True, duplicates="last")
+    file, table = to_spec(data, InputSpec(sort=True))
+    table = table.override(file=str(file), duplicates=table.duplicates or "last")
+    readings, data = read_readings(table), str(file)
     timestamps, step = readings.times.dtype.kind == "M", int(readings.step)
-    length = _format_duration if timestamps else str
+    length: Callable[[int], str] = (lambda seconds: _quote(format_step(seconds))) if timestamps else str
     name = Path(data).stem if dataset is None else dataset
     if not name.isprintable():
         raise InputError("dataset: a text of printable characters expected")
@@ -346,6 +364,7 @@ def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "ch
         lateness=length(max(1, step // 10)),
         unit='Seconds, or text such as "30s", "5min", "1h".' if timestamps else "In the unit of the times.",
         times=_TIMES[timestamps],
+        input=table.override(step=length(step).strip('"') if timestamps else step).seen_from(folder).to_toml(),
     )
     return "\n".join(map(_align, text.split("\n")))
 
@@ -365,13 +384,6 @@ def _format_names(names: tuple[str, ...]) -> str:
     if len(text) <= 100:
         return f"[{text}]"
     return "[\n" + "".join(f"    {_quote(name)},\n" for name in names) + "]"
-
-
-def _format_duration(seconds: int) -> str:
-    for unit, length in (("D", 86400), ("h", 3600), ("min", 60)):
-        if seconds % length == 0:
-            return f'"{seconds // length}{unit}"'
-    return f'"{seconds}s"'
 
 
 _TIMES = {
@@ -429,6 +441,7 @@ lateness = {lateness}       # how long a tick waits for late readings before it 
 # Messages: {{"time": T, "sequence": NAME, "value": V}}, or {{"time": T, "values": {{NAME: V, ...}}}}.
 [source]
 kind = "stdin"
+# kind = "input"            # replay the table of [input]
 # kind = "file"             # follow a file of such lines
 # path = "readings.ndjson"
 # kind = "mqtt"             # readings on TOPIC/NAME, snapshots on TOPIC
@@ -439,6 +452,8 @@ kind = "stdin"
 # tls = true
 # ca_file = "ca.pem"
 
+# The readings from which this file was written; `csdp fit`, `csdp release` and others take this file in their place.
+{input}
 [sink]
 kind = "stdout"
 # kind = "file"
