@@ -15,6 +15,7 @@ from csdp.reading_range import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
+    from csdp.accountant.distances import DistanceTable, leakage_by_distance
     from csdp.auditing.attacker import Attack, attack
     from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
@@ -49,6 +50,7 @@ __all__ = [
     "CoupledChainEstimator",
     "Custom",
     "Discretiser",
+    "DistanceTable",
     "Drift",
     "DriftCheck",
     "DynamicPlan",
@@ -102,6 +104,7 @@ __all__ = [
     "fit_quality",
     "frontier",
     "leakage",
+    "leakage_by_distance",
     "leakage_summary",
     "leakage_table",
     "learn_estimator",
@@ -120,6 +123,8 @@ _LATER = {
     "Attack": "csdp.auditing.attacker",
     "Discretiser": "csdp.panel",
     "CoupledChainEstimator": "csdp.fitting.estimator",
+    "DistanceTable": "csdp.accountant.distances",
+    "leakage_by_distance": "csdp.accountant.distances",
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",
