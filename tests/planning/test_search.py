@@ -206,7 +206,7 @@ class TestGiant:
 
     def test_an_error_that_none_reaches(self):
         with pytest.raises(InfeasibleError, match=r"publishing nothing has error 0\.0066"):
-            find_plan(self.ring(), Mean(), max_mse=0.001, min_age=1, max_age=3)
+            find_plan(self.ring(), Mean(), max_mse=0.001, min_age=1, max_age=3, estimate="raw")
 
     def test_a_bound_that_was_asked_for_is_kept(self):
         found = find_plan(self.ring(), Mean(), budget=0.5, min_age=1, max_age=8, bound="slice")
@@ -226,7 +226,7 @@ class TestChecks:
     def test_a_level_that_misses_the_error(self, monkeypatch):
         monkeypatch.setattr("csdp.planning.search.least_level", lambda error, target, limit: 0.1)
         with pytest.raises(AssertionError, match="the error passes the target"):
-            find_plan(paper(), Mean(), max_mse=0.5, min_age=1, max_age=1)
+            find_plan(paper(), Mean(), max_mse=0.5, min_age=1, max_age=1, estimate="raw")
 
 
 def test_event_limit_bounds_the_noise_level():
@@ -263,7 +263,7 @@ class TestErrors:
         with pytest.raises(InfeasibleError, match="the least error") as caught:
             find_plan(paper(), Mean(), max_mse=1e-5)
         assert caught.value.nearest > 1e-5
-        find_plan(paper(), Mean(), max_mse=caught.value.nearest * 1.0001, estimate="raw")
+        find_plan(paper(), Mean(), max_mse=caught.value.nearest * 1.0001)
 
     def test_unsound_bounds_cannot_plan(self):
         with pytest.raises(UnsoundError, match="not proven"):
