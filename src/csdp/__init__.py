@@ -11,6 +11,7 @@ from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, Influe
 from csdp.fitting.fit import fit
 from csdp.groups import PerGroup
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
+from csdp.reading_range import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
@@ -23,9 +24,18 @@ if _typing.TYPE_CHECKING:
     from csdp.fitting.estimator import CoupledChainEstimator
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
-    from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
+    from csdp.panel import (
+        Discretiser,
+        FoundInput,
+        InputSpec,
+        Panel,
+        Readings,
+        find_input,
+        read_panel,
+        read_readings,
+    )
     from csdp.plan import Plan, Schedule
-    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
+    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
     from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
 
 __version__ = "0.1.0.dev0"
@@ -45,9 +55,11 @@ __all__ = [
     "Family",
     "FitQuality",
     "FitRecord",
+    "FoundInput",
     "Histogram",
     "Identity",
     "InfluenceFamily",
+    "InputSpec",
     "JointChain",
     "Leakage",
     "LeakageSummary",
@@ -64,6 +76,7 @@ __all__ = [
     "Plan",
     "Publisher",
     "Query",
+    "ReadingRange",
     "Readings",
     "Release",
     "Replay",
@@ -80,6 +93,7 @@ __all__ = [
     "correlation_degree",
     "drift",
     "dynamic_plan",
+    "find_input",
     "find_plan",
     "fit",
     "fit_quality",
@@ -91,6 +105,7 @@ __all__ = [
     "learn_from_past",
     "low_bits",
     "mse",
+    "optimal_plan",
     "plan_estimator",
     "read_panel",
     "read_readings",
@@ -106,6 +121,8 @@ _LATER = {
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",
+    "FoundInput": "csdp.panel",
+    "InputSpec": "csdp.panel",
     "LearnedEstimator": "csdp.estimate",
     "Ledger": "csdp.ledger",
     "LowBits": "csdp.auditing.events",
@@ -122,6 +139,7 @@ _LATER = {
     "DynamicPlan": "csdp.planning",
     "Schedule": "csdp.plan",
     "dynamic_plan": "csdp.planning",
+    "find_input": "csdp.panel",
     "find_plan": "csdp.planning",
     "fit_quality": "csdp.fitting.quality",
     "frontier": "csdp.planning",
@@ -129,6 +147,7 @@ _LATER = {
     "learn_from_past": "csdp.publisher",
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
+    "optimal_plan": "csdp.planning",
     "plan_estimator": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",

@@ -17,6 +17,7 @@ private reading::
         ├── LedgerVersionError             written by another version of the format
         ├── LedgerConflictError            a request contradicts what the ledger records
         │   └── LedgerTermsError           the dataset is published under other terms by now
+        ├── LedgerLeaseError               another process has taken over the dataset
         └── TicksHeldError                 ticks are held by another process, or were lost with it
 
     CsdpWarning (a UserWarning)
@@ -129,6 +130,10 @@ class LedgerConflictError(LedgerError):
 
 class LedgerTermsError(LedgerConflictError):
     """The dataset is published under another plan or grid by now; nothing was charged. Open a new publisher."""
+
+
+class LedgerLeaseError(LedgerError):
+    """Another process has taken over the dataset, and this one no longer holds its lease; nothing was written."""
 
 
 class TicksHeldError(LedgerError):

@@ -1,5 +1,7 @@
 """find_plan: the paper's P1 and its dual, against brute force over a fine grid."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from csdp import CoupledChain, Family, Mean, Sum, leakage
 from csdp.errors import InfeasibleError, InputError, UnsoundError
 from csdp.estimate import mse
 from csdp.planning import find_plan, frontier
+from csdp.planning.search import _Search
 
 
 def paper(coupling=0.75, p=0.3, q=0.3):
@@ -282,3 +285,10 @@ class TestErrors:
     def test_bad_input(self, options, message):
         with pytest.raises(InputError, match=message):
             find_plan(paper(), Mean(), **options)
+
+
+def test_ages_next_to_others_are_up_to_three_steps_away_and_within_the_limits():
+    wide, narrow = SimpleNamespace(min_age=0, max_age=9), SimpleNamespace(min_age=1, max_age=3)
+    steps = {(4 + d, 5) for d in (-3, -2, -1, 1, 2, 3)} | {(4, 5 + d) for d in (-3, -2, -1, 1, 2, 3)}
+    assert set(_Search._neighbours(wide, (4, 5))) == steps | {(5, 4), (3, 6)}
+    assert set(_Search._neighbours(narrow, (2, 3))) == {(1, 3), (3, 3), (2, 2), (2, 1), (3, 2)}

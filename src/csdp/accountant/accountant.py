@@ -19,7 +19,6 @@ from csdp.accountant.components import build_components
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
 from csdp.arrays import Floats
 from csdp.bounds.environment import find_vantages
-from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
 from csdp.plan import Plan
@@ -167,17 +166,9 @@ class Accountant:
         if passed and any(component.model.size > EXACT_LATER for component in self.components):
             return None
         if passed not in self._single:
-            plan = self.plan
             self._single[passed] = None
             with suppress(CsdpError):
-                self._single[passed] = leakage(
-                    plan.chain,
-                    plan.query,
-                    ages=[age + passed for age in plan.ages],
-                    epsilon_c=plan.epsilon_c,
-                    adversary=plan.adversary,
-                    at_any_tick=True,
-                )
+                self._single[passed] = self.plan.one_release(passed)
         return self._single[passed]
 
     def peak(self, state: State) -> float:
@@ -240,7 +231,7 @@ class Accountant:
             bound=bound if bound not in {"cap", "none"} else "lineage",
             sound=True,
             adversary=self.plan.adversary,
-            environment="given" if self._environment_words and not self.plan.model.phases > 1 else None,
+            environment=find_vantages(self.plan.model, None, None)[0][1].environment,
             assumptions=(
                 self.plan.chain.members[0].assumption,
                 *self._environment_words,
@@ -253,9 +244,9 @@ class Accountant:
     @cached_property
     def _environment_words(self) -> tuple[str, ...]:
         """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
-        if self.plan.model.phases > 1:
-            return (f"given the clock: the largest over its {self.plan.model.phases} phases",)
-        return find_vantages(self.plan.model, None, None)[0][1].assumptions
+        vantage, phases = find_vantages(self.plan.model, None, None)[0][1], self.plan.model.phases
+        clock = f"given the clock: the largest over its {phases} phases"
+        return vantage.assumptions if phases == 1 else (clock, *replace(vantage, phase=None).assumptions)
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 

@@ -14,13 +14,14 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from csdp.accountant.kernels import BackwardKernel, FlowSolver, answer_distances, step_back
+from csdp.accountant.kernels import BackwardKernel, step_back
 from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
 from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.lineage import has_lineage, lineage
+from csdp.bounds.metric import FlowSolver, answer_distances
 from csdp.bounds.slice.bound import slice_bound
 from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES

@@ -14,8 +14,10 @@ from csdp.cli.fit import fit, suggest
 from csdp.cli.leakage import compare, leakage
 from csdp.cli.ledger import ledger_app
 from csdp.cli.plan import plan
+from csdp.cli.reading import open_input
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
+from csdp.cli.synth import synth
 from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
 
@@ -52,9 +54,11 @@ def csdp_command(
     """
 
 
+app.command(name="open", rich_help_panel=DATA)(open_input)
 app.add_typer(chain_app, name="chain", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(suggest)
 app.command(rich_help_panel=DATA)(fit)
+app.command(rich_help_panel=DATA)(synth)
 app.command(rich_help_panel=LEAKAGE)(leakage)
 app.command(rich_help_panel=LEAKAGE)(plan)
 app.command(rich_help_panel=LEAKAGE)(compare)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from csdp.cli import options
+from csdp.cli.reading import locate
 from csdp.errors import InputError, NotUsefulError
-from csdp.panel import Panel, Readings
+from csdp.panel import InputSpec, Panel, Readings
 
 if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator, LearnedEstimator
@@ -66,7 +67,7 @@ def learn(
     period: int | None,
     about: About,
     discretiser: str | None = None,
-    step: str | None = None,
+    reading: InputSpec | None = None,
 ) -> LearnedEstimator | None:
     """Learn the estimator of a plan on a public past; None without one."""
     if past is None:
@@ -75,8 +76,8 @@ def learn(
         return None
     from csdp.publisher import learn_from_past
 
-    width = options.parse_step(step)
-    panel = options.read_states(past, plan.model, discretiser=discretiser, step=width, outside="clamp")
+    located = locate(past, InputSpec() if reading is None else reading)
+    panel = options.read_states(located, plan.model, discretiser=discretiser, outside="clamp")
     return learn_from_past(plan, panel if until is None else _before(panel, until), period=period, about=about)
 
 
@@ -84,7 +85,7 @@ def _before(panel: Panel, until: str) -> Panel:
     """The ticks of a panel before a time."""
     cells = panel.states.astype(float)
     cut = len(Readings(panel.names, panel.ticks, panel.times, cells, panel.step).split(until)[0])
-    return Panel(panel.names, panel.ticks[:cut], panel.times[:cut], panel.states[:cut], panel.step, panel.values)
+    return panel.between(0, cut)
 
 
 def write_plan(path: Path, plan: Plan, *, about: About, estimator: LearnedEstimator | None) -> None:

@@ -64,6 +64,13 @@ def plan(
     anyway: estimates.Anyway = False,
     adversary: options.AdversaryOption = "informed",
     event_limit: options.EventLimit = 10.0,
+    mechanism: Annotated[
+        Literal["noise", "optimal", "auto"],
+        typer.Option(
+            help="With --budget, for one release: add noise, draw from the best table of outputs (optimal), or use a "
+            "table where it has over 2 % less error (auto)."
+        ),
+    ] = "noise",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
     ] = None,
@@ -105,6 +112,7 @@ def plan(
             adversary=adversary,
             about=about,
             event_limit=event_limit,
+            mechanism=mechanism,
             progress=progress,
         )
     learned = estimates.learn(found.plan, past, until, period=period, about=about, discretiser=discretiser)
@@ -200,6 +208,7 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
         "leakage": found.leakage.to_dict(),
         "mse": found.error.mse,
         "no_data": found.error.no_data,
+        "mechanism": "noise" if found.plan.mechanism is None else "table",
         "evaluations": found.evaluations,
         "saved": found.saved,
         "note": found.note,
@@ -219,12 +228,17 @@ def _headline(found: FoundPlan, error: Error) -> str:
     )
 
 
+def _level_words(found: FoundPlan) -> str:
+    """What epsilon_c is: of noise its level, of a table what it tells of a record."""
+    return "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
+
+
 def _print_plan(found: FoundPlan, error: Error) -> None:
     print_lines([_headline(found, error)])
     ages = sorted(set(found.plan.ages))
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}"),
+        (_level_words(found), f"{found.plan.epsilon_c:.6g}"),
         ("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})"),
         (
             "mean squared error",

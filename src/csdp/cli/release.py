@@ -13,11 +13,12 @@ import typer
 
 from csdp.bounds.result import as_text
 from csdp.cli import estimates, options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
-from csdp.panel import Panel
+from csdp.panel import InputSpec, Panel
 from csdp.report import files
 from csdp.report.certificate import Certificate, certify
 from csdp.report.files import Series, write_series
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 WIDE = 1000
 
 
+@takes_readings
 def release(
     data: options.DataFile,
     dataset: options.Dataset,
     ledger: options.LedgerOption,
+    reading: InputSpec,
     output: Annotated[
         str,
         typer.Option(
@@ -69,13 +72,7 @@ def release(
             show_default="0",
         ),
     ] = None,
-    outside: Annotated[
-        Literal["refuse", "clamp"],
-        typer.Option(
-            help="For readings that are not values of the model: reject the file (refuse), or use the nearest value "
-            "(clamp)."
-        ),
-    ] = "refuse",
+    outside: options.OutsideOption = "refuse",
     about: estimates.OptionalAbout = None,
     past: estimates.Past = None,
     until: estimates.Until = None,
@@ -83,7 +80,6 @@ def release(
     estimator: estimates.EstimatorFile = None,
     anyway: estimates.Anyway = False,
     discretiser: options.DiscretiserFile = None,
-    step: options.Step = None,
     simulated_times: Annotated[
         bool,
         typer.Option(
@@ -150,12 +146,13 @@ def release(
     )
     stored = estimates.read_stored(plan)
     learned = estimates.learn(
-        chosen, past, until, period=period, about=about or stored.about, discretiser=discretiser, step=step
+        chosen, past, until, period=period, about=about or stored.about, discretiser=discretiser, reading=reading
     )
     estimating = estimates.choose_estimator(chosen, stored, about=about, learned=learned, estimator_file=estimator)
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
     estimates.require_useful(chosen, expected, anyway=anyway)
-    with _open_readings(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
+    located = locate(data, reading)
+    with _open_readings(located, chosen, engine, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
@@ -247,10 +244,9 @@ def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> Tic
 
 @contextmanager
 def _open_readings(
-    data: str,
+    data: InputSpec,
     plan: Plan,
     engine: Literal["memory", "duckdb", "spark"],
-    step: str | None,
     outside: Literal["refuse", "clamp"],
     master: str | None,
     memory_limit: str | None,
@@ -260,8 +256,7 @@ def _open_readings(
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
-        width = options.parse_step(step)
-        panel = options.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
+        panel = options.read_states(data, plan.model, discretiser=discretiser, outside=outside)
         yield panel, panel
         return
     from csdp.tables import EngineSource, open_table
@@ -271,7 +266,6 @@ def _open_readings(
         names=plan.model.names,
         values=plan.model.values,
         engine=engine,
-        step=options.parse_engine_step(step, engine),
         outside=outside,
         master=master,
         memory_limit=memory_limit,

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-import numpy as np
-
+from csdp.computation import FoldComputation
 from csdp.errors import CsdpError, CsdpWarning, InputError, LedgerError
 from csdp.estimate import (
     Estimated,
@@ -29,12 +28,13 @@ from csdp.estimate import (
 from csdp.estimate.history import has_history
 from csdp.estimate.protocol import LEVEL
 from csdp.estimate.result import About, check_about
+from csdp.estimate.table import table_estimator
 from csdp.fran import Output
 from csdp.json_text import parse_json
 from csdp.ledger import Ledger, Published
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.publisher.sources import answer_bounds
+from csdp.publisher.sources import published_bounds, true_answers
 
 #: Outputs up to which a release carries an estimate.
 ESTIMATED_OUTPUTS = 256
@@ -45,8 +45,8 @@ _DAY = 86_400
 def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) -> Estimator | None:
     """The estimator that a publisher uses where none is given: from the last releases, by the moments of the model.
 
-    From the newest release alone where ages differ or the law of the start is given; None where the moments are
-    unknown, or the outputs too many.
+    Of a table, the posterior mean of the newest output. From the newest release alone where ages differ or the law of
+    the start is given; None where the moments are unknown, or the outputs too many.
 
     Args:
         plan: what is published.
@@ -62,9 +62,11 @@ def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) ->
     check_about(about, "history")
     if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
         return None
-    low, high = answer_bounds(plan)
-    bounds = (low / plan.divisor, high / plan.divisor)
+    bounds = published_bounds(plan)
     try:
+        if plan.mechanism is not None and isinstance(plan.query, FoldComputation):
+            options: dict[str, Any] = {"ages": plan.ages, "about": about, "level": level, "bounds": bounds}
+            return table_estimator(plan.model, plan.query, plan.mechanism, **options)
         if has_history(plan.model, plan.ages):
             return model_estimator(plan.model, plan.query, age=plan.max_age, about=about, level=level, bounds=bounds)
         return linear_estimator(plan.model, plan.query, ages=plan.ages, about=about, level=level, bounds=bounds)
@@ -93,20 +95,17 @@ def learn_from_past(
     """
     if len(set(plan.ages)) > 1:
         raise InputError("estimate: the plan has several ages; an estimate is learned for one common age")
-    panel = past.arrange(plan.model.names)
-    complete = (panel.states >= 0).all(axis=1)
-    answers = np.full((len(panel), len(plan.query.outputs)), np.nan)
-    answers[complete] = plan.query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)
-    low, high = answer_bounds(plan)
+    if plan.mechanism is not None:
+        raise InputError("estimate: the plan draws from a table, whose outputs have their posterior mean already")
     return learn_estimator(
-        answers,
+        true_answers(plan, past),
         age=plan.max_age,
         noise=plan.noise_variance,
-        period=_ticks_of_a_day(panel) if period is None else period,
-        start=int(panel.ticks[0]) if len(panel) else 0,
+        period=_ticks_of_a_day(past) if period is None else period,
+        start=int(past.ticks[0]) if len(past) else 0,
         about=about,
         level=level,
-        bounds=(low / plan.divisor, high / plan.divisor),
+        bounds=published_bounds(plan),
     )
 
 

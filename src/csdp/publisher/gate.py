@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
@@ -33,7 +32,7 @@ from csdp.plan import Plan
 from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped, describe_refusal, explain_refusal
 from csdp.publisher.estimates import ReleaseEstimates
 from csdp.publisher.release import Release
-from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability
+from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability, read_counts
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, describe_guarantee
 
 OnRefusal = Literal["raise", "skip"]
@@ -171,9 +170,11 @@ class Publisher:
     # ---- publishing ------------------------------------------------------------------------------------------------
 
     def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
-        """Take in the snapshot of one tick (state numbers, -1 where missing) and publish what has aged enough.
+        """Take in the snapshot of one tick and publish what has aged enough.
 
-        A list is in the order of the chain's sequences; a mapping, or a pandas Series with names, is taken by name.
+        A snapshot holds state numbers, -1 where missing; or, where the plan publishes readings, the readings
+        themselves, NaN or None where missing. A list is in the order of the chain's sequences; a mapping, or a pandas
+        Series with names, is taken by name.
 
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
@@ -214,13 +215,13 @@ class Publisher:
         if self._observed is not None and tick <= self._observed:
             return
         state = self._fran
+        absent = fran.missing_snapshot(self.plan)
         if self._observed is not None:
-            absent = np.full(self.plan.model.sequences, -1, dtype=np.int8)
             gap = tick - self._observed - 1
             for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
                 state = fran.observe(state, absent)
-        named = read_labels(snapshot)
-        state = fran.observe(state, snapshot if named is None else place_states(named, self.plan.model.names))
+        named, names = read_labels(snapshot), self.plan.model.names
+        state = fran.observe(state, snapshot if named is None else place_states(named, names, missing=absent[0].item()))
         # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
         self._fran, self._observed = state, tick
 
@@ -248,12 +249,13 @@ class Publisher:
         skips = {tick: self._unscheduled_reason(tick, missing, ended) for tick, _, missing in listed}
         ready = [(tick, stale) for tick, stale, _ in listed if skips[tick] is None]
         skipped = [skip for skip in skips.values() if skip is not None]
+        counts = read_counts(aged, self.plan, [tick for tick, _ in ready])
         releases: list[Release] = []
         together = chunk_size(self.plan)
         for start in range(0, len(ready), together):
             chunk = ready[start : start + together]
             try:
-                self._publish_chunk(aged, chunk, releases, skipped, on_wait)
+                self._publish_chunk(aged, chunk, releases, skipped, on_wait, counts)
             finally:
                 if each is not None:
                     for release in sorted(releases, key=lambda r: r.tick):
@@ -270,6 +272,7 @@ class Publisher:
         releases: list[Release],
         skipped: list[Skipped],
         on_wait: OnWait | None,
+        counts: Mapping[int, int] | None,
     ) -> None:
         stale = dict(chunk)
         answers, refusal = self._reserve(chunk)
@@ -277,7 +280,8 @@ class Publisher:
         releases.extend(map(Release.of, recorded))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
         try:
-            outputs = draw_outputs(self.plan, source, {r.tick: stale[r.tick] for r in granted}, self._randomness)
+            late = {r.tick: stale[r.tick] for r in granted}
+            outputs = draw_outputs(self.plan, source, late, self._randomness, counts=counts)
         except Exception as error:
             ticks = f"{len(granted):,} ticks from {granted[0].tick} to {granted[-1].tick}"
             error.add_note(f"{ticks} were charged and are lost; nothing of them was published")
@@ -330,6 +334,8 @@ class Publisher:
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
         plan = self.plan
         content = dict(vars(output))  # asdict would copy every value of a wide output one by one
+        if output.count is None:  # releases of states are recorded as they always were
+            del content["count"]
         content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
         content["epsilon_s"] = reserved.charge.present
         return content

@@ -34,6 +34,7 @@ class Release:
     level: float | None = None
     about: Literal["now", "then"] = "now"
     no_data: float | None = None
+    count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
 
     @classmethod
     def of(cls, published: Published) -> Release:

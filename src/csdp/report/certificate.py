@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from csdp.bounds.result import as_text, round_up
+from csdp.bounds.result import as_text, in_words, round_up
 from csdp.errors import InputError
 from csdp.estimate.result import Error, about_words
 
@@ -262,9 +262,9 @@ def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newes
     now, event = by_name["present"].epsilon, by_name["event"].epsilon
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
-        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}), for an adversary "
-        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past reading has plain "
-        f"differential privacy with epsilon {as_text(event)}."
+        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for an "
+        f"adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past "
+        f"reading has plain differential privacy with epsilon {as_text(event)}."
     )
 
 

@@ -159,19 +159,13 @@ def prepare(name: str) -> DemoData:
         thinned = thinned.without_gaps()
     past, rest = thinned.split(data.past_ends)[0], thinned.split(case.rest_from)[1]
     discretiser = _make_discretiser(case, data, past)
-    return DemoData(
-        case, data, discretiser, discretiser.apply(past), _first_ticks(discretiser.apply(rest), case.publish)
-    )
+    return DemoData(case, data, discretiser, discretiser.apply(past), discretiser.apply(rest).between(0, case.publish))
 
 
 def _make_discretiser(case: DemoCase, data: Dataset, past: Readings) -> Discretiser:
     if case.edges is not None:
         return Discretiser.declared(past.names, edges=case.edges, bounds=data.bounds, values=[0.0, 1.0])
     return Discretiser.fit(past, states=2, strategy="quantile", public=True, values=[0.0, 1.0])
-
-
-def _first_ticks(panel: Panel, ticks: int) -> Panel:
-    return Panel(panel.names, panel.ticks[:ticks], panel.times[:ticks], panel.states[:ticks], panel.step, panel.values)
 
 
 # ---- the demonstration ----------------------------------------------------------------------------------------------

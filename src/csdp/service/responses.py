@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerTermsError, TooLargeError
+from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerLeaseError, LedgerTermsError, TooLargeError
 from csdp.stream.sinks import encode_json
 
 log = logging.getLogger("csdp.service")
@@ -99,6 +99,8 @@ def to_problem(error: CsdpError) -> HttpProblem:
     """An error of this package as a problem. Its message is about settings and figures, never about a reading."""
     if isinstance(error, LedgerBusyError):
         return busy_problem("the ledger is busy or out of reach; try again")
+    if isinstance(error, LedgerLeaseError):
+        return busy_problem("another process has taken over this dataset; send it again")
     if isinstance(error, LedgerTermsError):
         return HttpProblem(409, "terms", f"{error}: the operator restarts the service with them")
     if isinstance(error, TooLargeError):

@@ -201,7 +201,8 @@ def _solve(known: dict[str, WhatIf], content: bytes) -> dict[str, Any]:
 def main() -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then ends this process
-    os.nice(_NICE)
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
     source, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up among the answers
     questions: SimpleQueue[bytes] = SimpleQueue()
