@@ -12,7 +12,7 @@ from csdp import Mean, leakage, mse
 from csdp.accountant import Accountant
 from csdp.ledger import Ledger
 from csdp.plan import Plan
-from csdp.planning import frontier
+from csdp.planning import find_plan, frontier
 
 from service.parts import (  # isort: skip
     OTHER,
