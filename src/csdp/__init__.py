@@ -15,12 +15,14 @@ from csdp.reading_range import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
+    from csdp.accountant.distances import DistanceTable, leakage_by_distance
     from csdp.auditing.attacker import Attack, attack
     from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
     from csdp.baselines.comparison import compare
     from csdp.estimate import LearnedEstimator, learn_estimator, mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
+    from csdp.fitting.emissions import ReadingsCheck, check_readings
     from csdp.fitting.estimator import CoupledChainEstimator
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
@@ -48,6 +50,7 @@ __all__ = [
     "CoupledChainEstimator",
     "Custom",
     "Discretiser",
+    "DistanceTable",
     "Drift",
     "DriftCheck",
     "DynamicPlan",
@@ -78,6 +81,7 @@ __all__ = [
     "Query",
     "ReadingRange",
     "Readings",
+    "ReadingsCheck",
     "Release",
     "Replay",
     "Schedule",
@@ -88,6 +92,7 @@ __all__ = [
     "attack",
     "audit",
     "bounded_aged_correlation",
+    "check_readings",
     "cmc_leakage_coefficient",
     "compare",
     "correlation_degree",
@@ -99,6 +104,7 @@ __all__ = [
     "fit_quality",
     "frontier",
     "leakage",
+    "leakage_by_distance",
     "leakage_summary",
     "leakage_table",
     "learn_estimator",
@@ -118,6 +124,8 @@ _LATER = {
     "Attack": "csdp.auditing.attacker",
     "Discretiser": "csdp.panel",
     "CoupledChainEstimator": "csdp.fitting.estimator",
+    "DistanceTable": "csdp.accountant.distances",
+    "leakage_by_distance": "csdp.accountant.distances",
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",
@@ -130,9 +138,11 @@ _LATER = {
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
     "Readings": "csdp.panel",
+    "ReadingsCheck": "csdp.fitting.emissions",
     "Release": "csdp.publisher",
     "Replay": "csdp.auditing.replay",
     "Skipped": "csdp.publisher",
+    "check_readings": "csdp.fitting.emissions",
     "compare": "csdp.baselines.comparison",
     "attack": "csdp.auditing.attacker",
     "drift": "csdp.fitting.drift",

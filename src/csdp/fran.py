@@ -165,7 +165,7 @@ def release(state: FranState, randomness: Randomness, *, tick: int | None = None
     """
     if state.reason:
         return None
-    answer = state.plan.query.lattice_answers(_aged_row(state)[None])[0]
+    answer = _answers_of(state.plan, _aged_row(state)[None])[0]
     return add_noise(state.plan, answer, state.stale, randomness, tick=tick, count=state.count)
 
 
@@ -274,14 +274,20 @@ def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
     if total <= plan.max_age or not missing.any():
         return releasable_ticks(plan, total, {})
     if isinstance(plan.query, ReadingsComputation):
-        worst, reasons = releasable_ticks(plan, total, {})
         counts = read_counts(plan, missing)
         assert counts is not None
-        return worst, [early or _too_few(plan.query, n) for early, n in zip(reasons, counts.tolist(), strict=True)]
+        return readable_ticks(plan, counts)
     last = _last_read(missing)
     old = np.where(last >= 0, np.arange(total)[:, None] - last, NEVER)
     stalest = {age: (old if members is None else old[:, members]).max(axis=1) for age, members in _by_age(plan)}
     return releasable_ticks(plan, total, stalest)
+
+
+def readable_ticks(plan: Plan, counts: Ints) -> tuple[Ints, list[str]]:
+    """For each tick: staleness, which is none, and why it cannot be released, from how many sequences it reads."""
+    assert isinstance(plan.query, ReadingsComputation)
+    never, reasons = releasable_ticks(plan, counts.size, {})
+    return never, [early or _too_few(plan.query, n) for early, n in zip(reasons, counts.tolist(), strict=True)]
 
 
 def releasable_ticks(plan: Plan, total: int, stalest: Mapping[int, Ints]) -> tuple[Ints, list[str]]:
@@ -317,9 +323,15 @@ def answers(plan: Plan, filled: States, rows: Indices, *, checked: bool = False)
     if len(groups) == 1:
         old = rows - groups[0][0]
         run = old.size > 0 and bool((np.diff(old) == 1).all())  # consecutive rows need not be copied
-        return plan.query.lattice_answers(filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
+        return _answers_of(plan, filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
     ages = np.asarray(plan.ages)
-    return plan.query.lattice_answers(filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
+    return _answers_of(plan, filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
+
+
+def _answers_of(plan: Plan, aged: States) -> Floats:
+    """The query on aged snapshots (T, s): of states, or of the levels of readings."""
+    query = plan.query
+    return query.level_answers(aged) if isinstance(query, ReadingsComputation) else query.lattice_answers(aged)
 
 
 def _last_read(missing: Bools) -> Indices:

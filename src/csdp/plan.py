@@ -17,7 +17,8 @@ from csdp.bounds.result import Leakage, as_text
 from csdp.bounds.table import check_table, table_leakage
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
-from csdp.computation import Computation, FunctionComputation, verify_query
+from csdp.computation import Computation, FunctionComputation, ReadingsComputation, verify_query
+from csdp.computation.readings import ReadingsEvidence
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import PerGroup
 from csdp.json_text import parse_json
@@ -92,6 +93,8 @@ class Plan:
         schedule: noise levels tick by tick, none above epsilon_c, which then is the most that one release leaks.
         mechanism: a table from which outputs are drawn instead of adding noise (see `csdp.optimal_plan`); epsilon_c is
             then the most that it may tell of a record, and is held against the table.
+        readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
+            as the record of the chain's fit has it. "failed" overrides a check that failed; certificates say so.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
@@ -132,12 +135,13 @@ class Plan:
         stale_limit: int = 0,
         schedule: Schedule | None = None,
         mechanism: MechanismTable | None = None,
+        readings_check: ReadingsEvidence | None = None,
     ) -> None:
         chain = certified_model(chain)
         model = chain.members[0].point
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
-        computation = verify_query(query, model, on_lattice=True)
+        computation = verify_query(query, model, on_lattice=True, readings_check=readings_check)
         if stale_limit and not computation.of_states:
             raise InputError(
                 f"stale_limit: {stale_limit} given for {computation.name}; missing readings are left out and never "
@@ -205,6 +209,15 @@ class Plan:
         )
         return tuple(words for words in (self.query.assumption, again * (self.written_by != ALGORITHM)) if words)
 
+    @property
+    def readings_check(self) -> ReadingsEvidence | None:
+        """What is known of the assumptions on readings; None where states are published."""
+        return self.query.evidence if isinstance(self.query, ReadingsComputation) else None
+
+    def with_readings_check(self, evidence: ReadingsEvidence) -> Plan:
+        """The same plan with what a public past said of the readings ("failed": overridden, and said)."""
+        return self._again(self.epsilon_c, self.schedule, evidence)
+
     # ---- the mechanism as it runs ------------------------------------------------------------------------------------
 
     @property
@@ -248,6 +261,9 @@ class Plan:
             return self
         if self.mechanism is not None:
             raise InputError("plan: its table belongs to one level; make another with csdp.optimal_plan")
+        return self._again(epsilon_c, None, self.readings_check)
+
+    def _again(self, epsilon_c: float, schedule: Schedule | None, evidence: ReadingsEvidence | None) -> Plan:
         return Plan(
             self.chain,
             self.query,
@@ -256,6 +272,8 @@ class Plan:
             adversary=self.adversary,
             bound=self.bound,
             stale_limit=self.stale_limit,
+            schedule=schedule,
+            readings_check=evidence,
         )
 
     def check_noise(self) -> None:
@@ -305,7 +323,8 @@ class Plan:
         if isinstance(self.query, FunctionComputation):
             return False
         try:
-            again = verify_query(_query(self.query.text, self.query.groups), self.model)
+            query = _query(self.query.text, self.query.groups)
+            again = verify_query(query, self.model, readings_check=self.readings_check)
         except InputError:
             return False
         return again.fingerprint == self.query.fingerprint
@@ -326,6 +345,8 @@ class Plan:
             content["schedule"] = asdict(self.schedule)
         if self.mechanism is not None:
             content["mechanism"] = self.mechanism.to_dict()
+        if self.readings_check is not None:
+            content["readings_check"] = self.readings_check
         if self.query.groups is not None:
             content["groups"] = [list(group) for group in self.query.groups]
         if isinstance(self.query, FunctionComputation):
@@ -375,6 +396,7 @@ class Plan:
                 stale_limit=content["stale_limit"],
                 schedule=_schedule(content.get("schedule")),
                 mechanism=MechanismTable.from_dict(content["mechanism"]) if "mechanism" in content else None,
+                readings_check=content.get("readings_check"),
             )
             plan._check_origin(content)
         except InputError:

@@ -60,7 +60,7 @@ def _build_vector(
     fits = model.initial is None and components[0].setting.adversary == "informed"
     past, ahead = has_influence(model), has_lineage(model)
     large = model.size * len(model.step_chains) > METRIC_STATES
-    backward = past and (large or not model.has_law or _is_persistent_bit(model))
+    backward = past and (large or not model.has_law or _is_bit(model))
     forward = ahead and model.size > SCALAR_STATES
     if kind == "vector" and not (fits and (past or ahead)):
         raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
@@ -79,12 +79,9 @@ def _build_vector(
     return vector(model, members, costs, alpha=sum(component.alpha for component in components))
 
 
-def _is_persistent_bit(model: Model) -> bool:
-    """One sequence of two states that tend to stay, under environments: there `influence` is exact, and far cheaper."""
-    if model.has_one_kernel or model.size > 2:
-        return False
-    kernels = [chain.kernel() for chain in model.step_chains]
-    return all(kernel[0, 1] + kernel[1, 0] <= 1 for kernel in kernels)
+def _is_bit(model: Model) -> bool:
+    """One sequence of two states, under environments: there `influence` is as sharp as a metric state, and cheaper."""
+    return model.size == 2 and not model.has_one_kernel
 
 
 def _cost(component: Component, plan: Plan) -> Cost:

@@ -118,6 +118,10 @@ class InfluenceComponent(_VectorComponent):
             return 0.0, "influence"
         return self._apply_cap(float(self._rule.advance(state, steps).max()), steps)
 
+    def by_pairs(self, state: Floats, steps: int) -> Floats:
+        """Leakage of the present between any two states of each sequence, `steps` after the slice of the state."""
+        return self._rule.advance(state, steps)
+
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper."""
         if steps == 0 or not self.model.has_law or self.model.size > PAIR_STATES:

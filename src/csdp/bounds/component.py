@@ -255,16 +255,12 @@ class Component:
     # ---- bounds --------------------------------------------------------------------------------------------------
 
     def _metric(self) -> ComponentLeakage:
-        size = self.model.size
         if max(self._ages) == 0 and self.setting.adversary == "informed":
             one = self._sensitivity_ratio(1) * self.setting.epsilon_c
             return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
-        if size > METRIC_STATES:
-            raise TooLargeError(
-                f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto",
-                needed=size,
-                limit=METRIC_STATES,
-            )
+        if (size := self.model.size) > METRIC_STATES:
+            words = f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto"
+            raise TooLargeError(words, needed=size, limit=METRIC_STATES)
         rate = self.setting.epsilon_c / (self.setting.sensitivity * self.setting.query.denominator)
         distances = answer_distances(self.answers(), rate) * (1 + 1e-13)
         return ComponentLeakage(

@@ -130,8 +130,9 @@ class FitRecord:
     family at once (`ensemble_method` "limits", no further chains). `environment` says where the environment comes from
     (clock, series, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
     each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
-    aside, standard error) for every chain that was compared. A record of a private fit holds nothing but what
-    the noised counts gave.
+    aside, standard error) for every chain that was compared. `readings_check` says what the readings behind the states
+    showed (`csdp.check_readings`; None where they were not public or not given), `finer_states` how many states were
+    proposed instead. A record of a private fit holds nothing but what the noised counts gave.
 
     >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
     True
@@ -163,6 +164,8 @@ class FitRecord:
     shrinkage: float = 0.0
     kernel: str = "free"
     gains: tuple[tuple[str, float, float], ...] = ()
+    readings_check: str | None = None
+    finer_states: int = 0
 
     @property
     def monotone(self) -> bool:
@@ -194,7 +197,15 @@ class FitRecord:
 
 
 #: Fields of a `FitRecord` that are not written while they say nothing.
-_LATER: dict[str, Any] = {"environment": None, "environments": 0, "shrinkage": 0.0, "kernel": "free", "gains": []}
+_LATER: dict[str, Any] = {
+    "environment": None,
+    "environments": 0,
+    "shrinkage": 0.0,
+    "kernel": "free",
+    "gains": [],
+    "readings_check": None,
+    "finer_states": 0,
+}
 
 
 def _finite(value: Any) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from csdp.chain import Model
 from csdp.cli import options
 from csdp.cli.reading import locate
 from csdp.errors import InputError, NotUsefulError
@@ -59,26 +60,33 @@ Anyway = Annotated[
 ]
 
 
-def learn(
-    plan: Plan,
+def read_past(
+    model: Model,
     past: str | None,
     until: str | None,
     *,
-    period: int | None,
-    about: About,
     discretiser: str | None = None,
     reading: InputSpec | None = None,
-) -> LearnedEstimator | None:
+) -> Panel | None:
+    """Read the public past of a model's sequences; None without one."""
+    if past is None:
+        if until is not None:
+            raise InputError("until: only with --past; give it, or leave out --until")
+        return None
+    located = locate(past, InputSpec() if reading is None else reading)
+    panel = options.read_states(located, model, discretiser=discretiser, outside="clamp")
+    return panel if until is None else _before(panel, until)
+
+
+def learn(plan: Plan, past: Panel | None, *, period: int | None, about: About) -> LearnedEstimator | None:
     """Learn the estimator of a plan on a public past; None without one."""
     if past is None:
-        if until is not None or period is not None:
-            raise InputError("until, period: only with --past; give it, or leave out --until and --period")
+        if period is not None:
+            raise InputError("period: only with --past; give it, or leave out --period")
         return None
     from csdp.publisher import learn_from_past
 
-    located = locate(past, InputSpec() if reading is None else reading)
-    panel = options.read_states(located, plan.model, discretiser=discretiser, outside="clamp")
-    return learn_from_past(plan, panel if until is None else _before(panel, until), period=period, about=about)
+    return learn_from_past(plan, past, period=period, about=about)
 
 
 def _before(panel: Panel, until: str) -> Panel:

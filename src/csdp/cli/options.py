@@ -14,12 +14,12 @@ import typer
 from csdp.aging import Adversary
 from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
+from csdp.cli.of_readings import STATES, ReadingOptions
 from csdp.cli.terminal import Format
 from csdp.errors import InputError
 from csdp.json_text import parse_json
 from csdp.panel import Discretiser, InputSpec, Panel, read_panel
 from csdp.panel.readings import Outside
-from csdp.queries import parse_query
 from csdp.report.files import ensure_writable
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
-_QUERY = "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."
+_QUERY = (
+    "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,...; of readings: "
+    "mean, sum, linear:W1,W2,..., count:FROM..BELOW or histogram:EDGE1,EDGE2,..."
+)
 _NOISE = typer.Option(help="Noise level epsilon_c of one release, above 0; a smaller value adds more noise.")
 _ADVERSARY = (
     "What the adversary knows besides the model: all other current values (informed), none (uninformed), or the worst "
@@ -282,6 +285,9 @@ def load_plan(
     epsilon_c: float | None,
     adversary: Adversary | None,
     stale_limit: int | None = None,
+    readings: ReadingOptions = STATES,
+    untested: bool = False,
+    discretiser: str | None = None,
 ) -> Plan:
     """Read the plan from a file, which no option may contradict; without a file, make it from the options.
 
@@ -291,15 +297,22 @@ def load_plan(
 
     if file is not None:
         own = {"the model": chain, "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c}
-        refuse_together({**own, "--adversary": adversary, "--stale-limit": stale_limit}, "--plan")
+        refuse_together({**own, "--adversary": adversary, "--stale-limit": stale_limit, **readings.given}, "--plan")
         return read_plan(file)
     if chain is None:
         raise InputError("chain: not given; give a model with --age and --epsilon-c, or --plan")
     steps = parse_ages(age, ages)
     if epsilon_c is None:
         raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
-    model, statistic = read_chain(chain), parse_query(query or "mean")
-    return Plan(model, statistic, steps, epsilon_c, adversary=adversary or "informed", stale_limit=stale_limit or 0)
+    return Plan(
+        read_chain(chain),
+        readings.query(query or "mean", discretiser),
+        steps,
+        epsilon_c,
+        adversary=adversary or "informed",
+        stale_limit=stale_limit or 0,
+        readings_check="failed" if untested else None,
+    )
 
 
 def refuse_together(options: Mapping[str, Any], source: str) -> None:

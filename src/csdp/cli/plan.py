@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from csdp.bounds.result import as_text
-from csdp.cli import estimates, options
+from csdp.cli import estimates, of_readings, options
 from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar
+from csdp.computation import verify_query
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
-from csdp.queries import parse_query
 
 if TYPE_CHECKING:
     from csdp.estimate import LearnedEstimator
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 def plan(
     chain: options.ChainFile,
     query: options.Query = "mean",
+    of: of_readings.Of = None,
+    low: of_readings.Low = None,
+    high: of_readings.High = None,
+    resolution: of_readings.Resolution = None,
+    untested: of_readings.Untested = False,
     max_mse: Annotated[
         float | None, typer.Option(help="Find the least leakage with at most this mean squared error.")
     ] = None,
@@ -97,7 +103,11 @@ def plan(
     options.check_figure(figure)
     if about == "then" and horizon is not None:
         raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
-    model, statistic = options.read_chain(chain), parse_query(query)
+    model = options.read_chain(chain)
+    statistic = of_readings.ReadingOptions(of, low, high, resolution).query(query, discretiser)
+    if untested:
+        statistic = verify_query(statistic, model.point, readings_check="failed")
+    known = estimates.read_past(model, past, until, discretiser=discretiser)
     with progress_bar() as progress:
         found = find_plan(
             model,
@@ -115,7 +125,8 @@ def plan(
             mechanism=mechanism,
             progress=progress,
         )
-    learned = estimates.learn(found.plan, past, until, period=period, about=about, discretiser=discretiser)
+    found = replace(found, plan=of_readings.check_past(found.plan, known, untested=untested))
+    learned = estimates.learn(found.plan, known, period=period, about=about)
     error = found.error if learned is None else learned.expected(found.plan.noise_variance)
     estimates.require_useful(found.plan, error, anyway=anyway)
     schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)

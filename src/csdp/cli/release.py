@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import as_text
-from csdp.cli import estimates, options
+from csdp.cli import estimates, of_readings, options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
@@ -51,6 +51,11 @@ def release(
     ],
     chain: options.ChainOption = None,
     query: options.OptionalQuery = None,
+    of: of_readings.Of = None,
+    low: of_readings.Low = None,
+    high: of_readings.High = None,
+    resolution: of_readings.Resolution = None,
+    untested: of_readings.Untested = False,
     age: options.Age = None,
     ages: options.Ages = None,
     epsilon_c: options.OptionalNoiseLevel = None,
@@ -143,11 +148,14 @@ def release(
         epsilon_c=epsilon_c,
         adversary=adversary,
         stale_limit=stale_limit,
+        readings=of_readings.ReadingOptions(of, low, high, resolution),
+        untested=untested,
+        discretiser=discretiser,
     )
     stored = estimates.read_stored(plan)
-    learned = estimates.learn(
-        chosen, past, until, period=period, about=about or stored.about, discretiser=discretiser, reading=reading
-    )
+    known = estimates.read_past(chosen.model, past, until, discretiser=discretiser, reading=reading)
+    chosen = of_readings.check_past(chosen, known, untested=untested)
+    learned = estimates.learn(chosen, known, period=period, about=about or stored.about)
     estimating = estimates.choose_estimator(chosen, stored, about=about, learned=learned, estimator_file=estimator)
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
     estimates.require_useful(chosen, expected, anyway=anyway)
@@ -253,6 +261,8 @@ def _open_readings(
     discretiser: str | None,
 ) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
     """Open the readings: as a panel or a table of an engine, and as a source for the publisher."""
+    if not plan.query.of_states and discretiser is None:
+        outside = "clamp"  # readings are published: which states they are decides nothing
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:

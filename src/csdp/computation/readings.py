@@ -10,30 +10,61 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints
-from csdp.computation.computation import FoldComputation, check_table
+from csdp.computation.computation import FoldComputation, FunctionComputation, check_table
 from csdp.errors import InputError
 from csdp.lattice import common_unit
 from csdp.queries import Query, ReadingsQuery, level_spread
 from csdp.reading_range import ReadingRange
 
+ReadingsEvidence = Literal["none", "passed", "states", "failed"]
+
 #: What a certificate of the present state assumes of the readings, and one of the present reading besides.
-OF_THE_STATE = (
-    "readings are published: a reading is made of its sequence's state and of something that is independent of all "
-    "states (the first assumption on readings). The certificate is about the present state"
+ASSUMPTION = (
+    "readings are published. First assumption: a reading is made of its sequence's state and of something that is "
+    "independent of all states; with it the certificate holds for the present state. Second assumption: besides, the "
+    "state is a function of the reading, and what a reading is made of beside the state is independent over time and "
+    "sequences; with both it holds for the present reading too (at age 0 a reading tells epsilon_c more of itself)"
 )
-OF_THE_READING = (
-    "about the present reading it says the same only where, besides, the state is a function of the reading, and what "
-    "a reading is made of beside the state is independent over time and sequences (the second assumption); a reading "
-    "that is published at age 0 tells epsilon_c more of itself"
-)
+#: What is known of the two assumptions.
+EVIDENCE: dict[ReadingsEvidence, str] = {
+    "none": "neither assumption on readings was tested: no public past of the readings was given",
+    "passed": "both assumptions on readings were tested on a public past, and not rejected",
+    "states": "on a public past the first assumption on readings was not rejected, and the second was: nothing is "
+    "certified about the present reading, only about the present state",
+    "failed": "on a public past the first assumption on readings was REJECTED, and this was overridden: the leakage of "
+    "the present is not certified. What holds is plain differential privacy alone, of one reading (event level) and of "
+    "all readings together (group level)",
+}
+
+
+def judge_evidence(check: str | None, given: ReadingsEvidence | None, *, finer: int) -> ReadingsEvidence:
+    """What is known of the assumptions on readings; a rejected first one is refused unless `given` overrides it.
+
+    `check`: the verdict of `csdp.check_readings` in the record of the chain's fit, or None; `finer`: how many states it
+    proposed.
+    """
+    if given is not None and given not in EVIDENCE:
+        raise InputError(f"readings_check: {given!r} given; one of {', '.join(EVIDENCE)}")
+    found: Any = check
+    if found not in EVIDENCE:
+        return given or "none"
+    if found == "failed" and given != "failed":
+        use = f"fit with {finer} states" if finer else "use a longer step"
+        raise InputError(
+            "readings: on the public past, the reading inside a state tells more of the states before and after it, so "
+            f"a certificate of these states can be too low where readings are published. Use finer states ({use}), "
+            "publish the query of states, or rely on plain and group privacy alone (readings_check='failed', "
+            "--untested-readings), which the certificate then says"
+        )
+    return found if given != "failed" else "failed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +86,27 @@ class ReadingsComputation:
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
     source: Query | None = field(default=None, repr=False)  #: the query as it was given; None in another process
+    evidence: ReadingsEvidence = "none"  #: what is known of the assumptions on readings; no part of what is computed
 
     of_states: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False
     per_sequence: ClassVar[bool] = False
     groups: ClassVar[None] = None
     weights: ClassVar[None] = None
-    assumption: ClassVar[str] = f"{OF_THE_STATE}; {OF_THE_READING}"
+
+    @property
+    def assumption(self) -> str:
+        """What a certificate assumes of the readings, and what is known of that."""
+        return f"{ASSUMPTION}. {EVIDENCE[self.evidence]}"
+
+    def judged(
+        self, check: str | None, *, given: ReadingsEvidence | None = None, finer: int = 0
+    ) -> ReadingsComputation:
+        """The same with what the record of a fit says of the readings; refused where that speaks against them, unless
+        `given` (or what was given before) overrides it.
+        """
+        evidence = judge_evidence(check, given or (None if self.evidence == "none" else self.evidence), finer=finer)
+        return self if evidence == self.evidence else replace(self, evidence=evidence)
 
     @property
     def sequences(self) -> int:
@@ -121,7 +166,7 @@ class ReadingsComputation:
         """(levels + 1, d) what a level adds; the last row, which -1 finds, is that of a reading that is missing."""
         return np.vstack([self.parts, np.zeros((1, self.parts.shape[1]))]).astype(np.float64)
 
-    def lattice_answers(self, levels: npt.NDArray[Any]) -> Floats:
+    def level_answers(self, levels: npt.NDArray[Any]) -> Floats:
         """Answers (T, d) of levels (T, s), -1 where a reading is missing; exact, on the lattice."""
         shares = np.broadcast_to(self.shares, self.sequences)
         return np.stack([column[levels] @ shares for column in self._added.T], axis=1)
@@ -139,6 +184,10 @@ class ReadingsComputation:
 
     def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> NoReturn:
         """States do not determine the answer."""
+        self.lattice_answers(np.asarray(snapshots))
+
+    def lattice_answers(self, states: npt.NDArray[Any]) -> NoReturn:
+        """States do not determine the answer; `level_answers` takes the levels of the readings."""
         raise InputError(
             f"query {self.name}: its answer is not a function of the states, and the law of the readings inside a "
             "state is not known, so this cannot be computed for it; use the query of states (without of=), or a bound "
@@ -181,6 +230,25 @@ class ReadingsComputation:
             outputs=(),
             assumption=self.assumption,
             of_states=False,
+        )
+
+    @cached_property
+    def by_values(self) -> FoldComputation:
+        """The same query where every reading is the value of its state: for planning and estimates, which are allowed
+        to approximate; never for a certificate.
+        """
+        per_level = self.base + self.step * self.parts  # one reading of share 1
+        rows = self.shares[:, None, None] * per_level[self.of.levels(self.table)]
+        return FoldComputation(
+            name=self.name,
+            text=self.text,
+            fold="sum",
+            rows=rows,
+            block=np.zeros(self.sequences, dtype=np.intp),
+            unit=common_unit(rows),
+            denominator=float(self.sequences if self.is_mean else 1),
+            table=self.table,
+            outputs=self.outputs,
         )
 
     def labels(self, ages: Sequence[int]) -> Indices:
@@ -242,3 +310,10 @@ def read_level_value(query: ReadingsQuery, name: str) -> tuple[float, float]:
     if not (math.isfinite(base) and math.isfinite(step) and step > 0):
         raise InputError(f"query {name}: level_value ({base!r}, {step!r}) given; finite numbers, the step above 0")
     return base, step
+
+
+def on_values(
+    computation: FoldComputation | FunctionComputation | ReadingsComputation,
+) -> FoldComputation | FunctionComputation:
+    """What a query computes on the values that states carry: itself, or, of readings, its approximation by them."""
+    return computation.by_values if isinstance(computation, ReadingsComputation) else computation

@@ -20,7 +20,7 @@ from csdp.computation.computation import (
     is_same_table,
     round_to_lattice,
 )
-from csdp.computation.readings import ReadingsComputation, read_level_value, read_levels
+from csdp.computation.readings import ReadingsComputation, ReadingsEvidence, read_level_value, read_levels
 from csdp.errors import CsdpError, InputError
 from csdp.lattice import LATTICE_BITS, common_unit, fine_unit
 from csdp.queries import (
@@ -49,8 +49,12 @@ SLACK: Final = 1e-9
 ENUMERATED_WORK: Final = 2**22
 
 
-def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Computation:
+def verify_query(
+    query: Query, model: Model, *, on_lattice: bool = False, readings_check: ReadingsEvidence | None = None
+) -> Computation:
     """What a query computes on the values of a model. `on_lattice`: the answers of a function are rounded.
+
+    `readings_check`: for a query of readings, what is known of them; by default as the record of the model's fit says.
 
     A fold query is what its parts say; a function of the snapshot is tabled where there are at most 4,096 snapshots.
     Refused with a reason: parts that are not finite, of another shape, off the lattice or different at every call; a
@@ -64,7 +68,7 @@ def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Com
     if isinstance(query, Computation):
         ready = not isinstance(query, FunctionComputation) or query.step is not None or not on_lattice
         if ready and is_same_table(table, query.table):
-            return query
+            return _judge(query, model, readings_check)
         if query.source is None:
             raise InputError(f"query {query.name}: it was verified for other values; give the query itself")
         query = query.source
@@ -76,10 +80,22 @@ def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Com
         raise InputError(f"query: its name is {name!r}; a text that is not empty")
     of = reading_range(query)
     if of is not None:
-        return _verify_readings(query, name, of, names, table)
+        return _judge(_verify_readings(query, name, of, names, table), model, readings_check)
     if isinstance(query, FoldQuery):
-        return _verify_fold(query, name, names, table)
-    return _verify_function(query, name, names, table, on_lattice=on_lattice)
+        return _judge(_verify_fold(query, name, names, table), model, readings_check)
+    return _judge(_verify_function(query, name, names, table, on_lattice=on_lattice), model, readings_check)
+
+
+def _judge(computation: Computation, model: Model, given: ReadingsEvidence | None) -> Computation:
+    """A query of readings with what the model's fit says of them, or why it is refused; others as they are."""
+    if not isinstance(computation, ReadingsComputation):
+        if given is not None:
+            raise InputError(f"readings_check: {given!r} given, but {computation.name} publishes no readings")
+        return computation
+    record = model.point.fitted
+    if record is None:
+        return computation.judged(None, given=given)
+    return computation.judged(record.readings_check, given=given, finer=record.finer_states)
 
 
 def _read(name: str, what: str, call: Callable[..., T], *arguments: Any) -> T:

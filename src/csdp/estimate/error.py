@@ -16,7 +16,7 @@ import numpy as np
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
-from csdp.computation import FoldComputation, verify_query
+from csdp.computation import FoldComputation, FunctionComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.history import MEMORY, has_history, model_estimator
 from csdp.estimate.posterior import PosteriorMean
@@ -101,7 +101,7 @@ def mse(
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
     """Variance of the noise on one output: on the lattice of the answers, or Laplace's where they are on none."""
     computation = verify_query(query, model)
-    if not isinstance(computation, FoldComputation):
+    if isinstance(computation, FunctionComputation):
         return 2.0 * (computation.sensitivity(1, model.value_table) / epsilon_c) ** 2
     rate = computation.spacing * epsilon_c / computation.undivided_sensitivity(1)
     # 2q / (1 - q)^2 with q = e^-rate; beyond a rate of 1,400 a float holds 0

@@ -18,7 +18,7 @@ from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
 from csdp.chain.views import long_run_views
-from csdp.computation import Computation, FoldComputation, verify_query
+from csdp.computation import Computation, FoldComputation, on_values, verify_query
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query, all_snapshots
 
@@ -69,7 +69,7 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
     >>> round(float(m.cov_now[0, 0]), 4), round(float(m.cross[0, 0]), 5)
     (0.1359, 0.02174)
     """
-    query = verify_query(query, model)
+    query = on_values(verify_query(query, model))
     if isinstance(query, FoldComputation) and query.fold == "sum" and isinstance(model, CoupledChain):
         largest = max(map(len, model.components()))
         if model.initial is None and largest * model.states <= PAIR_SIZE:

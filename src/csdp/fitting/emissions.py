@@ -14,7 +14,8 @@ the environment of every tick is public (a clock, a series), places are changed 
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.fitting.residual_tests import LEAST_COUNT, chi_square_tail
-from csdp.panel import Readings
+from csdp.panel import Panel, Readings
 
 #: Ticks between a reading and what it may tell of.
 LAGS = (1, 2)
@@ -30,6 +31,10 @@ LAGS = (1, 2)
 FINER = (3, 4, 6, 8, 12, 16, 24, 32)
 #: Sequences on which finer states are tried.
 TRIED = 200
+#: Sequences whose readings are checked; of more, as many spread evenly.
+CHECKED = 2000
+#: False-alarm rate of the check that publishing readings rests on.
+LEVEL = 0.001
 
 
 def read_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
@@ -173,3 +178,65 @@ def quantile_states(readings: Floats, m: int) -> Indices:
     edges = np.unique(np.quantile(readings[known], np.arange(1, m) / m))
     edges = edges[edges > readings[known].min()]  # no state without readings
     return np.where(known, np.searchsorted(edges, readings, side="right"), -1)
+
+
+@dataclass(frozen=True)
+class ReadingsCheck:
+    """Whether the public past of the readings allows to publish readings under a certificate of their states.
+
+    `states_p`, `readings_p`: chance of such readings if, given its state, a reading tells no more of the states
+    (readings) around it, corrected for the number of sequences. `where`: the sequences that stand out most.
+    `finer_states`: a number of states that would pass, or the largest that was tried (`enough`); None without need.
+    """
+
+    states_p: float
+    readings_p: float
+    level: float = LEVEL
+    where: tuple[str, ...] = ()
+    finer_states: int | None = None
+    enough: bool = False
+
+    @property
+    def verdict(self) -> Literal["passed", "states", "failed"]:
+        """What certificates may say: of the present state and reading, of the state only, or nothing."""
+        if self.states_p < self.level:
+            return "failed"
+        return "passed" if self.readings_p >= self.level else "states"
+
+
+def check_readings(
+    panel: Panel, *, states: int | None = None, environments: Indices | None = None, level: float = LEVEL
+) -> ReadingsCheck:
+    """Do public readings tell more than their states? Where they do, a certificate of the states can be too low.
+
+    Args:
+        panel: states with the readings behind them (`Panel.readings`), as `read_panel` and `Discretiser.apply` give.
+        states: number of states; that of the panel by default.
+        environments: the environment of every tick, where it is public: readings are then compared within it.
+        level: false-alarm rate over all sequences.
+
+    >>> import csdp
+    >>> signal = np.sin(np.arange(400.0) / 20)[:, None]
+    >>> check_readings(csdp.Discretiser.declared(["a"], states=2, bounds=(-1, 1)).apply(signal)).verdict
+    'failed'
+    """
+    if panel.readings is None:
+        raise InputError("panel: it holds states only; read it from readings (read_panel, Discretiser.apply)")
+    m = panel.state_count if states is None else states
+    count = len(panel.names)
+    some = np.unique(np.linspace(0, count - 1, min(count, CHECKED)).round().astype(np.intp))
+    readings, own = panel.readings[:, some], panel.states[:, some]
+    ps = emission_ps(readings, own, m, environments)
+    lowest = np.minimum(1.0, ps.min(axis=0) * some.size)
+    worst = np.argsort(ps[:, 0])[:3]
+    finer = None
+    if lowest[0] < level:
+        finer = propose_states(readings, ps[:, 0], than=m, level=level, environments=environments)
+    return ReadingsCheck(
+        float(lowest[0]),
+        float(lowest[1]),
+        level,
+        tuple(panel.names[some[i]] for i in worst),
+        None if finer is None else finer[0],
+        finer is not None and finer[1],
+    )

@@ -173,6 +173,7 @@ def fit(
         direction=direction,
         confidence=None if limits is None else float(confidence),
         **compared,
+        **_check_readings(data, readings.m, estimate.chain, environment, public=public),
     )
     point = estimate.chain.carrying(fitted=record, fit_cost=estimate.cost)
     if not ensemble:
@@ -195,6 +196,24 @@ def fit(
                 progress=report,
             )
     return point.carrying(fitted=record, fit_cost=estimate.cost, family=family)
+
+
+def _check_readings(
+    data: Any, states: int, chain: CoupledChain | JointChain | EnvironmentChain, environment: Any, *, public: bool
+) -> dict[str, Any]:
+    """What public readings behind the states of a panel show, for the record."""
+    from csdp.fitting.emissions import check_readings
+    from csdp.fitting.environment_prediction import known_environments
+    from csdp.panel import Panel
+
+    if not public or not isinstance(data, Panel) or data.readings is None:
+        return {}
+    known = None
+    if isinstance(chain, EnvironmentChain):
+        series = environment if chain.kind == "series" else None
+        known = known_environments(chain, data.ticks, series)
+    check = check_readings(data, states=states, environments=known)
+    return {"readings_check": check.verdict, "finer_states": check.finer_states or 0}
 
 
 def _family_method(ensemble: int, kind: str, estimate: methods.PointEstimate, *, limits: bool) -> str | None:

@@ -172,9 +172,8 @@ class Publisher:
     def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
         """Take in the snapshot of one tick and publish what has aged enough.
 
-        A snapshot holds state numbers, -1 where missing; or, where the plan publishes readings, the readings
-        themselves, NaN or None where missing. A list is in the order of the chain's sequences; a mapping, or a pandas
-        Series with names, is taken by name.
+        A snapshot holds state numbers, -1 where missing; or the readings that the plan publishes, NaN or None where
+        missing: a list in the order of the chain's sequences, or a mapping, or a pandas Series with names.
 
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
@@ -214,12 +213,10 @@ class Publisher:
         tick = check_tick(time)
         if self._observed is not None and tick <= self._observed:
             return
-        state = self._fran
-        absent = fran.missing_snapshot(self.plan)
-        if self._observed is not None:
-            gap = tick - self._observed - 1
-            for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
-                state = fran.observe(state, absent)
+        state, absent = self._fran, fran.missing_snapshot(self.plan)
+        gap = 0 if self._observed is None else tick - self._observed - 1
+        for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
+            state = fran.observe(state, absent)
         named, names = read_labels(snapshot), self.plan.model.names
         state = fran.observe(state, snapshot if named is None else place_states(named, names, missing=absent[0].item()))
         # Together or not at all: after a refused snapshot the rows must still be those of their ticks.

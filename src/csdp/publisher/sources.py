@@ -304,5 +304,5 @@ def true_answers(plan: Plan, panel: Panel) -> Floats:
     levels = query.of.levels(_readings_of(panel, plan))
     counts = (levels >= 0).sum(axis=1)
     for t in np.flatnonzero(counts >= (plan.model.sequences if query.needs_all else 1)):
-        out[t] = query.publish(query.lattice_answers(levels[t : t + 1])[0], int(counts[t]))
+        out[t] = query.publish(query.level_answers(levels[t : t + 1])[0], int(counts[t]))
     return out

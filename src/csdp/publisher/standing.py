@@ -335,6 +335,7 @@ def describe_guarantee(
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
             "however they are tied.",
             "Which readings are missing must not depend on their values.",
+            *(() if plan.query.of_states else plan.assumptions),
             *plan.model.not_protected,
             *(AGE_WORDS[kind] for kind in times),
         ],

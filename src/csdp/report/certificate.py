@@ -110,7 +110,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     budget, changed = spent["limits"]["budget"], entry.changes > 0
     event = None if changed else round_up(accountant.event_level(plan.stale_limit) + fit_epsilon)
     lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
-    promises = (
+    promises: tuple[Promise, ...] = (
         Promise(
             "present",
             spent["present"],
@@ -142,6 +142,8 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             "against an adversary who knows the model and every other reading of that tick, if the model holds",
         ),
     )
+    if plan.readings_check == "failed":
+        promises = tuple(_plain_only(promise, spent["group_level"]) for promise in promises)
     times = () if entry.state is None else entry.state.times
     assumptions = (
         *(words for words in plan.certified.assumptions if "law" in words),
@@ -204,6 +206,17 @@ def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:
         "level": last.level,
         "words": f"The estimate {error.in_words} ({about_words(last.about, plan.max_age)}).",
     }
+
+
+def _plain_only(promise: Promise, group: float) -> Promise:
+    """A promise where the public past spoke against certificates of these states: what the model says is left out."""
+    if promise.name not in {"present", "lifetime"}:
+        return promise
+    words = (
+        "by plain group privacy alone: the public past of the readings speaks against a certificate of these states, "
+        "and this was overridden"
+    )
+    return Promise(promise.name, group, None, promise.protects, words)
 
 
 def _ceiling(

@@ -121,7 +121,8 @@ class Series:
         return cls(names, dict(zip(readings.ticks.tolist(), times, strict=True)), releases, skipped)
 
     def columns(self) -> dict[str, list[Any]]:
-        """The columns tick, time, value, estimate, standard_error, low, high, about, ages, stale, epsilon_s.
+        """The columns tick, time, value, estimate, standard_error, low, high, about, ages, stale, epsilon_s, and count
+        where readings were published.
 
         With several outputs, value, estimate, standard_error, low and high are followed by `:NAME`. What is missing of
         an estimate is None.
@@ -139,6 +140,8 @@ class Series:
         table["ages"] = [_format_ages(r.ages) for r in self.releases]
         table["stale"] = [r.stale for r in self.releases]
         table["epsilon_s"] = [r.epsilon_s for r in self.releases]
+        if any(r.count is not None for r in self.releases):
+            table["count"] = [r.count for r in self.releases]
         return table
 
 
@@ -190,6 +193,7 @@ def _json(series: Series) -> bytes:
                 **{part: getattr(r, part) for part in ("level", "about", "ages")},
                 "stale": r.stale,
                 "epsilon_s": r.epsilon_s,
+                **({} if r.count is None else {"count": r.count}),
             }
             for r in series.releases
         ],
@@ -203,7 +207,7 @@ def arrow_table(series: Series) -> Any:
     import pyarrow
 
     table = series.columns()
-    kinds: dict[str, Any] = {"tick": pyarrow.int64(), "stale": pyarrow.int64(), "epsilon_s": pyarrow.float64()}
+    kinds: dict[str, Any] = dict.fromkeys(("tick", "stale", "count"), pyarrow.int64())
     arrays = []
     for name, cells in table.items():
         if name == "time":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from csdp.aging import Progress
 from csdp.bounds.result import as_text, belief, in_words
 from csdp.report import figures
+from csdp.report.demo import no_progress
 from csdp.report.files import write_json
 from csdp.report.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, run_flights
 from csdp.report.page import (
@@ -47,7 +48,11 @@ def write_flights_pages(study: FlightsStudy, out: Path, *, version: str) -> list
         _model_section(study),
         _record_section(study),
     ]
-    private = [_release_section(study, drawings["private"]), *shared[1:]]
+    private = [*shared]
+    private[0], private[2] = (
+        _release_section(study, drawings["private"]),
+        _late_section(study, drawings["late-private"]),
+    )
     write_json(out / "summary.json", study.summary)
     footer = f"csdp {version}, chain digest {study.chain.digest[:16]}"
     pages = save_report(out, drawings, shared, private, title=TITLE, lead=lead(study), footer=footer)
@@ -62,7 +67,27 @@ def lead(study: FlightsStudy) -> str:
         f"and its {now.learned.level:.0%} band holds {now.coverage:.0%} of the truths. Everything published, now and "
         f"for ever, tells at most epsilon = {as_text(now.ceiling, 3)} about the present of any one destination: "
         f"{in_words(now.ceiling)}, for each of {len(now.plan.chain.members)} plausible models, given the environment "
-        "(facts about it, such as a storm, are not protected)."
+        f"(facts about it, such as a storm, are not protected).{_doubts(study)}"
+    )
+
+
+def _doubts(study: FlightsStudy) -> str:
+    """Which of its checks the model fails, in words; empty where it passes them."""
+    quality = study.quality
+    failed = [
+        words
+        for check, words in (
+            (quality.order, "the state before the present one says more"),
+            (quality.homogeneity, "the year does not move alike throughout"),
+            (quality.together, "destinations move together within a step"),
+            (quality.emission_states, "a reading tells more of its neighbours in time than its state does"),
+        )
+        if check is not None and not check.passed
+    ]
+    if not failed:
+        return ""
+    return (
+        f" The number rests on a model that fails some of its own checks ({'; '.join(failed)}): take it as an example."
     )
 
 
@@ -87,6 +112,7 @@ def _draw(study: FlightsStudy) -> dict[str, Figure]:
         "private": draw(now, private=True),
         "belief": figures.belief_figure(drawn, ceiling=now.ceiling, days=days),
         "late": draw(late, private=False),
+        "late-private": draw(late, private=True),
     }
 
 
@@ -112,7 +138,11 @@ def _belief_section(study: FlightsStudy, figure: Figure) -> PageSection:
     )
     rows = [
         ("nothing is published", "50 %", "the attacker's guess stays what it was"),
-        ("these releases, for ever", f"{100 * belief(now.ceiling):.0f} %", "certified, for every model of the family"),
+        (
+            "these releases, for ever",
+            f"{as_text(100 * belief(now.ceiling), 2)} %",
+            "certified, for every model of the family",
+        ),
         ("the same numbers without noise", "100 %", "who knows the others subtracts them from the sum"),
     ]
     block = figure_block(figure, caption, name="belief", description="The attacker's belief by tick")
@@ -131,7 +161,7 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
     )
     rows = [
         (
-            f"{one.delay} ticks",
+            f"{one.delay} tick{'s' * (one.delay > 1)}",
             as_text(one.family, 3),
             f"{in_words(one.family)}; for the fitted model alone {as_text(one.point, 3)}",
         )
@@ -187,9 +217,7 @@ class FlightsDemo:
     files: tuple[Path, ...]
 
 
-def run_flights_demo(
-    folder: str | PathLike[str], *, version: str, progress: Progress = lambda what, done, total: None
-) -> FlightsDemo:
+def run_flights_demo(folder: str | PathLike[str], *, version: str, progress: Progress | None = None) -> FlightsDemo:
     """Fit to the public past, plan, publish, and write figures, series, certificates, ledgers and two pages.
 
     Running it again in the same folder publishes the same values, which are in the ledgers.
@@ -201,6 +229,6 @@ def run_flights_demo(
     """
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    study = run_flights(out, progress)
+    study = run_flights(out, progress or no_progress)
     names = [*WRITTEN, *write_flights_pages(study, out, version=version)]
     return FlightsDemo(study, tuple(out / name for name in names))

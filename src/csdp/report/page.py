@@ -149,16 +149,16 @@ def save_report(
     private: Sequence[PageSection],
     **texts: str,
 ) -> list[str]:
-    """Write all figures but the private one as SVG and PNG, and the pages; returns the names of the files.
+    """Write all figures but private ones as SVG and PNG, and the pages; returns the names of the files.
 
     Args:
         out: Folder to write to.
-        drawings: Figures by name.
+        drawings: Figures by name; those whose name ends in "private" are drawn on the private page only.
         shared: Sections of share.html.
         private: Sections of index.html, which is not written if there are none.
         texts: Title, lead and footer of the pages.
     """
-    names = [f"{name}.{kind}" for name in drawings if name != "private" for kind in ("svg", "png")]
+    names = [f"{name}.{kind}" for name in drawings if not name.endswith("private") for kind in ("svg", "png")]
     for name in names:
         figures.save_figure(drawings[name.partition(".")[0]], out / name)
     pages = {"share.html": make_page(shared, **texts)}

@@ -216,6 +216,7 @@ class ReleaseInfo(Record):
     ages: int | list[int]
     stale: int = Field(description="How many ticks older than planned the oldest reading was")
     epsilon_s: Number = Field(description="Leakage of the present after this release")
+    count: int | None = Field(default=None, description="Sequences that were read, where readings are published")
 
 
 class Age(Record):

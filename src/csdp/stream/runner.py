@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from csdp.stream.sinks import Delivery, Sink
 from csdp.stream.ticks import Checkpoint, OpenTicks, Timekeeper, check_newest_ledger, load_checkpoint, save_checkpoint
 
 log = logging.getLogger("csdp.stream")
+
+#: The states of a tick, and what the publisher takes of it.
+Taken = tuple[npt.NDArray[np.int16], npt.NDArray[Any]]
 
 #: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
 #: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
@@ -165,7 +168,7 @@ class Runner:
         self._reason = ""
         self._replaced: LedgerTermsError | None = None
         self.stuck = False  #: a delivery gave up because `stop` was set; the ledger has its output
-        self._history: deque[tuple[int, npt.NDArray[np.int16]]] = deque(maxlen=self._reach + 1)
+        self._history: deque[tuple[int, npt.NDArray[Any]]] = deque(maxlen=self._reach + 1)
         self._file = None if state_file is None else Path(state_file)
         saved = None if self._file is None else load_checkpoint(self._file, identity=self._identity)
         seen = {
@@ -305,15 +308,13 @@ class Runner:
                 if self._skip_empty_ticks(last):
                     continue
                 tick = self._done + 1
-                readings = self._open.readings(tick)
-                states = np.full(len(self.names), -1) if readings is None else self._states.states_of(readings)
-                snapshot = np.asarray(states, dtype=np.int16)
-                outcome = self._publish(tick, snapshot)
+                taken = self._take(tick)
+                outcome = self._publish(tick, taken[1])
                 delivery = self._delivery
                 if delivery is not None and isinstance(outcome, Release) and not delivery.deliver(outcome, self.stop):
                     self.stuck = True
                     break
-                self._finish(tick, snapshot, outcome)
+                self._finish(tick, taken, outcome)
                 if outcome is not None:
                     outcomes.append(outcome)
             if self._done > before and self._file is not None:
@@ -322,6 +323,14 @@ class Runner:
                 error, self._replaced = self._replaced, None
                 raise error
             return outcomes
+
+    def _take(self, tick: int) -> Taken:
+        """The states of a tick, and what the publisher takes of it: these, or where it publishes them the readings."""
+        found = self._open.readings(tick)
+        readings = np.full(len(self.names), np.nan) if found is None else found
+        states = np.full(len(self.names), -1) if found is None else self._states.states_of(readings)
+        states = np.asarray(states, dtype=np.int16)
+        return states, states if self.publisher.plan.query.of_states else readings.copy()
 
     def recover(self) -> bool:
         """Deliver what was published before this runner began and may not have arrived; False where stopped."""
@@ -348,7 +357,7 @@ class Runner:
         self._done = to
         return True
 
-    def _publish(self, tick: int, snapshot: npt.NDArray[np.int16]) -> Release | Skipped | None:
+    def _publish(self, tick: int, snapshot: npt.NDArray[Any]) -> Release | Skipped | None:
         """Hand a tick to the publisher; None where it was charged before this runner began."""
         if self._charged is not None and tick <= self._charged:
             self.publisher.observe(snapshot, time=tick)
@@ -359,10 +368,10 @@ class Runner:
             self._replaced = error
             return Skipped(tick, str(error), "terms")
 
-    def _finish(self, tick: int, snapshot: npt.NDArray[np.int16], outcome: Release | Skipped | None) -> None:
+    def _finish(self, tick: int, taken: Taken, outcome: Release | Skipped | None) -> None:
         self._open.drop(tick)
-        self._done = tick
-        if (snapshot >= 0).any():
+        self._done, (states, snapshot) = tick, taken
+        if (states >= 0).any():
             self._last_data = tick
             if self._file is not None:
                 self._history.append((tick, snapshot))
@@ -379,7 +388,7 @@ class Runner:
             if self._on_outcome is not None:
                 self._on_outcome(outcome)
         if self._drift is not None:
-            self._check_drift(self._drift, snapshot)
+            self._check_drift(self._drift, states)
 
     def _check_drift(self, drift: DriftMonitor, snapshot: npt.NDArray[np.int16]) -> None:
         try:
@@ -406,7 +415,7 @@ class Runner:
         self._open.restore(saved.open_ticks)
         self._time.mark, self._done = saved.mark, saved.done
 
-    def _refill(self, tick: int, row: npt.NDArray[np.int16]) -> None:
+    def _refill(self, tick: int, row: npt.NDArray[Any]) -> None:
         """Give the publisher a snapshot of an earlier tick."""
         self.publisher.observe(row, time=tick)
         self._history.append((tick, row))

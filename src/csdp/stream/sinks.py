@@ -54,7 +54,7 @@ def release_record(release: Release, clock: Clock) -> dict[str, Any]:
         "ages": release.ages if isinstance(release.ages, int) else list(release.ages),
         "stale": release.stale,
         "epsilon_s": release.epsilon_s,
-    }
+    } | ({} if release.count is None else {"count": release.count})
 
 
 def replace_infinite(value: Any) -> Any:

@@ -243,11 +243,13 @@ class OpenTicks:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A runner at one moment: its clock, the last snapshots as states, and the readings of open ticks."""
+    """A runner at one moment: its clock, the last snapshots (states, or the readings that are published), and the
+    readings of open ticks.
+    """
 
     mark: Mark
     done: int
-    history: tuple[tuple[int, npt.NDArray[np.int16]], ...]
+    history: tuple[tuple[int, npt.NDArray[Any]], ...]
     open_ticks: Arrays
     charged: int | None = None  #: the newest tick that the ledger had charged, as far as the runner knew
 
@@ -256,6 +258,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, *, identity: str) -> Non
     """Write a state file in the place of an older one; durable when this returns."""
     history = checkpoint.history
     sequences = checkpoint.open_ticks["open_values"].shape[1]
+    kept = history[0][1].dtype if history else np.int16
     content = io.BytesIO()
     np.savez(
         content,
@@ -264,7 +267,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, *, identity: str) -> Non
         newest=np.array(checkpoint.mark.newest),
         closed=np.array([checkpoint.mark.closed, checkpoint.done], dtype=np.int64),
         ticks=np.array([tick for tick, _ in history], dtype=np.int64),
-        rows=np.array([row for _, row in history], dtype=np.int16).reshape(len(history), sequences),
+        rows=np.array([row for _, row in history], dtype=kept).reshape(len(history), sequences),
         charged=np.array([] if checkpoint.charged is None else [checkpoint.charged], dtype=np.int64),
         allow_pickle=False,
         **checkpoint.open_ticks,

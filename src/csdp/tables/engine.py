@@ -100,6 +100,11 @@ class EngineSource:
 
     def __init__(self, engine: AnswerEngine, plan: Plan, *, ticks: range | None = None) -> None:
         plan.check_exact()
+        if not plan.query.of_states and not hasattr(engine, "counts"):
+            raise InputError(
+                f"engine: the plan publishes {plan.query.name}, and {type(engine).__name__} answers queries of states "
+                "only; read the file in memory (--engine memory), or publish the query of states (--of states)"
+            )
         engine.check(plan)
         self._engine = engine
         self._ticks = ticks  # only these are offered; older ones are needed for the ages
@@ -123,6 +128,11 @@ class EngineSource:
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
         return self._engine.answers(plan, ticks)
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> Sequence[int]:
+        """How many sequences were read at the aged ticks of some ticks, as an engine of readings says."""
+        counted: Any = self._engine
+        return list(counted.counts(plan, ticks))
 
     @property
     def trusted_noise(self) -> bool:
@@ -250,6 +260,10 @@ class MemoryEngine(ClosingEngine):
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
         return self._source_for(plan).answers(plan, ticks)
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> Sequence[int]:
+        """How many sequences were read at the aged ticks of some ticks."""
+        return self._source_for(plan).counts(plan, ticks)
 
     def noisy_answers(self, plan: Plan, keys: Mapping[int, bytes]) -> Floats:
         """Answers of an identity query with noise from one key per tick."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,18 +14,20 @@ import numpy.typing as npt
 
 from csdp import fran
 from csdp.arrays import Floats, Ints
-from csdp.computation import FoldComputation
+from csdp.computation import FoldComputation, ReadingsComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.noise import indexed_noise
 from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.tables import sql
 from csdp.tables.engine import ClosingEngine, check_edges, count_pairs, write_long
+from csdp.tables.reading_sums import ReadingSums, level_column, sum_readings
 from csdp.tables.sql import Domain
 from csdp.tables.survey import (
     Backend,
     Survey,
     check_repeated,
+    dimension_columns,
     dimensions,
     fold_contributions,
     register_clock,
@@ -77,6 +79,7 @@ class RelationalEngine(ClosingEngine):
         self._survey: tuple[object, Survey] | None = None
         self._stale: tuple[object, dict[int, Ints]] | None = None
         self._filled: tuple[object, Ints, Ints | None] | None = None
+        self._reading_sums: tuple[str, ReadingSums] | None = None
 
     def write(self, releases: Iterable[Release], path: str | Path, *, names: Sequence[str]) -> None:
         """Write releases as a long Parquet table, one row per tick and output; by the process that committed them."""
@@ -112,7 +115,8 @@ class RelationalEngine(ClosingEngine):
             return self._domain
         if self._arranged is None or self._arranged[0] != plan.chain.digest:
             self._arranged = (plan.chain.digest, self._domain.arrange(plan.model.names))
-        return self._arranged[1]
+        # Where readings are published, their states decide nothing, so none needs to be a declared value.
+        return self._arranged[1] if plan.query.of_states else replace(self._arranged[1], clamp=True)
 
     def _last_survey(self) -> Survey:
         return self._survey_for(None) if self._survey is None else self._survey[1]
@@ -125,7 +129,7 @@ class RelationalEngine(ClosingEngine):
             survey = survey_table(self._backend, domain, plan, step=self._step)
             if self._survey is None and not self._once:
                 check_repeated(self._backend, domain, survey)
-            self._survey, self._stale, self._filled = (key, survey), None, None
+            self._survey, self._stale, self._filled, self._reading_sums = (key, survey), None, None, None
         return self._survey[1]
 
     # ---- answers -----------------------------------------------------------------------------------------------------
@@ -133,6 +137,10 @@ class RelationalEngine(ClosingEngine):
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """For each tick: staleness, and why it cannot be released; depends only on which readings are missing."""
         survey = self._survey_for(plan)
+        if not plan.query.of_states:
+            stale, reasons = fran.readable_ticks(plan, self._sums(plan).counts(plan.max_age))
+            yield from zip(survey.ticks.tolist(), stale.tolist(), reasons, strict=True)
+            return
         old = {} if survey.whole.all() else self._staleness(plan, survey)
         stale, reasons = fran.releasable_ticks(plan, survey.ticks.size, old)
         yield from zip(survey.ticks.tolist(), stale.tolist(), reasons, strict=True)
@@ -149,6 +157,8 @@ class RelationalEngine(ClosingEngine):
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice."""
         query = plan.query
+        if not query.of_states:
+            return self._sums(plan).answers(ticks)
         if not isinstance(query, FoldComputation) or not (query.is_symmetric or sql.folded_column(plan)):
             return self._answer_snapshots(plan, ticks)
         counts, folds = self._cells(plan, ticks)
@@ -156,6 +166,23 @@ class RelationalEngine(ClosingEngine):
             join: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
             return np.asarray(join(folds, axis=1), dtype=np.float64)[:, None] * plan.unit
         return query.answers_of_counts(counts.sum(axis=1))
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
+        """How many sequences were read at the aged ticks of some ticks."""
+        if plan.query.of_states:
+            return [plan.model.sequences] * len(ticks)
+        sums = self._sums(plan)
+        return [int(count) for count in sums.counts(plan.max_age)[np.asarray(ticks, dtype=np.int64) - sums.first]]
+
+    def _sums(self, plan: Plan) -> ReadingSums:
+        """The sums of readings at every tick, in one pass."""
+        if self._reading_sums is None or self._reading_sums[0] != plan.digest:
+            survey = self._survey_for(plan)
+            register_clock(self._backend, survey, "clock", np.ones(survey.at.size, dtype=bool))
+            self._register_dimensions(plan)
+            known = self._known_readings(plan, "clock")
+            self._reading_sums = (plan.digest, sum_readings(self._backend, known, plan, survey))
+        return self._reading_sums[1]
 
     def _cells(self, plan: Plan, ticks: Sequence[int]) -> tuple[Ints, Ints | None]:
         """Counts (ticks, G, m) and folds (ticks, G) of the aged snapshots: those of age a are a ticks back."""
@@ -195,7 +222,9 @@ class RelationalEngine(ClosingEngine):
         self._backend.register("dimensions", table)
 
     def _known_readings(self, plan: Plan | None, clock: str) -> str:
-        rows = sql.readings(self._backend.layout, self._domain_of(plan), sql.contribution_columns(plan))
+        query = None if plan is None else plan.query
+        level = level_column(query) if isinstance(query, ReadingsComputation) else None
+        rows = sql.readings(self._backend.layout, self._domain_of(plan), dimension_columns(plan), reading_level=level)
         return sql.known_readings(rows, clock)
 
     def _slices(self, plan: Plan, survey: Survey, clock: str) -> str:
@@ -317,6 +346,8 @@ def _kind(plan: Plan | None) -> object:
         return None
     ages = (plan.ages, plan.chain.digest) if len(set(plan.ages)) > 1 else None
     weights = plan.digest if sql.folded_column(plan) else None
+    if not plan.query.of_states:
+        return ("readings", ages)
     return (ages, weights) if ages is not None or weights is not None else None
 
 

@@ -108,10 +108,11 @@ def value_columns(domain: Domain) -> dict[str, npt.NDArray[np.generic]]:
     }
 
 
-def readings(layout: Layout, domain: Domain, more: Iterable[str] = ()) -> str:
+def readings(layout: Layout, domain: Domain, more: Iterable[str] = (), *, reading_level: str | None = None) -> str:
     """Relation of all rows with the columns of their sequence (and `more` of `dimensions`) and their state `st`.
 
-    `st` is the state, or one of the codes MISSING, UNDECLARED, INFINITE, NO_NUMBER.
+    `st` is the state, or one of the codes MISSING, UNDECLARED, INFINITE, NO_NUMBER. `reading_level`: SQL for a
+    column `lv` of the reading v.
     """
     if domain.alike:
         order = np.argsort(domain.values)
@@ -136,8 +137,9 @@ def readings(layout: Layout, domain: Domain, more: Iterable[str] = ()) -> str:
     v = "TRY_CAST(trim(value) AS DOUBLE)" if text else "CAST(value AS DOUBLE)"
     extra = "".join(f", d.{name}" for name in ("idx", "age", "w", "w2", *more))
     inner = f"SELECT time, sequence, value, {v} AS v FROM ({layout.relation}) q"
+    lv = "" if reading_level is None else f", {reading_level} AS lv"
     return (
-        f"SELECT r.time, r.sequence{extra}, CAST({st} AS INT) AS st "
+        f"SELECT r.time, r.sequence{extra}, CAST({st} AS INT) AS st{lv} "
         f"FROM ({inner}) r LEFT JOIN dimensions d ON r.sequence = d.name"
     )
 

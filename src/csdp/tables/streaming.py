@@ -87,6 +87,11 @@ def publish_stream(
     output depends on times and on which readings are missing, never on a value.
     """
     plan = publisher.plan
+    if not plan.query.of_states:
+        raise InputError(
+            f"plan: {plan.query.name} given; a stream of Spark keeps states so far. Publish the query of states, or "
+            "readings with csdp.stream or csdp.tables.open_table"
+        )
     publisher.tick_times.check_clock(clock)
     if clock.times != "wall":
         raise InputError(

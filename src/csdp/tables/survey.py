@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Ints
-from csdp.computation import FoldComputation
+from csdp.computation import FoldComputation, ReadingsComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.fran import NEVER
 from csdp.panel import to_states
@@ -77,9 +77,17 @@ def dimensions(domain: Domain, plan: Plan | None, *, whole_names: bool) -> tuple
         "w": weights[0],
         "w2": weights[1],
         **sql.value_columns(domain),
-        **sql.contribution_columns(plan),
+        **dimension_columns(plan),
     }
     return pa.table(columns), weights.sum(axis=1)
+
+
+def dimension_columns(plan: Plan | None) -> dict[str, npt.NDArray[np.generic]]:
+    """Columns of `dimensions` that a plan needs: what a sequence contributes in each state, or its weight."""
+    if plan is None or not isinstance(plan.query, ReadingsComputation):
+        return sql.contribution_columns(plan)
+    query = plan.query
+    return {"share": np.rint(query.shares / query.unit).astype(np.int64)} if query.needs_all else {}
 
 
 def _names(names: tuple[str, ...], whole: bool) -> Any:
@@ -142,7 +150,7 @@ def _query(backend: Backend, domain: Domain, plan: Plan | None, *, several: bool
         rows = f"({backend.layout.relation}) r LEFT JOIN dimensions d ON r.sequence = d.name"
         query = f"SELECT time, {age}value AS cell, {count} FROM {rows} GROUP BY time, {age}value"
     else:
-        rows = sql.readings(backend.layout, domain, sql.contribution_columns(plan))
+        rows = sql.readings(backend.layout, domain, dimension_columns(plan))
         folds = sql.folded_column(plan)
         query = f"SELECT time, {age}st AS cell, {count}{folds} FROM ({rows}) a GROUP BY time, {age}st"
     return f"{query} LIMIT {MAX_CELLS + 1}"

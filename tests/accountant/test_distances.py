@@ -1,0 +1,61 @@
+"""Leakage against the distance of two present values: never below enumeration, all of it at the largest one."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp.accountant import Accountant
+from csdp.errors import InputError
+
+
+def true_pairs(rho, values, epsilon_c, age, releases):
+    """ln Pr(outputs | a) / Pr(outputs | b) for one sequence read backwards, the worst outputs of each pair."""
+    m, width = len(values), max(values) - min(values)
+    likelihood = np.exp(-np.abs(np.subtract.outer(values, values)) * epsilon_c / width)  # (output, state)
+    worst = np.zeros((m, m))
+    for outputs in itertools.product(range(m), repeat=releases):
+        told = likelihood[outputs[0]]  # the oldest first, each seen from the slice of the next
+        for output in outputs[1:]:
+            told = likelihood[output] * (rho @ told)
+        given = np.log(np.linalg.matrix_power(rho, age) @ told)
+        worst = np.maximum(worst, given[:, None] - given[None, :])
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_distance_is_below_enumeration(seed):
+    rng = np.random.default_rng(seed)
+    m, age, releases = int(rng.integers(2, 5)), int(rng.integers(0, 3)), int(rng.integers(1, 4))
+    rho = rng.dirichlet(np.ones(m), size=m)
+    values = np.sort(rng.choice(20, m, replace=False) / 4.0)
+    chain = csdp.CoupledChain([[1.0]], rho, values=values, direction="backward")
+    plan = csdp.Plan(chain, csdp.Mean(), age, 1.0)
+    table = csdp.leakage_by_distance(plan, releases=releases)
+    truth = true_pairs(rho, values, 1.0, age, releases)
+    for a, b in itertools.permutations(range(m), 2):
+        assert truth[a, b] <= table.at(abs(values[a] - values[b])) * (1 + 1e-9)
+    far = [distance for distance, _ in table.rows]
+    assert far == sorted(set(far))
+    assert [epsilon for _, epsilon in table.rows] == sorted(epsilon for _, epsilon in table.rows)
+    largest = Accountant(plan, state="vector").after(releases).epsilon
+    assert largest <= table.rows[-1][1] * (1 + 1e-9)
+    assert table.at(0.0) == 0.0
+
+
+def test_for_ever_and_for_readings():
+    ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
+    slow = [[0.7, 0.25, 0.05], [0.2, 0.6, 0.2], [0.05, 0.25, 0.7]]
+    chain = csdp.CoupledChain(ring, slow, values=[0.0, 0.5, 1.0], direction="backward")
+    query = csdp.Mean(of=csdp.ReadingRange(0, 1, 0.01))
+    plan = csdp.Plan(chain, query, 1, 0.1)
+    table = csdp.leakage_by_distance(plan)
+    assert table.at(0.5) < table.at(1.0)
+    assert table.at(1.0) == pytest.approx(Accountant(plan, state="vector").limit().epsilon, rel=1e-6)
+
+
+def test_forward_chains_are_refused():
+    chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+    with pytest.raises(InputError):
+        csdp.leakage_by_distance(csdp.Plan(chain, csdp.Mean(), 1, 1.0))

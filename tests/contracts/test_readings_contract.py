@@ -1,0 +1,403 @@
+"""One contract for queries of readings: answers, sensitivities and lattice are those of plain Python, gaps are counted
+and never filled, and what is hostile is refused before anything is charged.
+"""
+
+import itertools
+import math
+import warnings
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import csdp
+from csdp import Count, CoupledChain, Histogram, Ledger, Linear, Mean, Panel, Plan, Publisher, Sum, fran
+from csdp.computation import verify_query
+from csdp.errors import InputError
+from csdp.noise import Randomness
+from csdp.publisher import PanelSource
+from csdp.publisher.admission import Skipped
+from csdp.queries import ReadingsQuery, parse_query
+
+RANGE = csdp.ReadingRange(-1, 2, 0.5)  # levels 0..6
+CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+WEIGHTS = (2.0, -0.5)
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Squares:
+    """A query of somebody else: the sum of the squares of the levels."""
+
+    of: csdp.ReadingRange = RANGE
+    name: ClassVar[str] = "squares"
+    is_mean: ClassVar[bool] = False
+
+    def level_parts(self):
+        return np.arange(self.of.steps + 1)[:, None] ** 2
+
+    def level_value(self):
+        return 0.0, 1.0
+
+    def shares(self, sequences):
+        return None
+
+    def evaluate(self, snapshots, values):
+        raise NotImplementedError
+
+    def sensitivity(self, k, values, *, members=None):
+        return float(k * self.of.steps**2)
+
+    def output_names(self, names, values):
+        return (self.name,)
+
+
+def level(reading):
+    return min(max(round((Fraction(reading) + 1) * 2), 0), 6)  # half to even, as Python rounds
+
+
+QUERIES = {
+    "mean": (Mean(of=RANGE), lambda v: [sum(v) / len(v)]),
+    "sum": (Sum(of=RANGE), lambda v: [sum(v)]),
+    "count": (Count(at_least=0.5, below=1.5, of=RANGE), lambda v: [sum(0.5 <= x < 1.5 for x in v)]),
+    "count above": (Count(at_least=0.6, of=RANGE), lambda v: [sum(x >= 0.6 for x in v)]),
+    "histogram": (
+        Histogram(edges=(0.0, 2.0), of=RANGE),
+        lambda v: [sum(x < 0 for x in v), sum(0 <= x < 2 for x in v), sum(x >= 2 for x in v)],
+    ),
+    "squares": (Squares(), lambda v: [sum(round((x + 1) * 2) ** 2 for x in v)]),
+}
+WEIGHTED = (Linear(WEIGHTS, of=RANGE), lambda v: [sum(w * x for w, x in zip(WEIGHTS, v, strict=True))])
+ROWS = [[-1.0, 2.0], [0.3, 0.76], [7.0, -99.0], [NAN, 1.0], [1.2499, 1.2501], [NAN, NAN], [0.25, 0.75], [1e300, 1.5]]
+
+
+def panel_of(rows):
+    readings = np.array(rows, dtype=float)
+    states = np.where(np.isnan(readings), -1, readings > 0.5).astype(int)
+    ticks = np.arange(len(readings))
+    return Panel(("x1", "x2"), ticks, ticks, states, 1, None, readings)
+
+
+def clipped(row):
+    return [level(x) / 2 - 1 for x in row if not math.isnan(x)]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_answers_are_those_of_plain_python(name):
+    query, plain = QUERIES[name]
+    assert isinstance(query, ReadingsQuery)
+    plan = Plan(CHAIN, query, 1, 1.0)
+    source = PanelSource(panel_of(ROWS), plan)
+    ready = {tick for tick, _, reason in source.availability(plan) if not reason}
+    assert ready == {tick + 1 for tick, row in enumerate(ROWS[:-1]) if clipped(row)}
+    for tick in sorted(ready):
+        aged = clipped(ROWS[tick - 1])
+        (count,), answer = source.counts(plan, [tick]), source.answers(plan, [tick])[0]
+        assert count == len(aged)
+        assert (answer % plan.step == 0).all()
+        assert plan.query.publish(answer, count).tolist() == pytest.approx(plain(aged), rel=1e-15)
+
+
+def test_a_weighted_sum_needs_every_sequence():
+    query, plain = WEIGHTED
+    plan = Plan(CHAIN, query, [0, 1], 1.0)
+    rows = [row for row in ROWS if len(clipped(row)) != 0]
+    source = PanelSource(panel_of(rows), plan)
+    for tick, _, reason in list(source.availability(plan))[1:]:
+        mixed = [rows[tick][0], rows[tick - 1][1]]
+        assert bool(reason) == (len(clipped(mixed)) < 2)
+        if not reason:
+            answer = source.answers(plan, [tick])[0]
+            assert plan.query.publish(answer, 2).tolist() == pytest.approx(plain(clipped(mixed)), rel=1e-15)
+        else:
+            assert "a weighted sum needs all of them" in reason
+
+
+@pytest.mark.parametrize("name", [*QUERIES, "linear"])
+def test_sensitivity_is_that_of_enumeration(name):
+    query, plain = QUERIES.get(name, WEIGHTED)
+    computation = verify_query(query, CHAIN)
+    values = [n / 2 - 1 for n in range(7)]
+    for k in (1, 2):
+        worst = 0.0
+        for before, after in itertools.product(itertools.product(values, repeat=2), repeat=2):
+            if sum(a != b for a, b in zip(before, after, strict=True)) <= k:
+                worst = max(worst, sum(abs(a - b) for a, b in zip(plain(before), plain(after), strict=True)))
+        assert computation.sensitivity(k, CHAIN.value_table) == pytest.approx(worst, rel=1e-12)
+        assert query.sensitivity(k, CHAIN.value_table) == pytest.approx(worst, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", [*QUERIES, "linear"])
+def test_noise_has_the_scale_of_the_range_on_the_readings_own_lattice(name):
+    query = QUERIES.get(name, WEIGHTED)[0]
+    plan = Plan(CHAIN, query, 1, 0.5)
+    assert plan.scale == Fraction(plan.lattice_sensitivity) / Fraction(plan.step) / Fraction(0.5)
+    steps = {"mean": 6, "sum": 6, "linear": 24, "count": 1, "count above": 1, "histogram": 2, "squares": 36}
+    assert plan.scale == 2 * steps[name]
+
+
+@pytest.mark.parametrize("name", [*QUERIES, "linear"])
+def test_a_text_leads_back_and_the_digest_tells_queries_apart(name):
+    query = QUERIES.get(name, WEIGHTED)[0]
+    plan = Plan(CHAIN, query, 1, 0.5)
+    if name == "squares":
+        with pytest.raises(InputError, match="query of one's own"):
+            plan.to_json()
+        return
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert parse_query(query.text) == query
+    other = csdp.ReadingRange(-1, 2, 0.25)
+    assert Plan(CHAIN, parse_query(query.text.replace("by 0.5", "by 0.25")), 1, 0.5).digest != plan.digest
+    assert other != RANGE
+
+
+def test_a_stream_gives_what_a_batch_gives_and_says_how_many_were_read(tmp_path):
+    for number, (query, _) in enumerate([*QUERIES.values(), WEIGHTED]):
+        plan = Plan(CHAIN, query, [1, 0], 1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", csdp.errors.UnsafeRandomnessWarning)
+            one = Publisher(plan, dataset=f"batch {number}", ledger=tmp_path / "a.db", unsafe_seed=1)
+            two = Publisher(plan, dataset=f"stream {number}", ledger=tmp_path / "a.db", unsafe_seed=1)
+            fold = fran.batch(plan, np.array(ROWS), Randomness.unsafe_seed(1))
+        with one, two:
+            batch = one.publish(panel_of(ROWS))
+            pushed = [two.push(row, time=tick) for tick, row in enumerate(ROWS)]
+        assert batch.releases == tuple(each for each in pushed if not isinstance(each, Skipped))
+        assert all(release.count in {1, 2} for release in batch)
+        assert [(output.values, output.count) for output in fold if output] == [(r.values, r.count) for r in batch]
+
+
+def test_names_and_gaps_of_a_stream(tmp_path):
+    plan = Plan(CHAIN, Mean(of=RANGE), 1, 1e6)
+    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+        publisher.push({"x2": 1.5}, time=1)
+        release = publisher.push({"x1": None, "x2": 0.0}, time=2)
+        assert (release.values, release.count) == ((1.5,), 1)
+        assert publisher.information_ages() == (2, [None, 1])
+        skipped = publisher.push([0.0, 0.0], time=4)  # nothing was read at tick 3
+        assert skipped.reason == "no sequence was read at its age"
+        assert publisher.push([0.0, 0.0], time=5).count == 2
+
+
+def test_the_noise_of_a_mean_is_that_of_those_who_were_read():
+    """Variance (scale step / n)^2: with one of two read twice the deviation. False alarms below 1e-9."""
+    plan = Plan(CHAIN, Mean(of=RANGE), 0, 0.5)
+    draws = 4000
+    noise = Randomness.secure()
+    for row, count in (([NAN, 0.5], 1), ([0.5, 0.5], 2)):
+        state = fran.observe(fran.init(plan), row)
+        assert state.count == count
+        values = np.array([fran.release(state, noise).values[0] for _ in range(draws)])
+        expected = plan.noise_variance * (2 / count) ** 2
+        assert expected == pytest.approx(2 * 12.0**2 * 0.25 / count**2, rel=0.01)
+        # The fourth moment of a Laplace is 6 variances squared: the mean of 4,000 squares is within 15 % but for 7 sd.
+        assert np.mean((values - 0.5) ** 2) == pytest.approx(expected, rel=7 * math.sqrt(5 / draws))
+
+
+HOSTILE_RANGES = [
+    (0, 1, 0),
+    (0, 1, -0.1),
+    (0, 1, 0.3),
+    (0, 1, 2),
+    (1, 0, 0.1),
+    (1, 1, 0.1),
+    (0, math.inf, 1),
+    (NAN, 1, 0.1),
+    (0, 1, NAN),
+    (0, 1, 1e-9),
+    ("0", 1, 0.1),
+    (False, 1, 0.5),
+    (-1e308, 1e308, 1e300),
+]
+
+
+@pytest.mark.parametrize(("low", "high", "resolution"), HOSTILE_RANGES)
+def test_a_range_that_makes_no_lattice_is_refused(low, high, resolution):
+    with pytest.raises(InputError, match="readings: "):
+        csdp.ReadingRange(low, high, resolution)
+
+
+def test_a_decimal_resolution_is_whole_steps():
+    assert csdp.ReadingRange(0, 1, 0.01).steps == 100
+    assert csdp.ReadingRange(-0.3, 0.6, 0.1).steps == 9
+    assert csdp.ReadingRange(0, 1, 0.1).levels([0.3, 0.30000000000000004, 0.35, 5]).tolist() == [3, 3, 3, 10]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words"),
+    [
+        ([math.inf, 0.0], "infinite values"),
+        ([0.0, -math.inf], "infinite values"),
+        (["a", 0.0], "numbers expected"),
+        ([0.0], "one reading for each of 2"),
+        ([[0.0, 1.0]], "one reading for each of 2"),
+        ({"y": 1.0}, "unknown sequence 'y'"),
+    ],
+)
+def test_hostile_snapshots_are_refused_and_cost_nothing(tmp_path, snapshot, words):
+    with Publisher(Plan(CHAIN, Mean(of=RANGE), 0, 1.0), dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+        with pytest.raises(InputError, match=words):
+            publisher.push(snapshot, time=1)
+        assert publisher.charged == 0
+
+
+def test_readings_outside_the_range_are_its_ends():
+    levels = RANGE.levels([[1e308, -1e308], [2.0, -1.0]])
+    assert (levels == [[6, 0], [6, 0]]).all()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Count(of=RANGE),
+        lambda: Count(1, of=RANGE),
+        lambda: Count(at_least=1.0),
+        lambda: Count(at_least=1.0, below=0.5, of=RANGE),
+        lambda: Count(at_least=NAN, of=RANGE),
+        lambda: Histogram(of=RANGE),
+        lambda: Histogram(edges=(0.5,)),
+        lambda: Histogram(edges=(1.0, 0.0), of=RANGE),
+        lambda: Histogram(edges=(-1.0,), of=RANGE),
+        lambda: csdp.PerGroup(Sum(of=RANGE), ((0,), (1,))),
+        lambda: parse_query("max of readings 0..1 by 0.1"),
+        lambda: parse_query("mean of readings 0..1"),
+        lambda: parse_query("mean of readings 0..1 by x"),
+        lambda: Plan(CHAIN, Count(at_least=9.0, of=RANGE), 1, 1.0),  # never counts anything
+        lambda: Plan(CHAIN, Mean(of=RANGE), 1, 1.0, stale_limit=1),
+        lambda: Plan(CHAIN, Linear([1.0], of=RANGE), 1, 1.0),
+        lambda: Mean(of=RANGE).evaluate([0, 1], CHAIN.value_table),
+        lambda: csdp.leakage(CHAIN, Mean(of=RANGE), ages=1, epsilon_c=1.0, bound="exact"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(made):
+    with pytest.raises(InputError):
+        made()
+
+
+def changed(**members):
+    return type("Hostile", (Squares,), members)()
+
+
+calls = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (changed(level_parts=lambda self: np.zeros((3, 1))), "shape"),
+        (changed(level_parts=lambda self: np.full((7, 1), NAN)), "whole numbers"),
+        (changed(level_parts=lambda self: np.full((7, 1), 0.5)), "whole numbers"),
+        (changed(level_parts=lambda self: np.full((7, 1), 2**40)), "whole numbers"),
+        (changed(level_parts=lambda self: np.full((7, 1), next(calls))), "differs from call to call"),
+        (changed(level_parts=lambda self: 1 / 0), "failed"),
+        (changed(level_value=lambda self: (0.0, 0.0)), "level_value"),
+        (changed(level_value=lambda self: (NAN, 1.0)), "level_value"),
+        (changed(shares=lambda self, s: [1.0]), "shares"),
+        (changed(shares=lambda self, s: [math.inf, 1.0]), "shares"),
+        (changed(shares=lambda self, s: [2.0, 1.0], is_mean=True), "is_mean"),
+        (changed(sensitivity=lambda self, k, values, members=None: 1.0), "by its parts the answer moves by 36"),
+        (changed(output_names=lambda self, names, values: ("a", "b")), "names of outputs"),
+        (changed(level_parts=None), "does not say what they add"),
+    ],
+)
+def test_hostile_queries_are_refused_when_a_plan_is_made(query, words):
+    with pytest.raises(InputError, match=words):
+        Plan(CHAIN, query, 1, 1.0)
+
+
+def test_states_alone_cannot_be_published_as_readings(tmp_path):
+    plan = Plan(CHAIN, Mean(of=RANGE), 1, 1.0)
+    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+        with pytest.raises(InputError, match="holds states only"):
+            publisher.publish(Panel.from_states([[0, 1]] * 5))
+        assert publisher.charged == 0
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [[[0.0, NAN]], [[0.0, math.inf]], [[0.0]]],
+)
+def test_a_panel_whose_readings_are_not_those_of_its_states_is_refused(readings):
+    ticks = np.arange(1)
+    with pytest.raises(InputError, match="panel: readings"):
+        Panel(("a", "b"), ticks, ticks, np.array([[0, 1]]), 1, None, np.array(readings))
+
+
+class Source:
+    """Readings of somebody else."""
+
+    def __init__(self, counts, answers):
+        self._counts, self._answers = counts, answers
+
+    def availability(self, plan):
+        yield 1, 0, ""
+
+    def answers(self, plan, ticks):
+        return self._answers
+
+    def counts(self, plan, ticks):
+        return self._counts
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "lost"),
+    [
+        (Source([0], [[3.0]]), "counts must be whole numbers, 1 to 2", 0),
+        (Source([3], [[3.0]]), "counts must be whole numbers, 1 to 2", 0),
+        (Source([], [[3.0]]), "counts must be whole numbers, 1 to 2", 0),
+        (Source([1], [[7.0]]), "beyond what the query can give", 1),  # one reading reaches level 6
+        (Source([2], [[3.5]]), "between the steps", 1),
+        (Source([2], [[NAN]]), "not finite", 1),
+    ],
+)
+def test_hostile_sources_publish_nothing(tmp_path, source, words, lost):
+    with Ledger.open(tmp_path / "ledger.db") as book:
+        with Publisher(Plan(CHAIN, Mean(of=RANGE), 0, 1.0), dataset="d", ledger=book) as publisher:
+            with pytest.raises(InputError, match=words):
+                publisher.publish(source)
+            assert publisher.charged == lost
+        assert not list(book.published("d"))
+
+
+def test_a_source_that_does_not_count_is_refused_before_anything_is_charged(tmp_path):
+    class Silent(Source):
+        counts = None
+
+    with Publisher(Plan(CHAIN, Mean(of=RANGE), 0, 1.0), dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+        with pytest.raises(InputError, match="how many"):
+            publisher.publish(Silent([1], [[3.0]]))
+        assert publisher.charged == 0
+
+
+def test_plans_of_states_keep_their_digest():
+    """As version 0.1 wrote it: queries of states are recorded as they were."""
+    plan = Plan(CHAIN, Mean(), 2, 1.0)
+    assert "readings_check" not in plan.record()
+    assert plan.record()["query"] == "mean"
+    assert repr(Mean()) == "Mean()"
+    assert repr(Count(1)) == "Count(state=1)"
+
+
+def test_what_needs_the_law_of_the_answers_is_refused_in_words():
+    plan = Plan(CHAIN, Mean(of=RANGE), 1, 1.0)
+    for question in (
+        lambda: plan.query.lattice_answers(np.zeros((1, 2), dtype=int)),
+        lambda: plan.query.evaluate([0, 1], CHAIN.value_table),
+        lambda: csdp.audit(plan, samples=1000, seed=1),
+        lambda: csdp.attack(plan, [[0.5], [0.5], [0.5]]),
+        lambda: csdp.mse(CHAIN, Mean(of=RANGE), ages=1, epsilon_c=1.0, estimate="posterior"),
+    ):
+        with pytest.raises(InputError):
+            question()
+
+
+def test_planning_takes_readings_at_the_values_of_their_states():
+    """An approximation, for errors only: where readings are these values, it is exact."""
+    of = csdp.ReadingRange(0, 1, 1)
+    states = csdp.mse(CHAIN, Mean(), ages=1, epsilon_c=2.0, estimate="linear")
+    readings = csdp.mse(CHAIN, Mean(of=of), ages=1, epsilon_c=2.0, estimate="linear")
+    assert readings.mse == pytest.approx(states.mse)
+    assert readings.no_data == pytest.approx(states.no_data)
