@@ -20,8 +20,8 @@ class TestSeriesFiles:
     def test_columns(self):
         assert self.series().columns() == {
             "tick": [7], "time": [700], "value:a": [0.25], "value:b": [1.5], "estimate:a": [0.5], "estimate:b": [1.0],
-            "standard_error:a": [0.1], "standard_error:b": [0.2], "ages": ["1,3"], "stale": [0],
-            "epsilon_s": [math.inf],
+            "standard_error:a": [0.1], "standard_error:b": [0.2], "low:a": [None], "low:b": [None], "high:a": [None],
+            "high:b": [None], "about": ["now"], "ages": ["1,3"], "stale": [0], "epsilon_s": [math.inf],
         }  # fmt: skip
 
     @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])

@@ -12,7 +12,7 @@ from csdp import Mean, leakage, mse
 from csdp.accountant import Accountant
 from csdp.ledger import Ledger
 from csdp.plan import Plan
-from csdp.planning import frontier
+from csdp.planning import find_plan, frontier
 
 from service.parts import (  # isort: skip
     OTHER,
@@ -333,11 +333,26 @@ def test_what_if_says_what_a_plan_would(shared, releases):
             assert found["certified"] == Accountant(plan).ceiling()
             assert found["unproven"] == {}
         assert found["certified"] == min(map(float, found["leakage"].values()))
-        for estimate in ("raw", "linear"):
+        for estimate in ("raw", "linear", "history"):
             error = mse(pairs(2), Mean(), ages=age, epsilon_c=level, estimate=estimate)
             assert found["mse"][estimate] == pytest.approx(error.mse, rel=1e-12)
         assert found["no_data"] == pytest.approx(error.no_data)
         assert found["event_level"] == Accountant(plan).event_level(1)
+
+
+def test_the_delay_is_the_planned_one_and_estimates_say_what_they_are_worth(shared):
+    reader = shared.client("reader")
+    found = reader.get(f"{URL}/delay", params={"budget": 0.5, "max_error": 0.1}).json()
+    plan = find_plan(pairs(2), Mean(), about="then", budget=0.5, max_mse=0.1**2, releases="continual")
+    assert (found["delay"], found["leakage"]) == (plan.delay, plan.leakage.epsilon)
+    assert found["usefulness"] == pytest.approx(plan.error.usefulness)
+    none = reader.get(f"{URL}/delay", params={"budget": 1e-9, "max_error": 1e-3}).json()
+    assert none["delay"] is None
+    assert "cannot be met" in none["words"]
+    (served,) = (one for one in reader.get("/api/datasets").json() if URL.endswith(one["name"]))
+    estimate = served["estimate"]
+    assert estimate["usefulness"] == pytest.approx(1 - estimate["mse"] / estimate["no_data"])
+    assert "of the error of saying nothing" in estimate["words"]
 
 
 def test_the_frontier(shared):

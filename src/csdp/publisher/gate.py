@@ -199,7 +199,7 @@ class Publisher:
             raise refusal
         answer = answers[0]
         if isinstance(answer, Skipped):
-            releases, skipped = self._wait_for([answer])
+            releases, skipped = self._wait_for([answer], None)
             return releases[0] if releases else skipped[0]
         if isinstance(answer, Published):
             return Release.of(answer)
@@ -287,21 +287,15 @@ class Publisher:
         pairs = [(r, self._output(r, output)) for r, output in zip(granted, outputs, strict=True)]
         releases.extend(Release.of(published) for published in self.ledger.commit_many(pairs))
         # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
-        others = [answer for answer in answers if isinstance(answer, Skipped)]
-        if others:
+        if others := [answer for answer in answers if isinstance(answer, Skipped)]:
             waited, absent = self._wait_for(others, on_wait)
-            releases.extend(waited)
-            skipped.extend(absent)
+            releases += waited
+            skipped += absent
         if refusal is not None:
             raise refusal
 
-    def _wait_for(
-        self, skipped: Sequence[Skipped], on_wait: OnWait | None = None
-    ) -> tuple[list[Release], list[Skipped]]:
-        """Of ticks without output: held ones that another process records while we wait, and the rest.
-
-        Only reads, so no other process is held up.
-        """
+    def _wait_for(self, skipped: Sequence[Skipped], on_wait: OnWait | None) -> tuple[list[Release], list[Skipped]]:
+        """Of ticks without output: held ones that another process records while we wait, and the rest; only reads."""
         held = {skip.tick for skip in skipped if skip.why == "held"}
         releases: dict[int, Release] = {}
         end, pause = time.monotonic() + self._wait, _FIRST_PAUSE

@@ -93,7 +93,7 @@ def test_new_numbers_are_announced_at_a_polite_rate(ward, opened):
     ward.feed(4)
     expect(page.locator("#series-chart circle.published")).to_have_count(before + 5)
     (said,) = page.evaluate("window.said")  # the next one comes after 15 seconds
-    assert re.fullmatch(r"One new number. Step \d+: published \S+, estimate \S+ ± \S+, leakage \S+\.", said)
+    assert re.fullmatch(r"One new number. Step \d+: published \S+, estimate \S+ \(\S+ to \S+\), leakage \S+\.", said)
 
 
 def test_several_datasets_with_names_that_are_not_markup(ward, opened):

@@ -26,7 +26,7 @@ def test_sliders_change_the_numbers_to_what_the_service_says(ward, opened):
     asked = {"age": 2, "epsilon_c": level}
     once, often = (ward.get("what-if", **asked, releases=many) for many in ("1", "continual"))
     assert Decimal(told["leakage"]) == up(often["certified"]) > Decimal(told["once"]) == up(once["certified"])
-    for name, mse in (("raw", once["mse"]["raw"]), ("linear", once["mse"]["linear"]), ("none", once["no_data"])):
+    for name, mse in (("raw", once["mse"]["raw"]), ("linear", once["mse"]["history"]), ("none", once["no_data"])):
         assert abs(Decimal(told[name]) - up(mse**0.5)) <= Decimal("0.0001")
     assert Decimal(told["event"].removeprefix("ε = ")) == up(often["event_level"])
     assert page.locator("#setting-mark").get_attribute("d") != mark
@@ -110,3 +110,18 @@ def test_the_trade_off_without_end_is_worked_out_on_request(ward, opened):
     line = ward.get("frontier", releases="continual")
     assert [Decimal(row[2]) for row in shown] == [up(point["leakage"]) for point in line["points"]]
     expect(page.locator("#frontier-chart .limit-text")).to_have_text(f"limit {BUDGET}")
+
+
+def test_the_first_question_is_how_long_to_hold_back(ward, opened):
+    page = opened(key=ward.reader.text, hash_="#planning")
+    assert page.locator("#planning section h2").first.inner_text() == "How long must numbers be held back?"
+    page.fill("#delay-error", "0.2")
+    page.fill("#delay-budget", "0.5")
+    page.click("text=Find the delay")
+    expect(page.locator("#delay-answer")).to_contain_text("Hold every number back by", timeout=MINUTE)
+    found = ward.get("delay", budget=0.5, max_error=0.2)
+    told = page.inner_text("#delay-answer")
+    assert f"by {found['delay']} step" in told
+    assert f"removes {int(100 * found['usefulness'])} %" in told
+    assert found["leakage"] <= 0.5
+    expect(page.locator("#live-worth")).to_contain_text("of the error of saying nothing")
