@@ -43,6 +43,8 @@ system: ## real servers and a browser for the tests, where they are missing and 
 			ls /usr/lib/postgresql/*/bin/"$${need%%:*}" >/dev/null 2>&1 || missing="$$missing $${need##*:}"; \
 	done; \
 	test -d /usr/lib/R/site-library/markovchain || missing="$$missing r-cran-markovchain r-cran-rsolnp"; \
+	test -d /usr/lib/R/site-library/gstat || missing="$$missing r-cran-gstat"; \
+	test -d /usr/lib/R/site-library/surveillance || missing="$$missing r-cran-surveillance"; \
 	test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; } || \
 		echo "missing, and cannot be installed here:$$missing; the tests that need them will say so"

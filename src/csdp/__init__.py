@@ -37,7 +37,7 @@ if _typing.TYPE_CHECKING:
         read_readings,
     )
     from csdp.plan import Plan, Schedule
-    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
+    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
     from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
 
 __version__ = "0.1.0.dev0"
@@ -111,6 +111,7 @@ __all__ = [
     "learn_from_past",
     "low_bits",
     "mse",
+    "optimal_plan",
     "plan_estimator",
     "read_panel",
     "read_readings",
@@ -156,6 +157,7 @@ _LATER = {
     "learn_from_past": "csdp.publisher",
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
+    "optimal_plan": "csdp.planning",
     "plan_estimator": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
+from csdp.bounds.table import check_table, table_leakage
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FunctionComputation, ReadingsComputation, verify_query
@@ -22,11 +23,14 @@ from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import PerGroup
 from csdp.json_text import parse_json
 from csdp.noise import variance
+from csdp.noise.table import MechanismTable
 from csdp.queries import FoldQuery, Query, parse_query
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
 ALGORITHM: Final = 1
 SCHEMA: Final = "csdp/plan/1"
+#: Of plans with a table, which versions that know only noise must not read.
+TABLE_SCHEMA: Final = "csdp/plan/2"
 #: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
@@ -87,6 +91,8 @@ class Plan:
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels tick by tick, none above epsilon_c, which then is the most that one release leaks.
+        mechanism: a table from which outputs are drawn instead of adding noise (see `csdp.optimal_plan`); epsilon_c is
+            then the most that it may tell of a record, and is held against the table.
         readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
             as the record of the chain's fit has it. "failed" overrides a check that failed; certificates say so.
 
@@ -104,6 +110,7 @@ class Plan:
     bound: str = "auto"
     stale_limit: int = 0
     schedule: Schedule | None = None
+    mechanism: MechanismTable | None = None
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
     min_age: int = field(init=False, repr=False, compare=False)
@@ -127,6 +134,7 @@ class Plan:
         bound: str = "auto",
         stale_limit: int = 0,
         schedule: Schedule | None = None,
+        mechanism: MechanismTable | None = None,
         readings_check: ReadingsEvidence | None = None,
     ) -> None:
         chain = certified_model(chain)
@@ -147,6 +155,9 @@ class Plan:
             )
         if schedule is not None and not schedule.largest <= epsilon_c:
             raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
+        if mechanism is not None:
+            _check_mechanism(schedule, bound)
+            check_table(chain, computation, mechanism, check_epsilon(epsilon_c))
         checked = check_ages(ages, model.sequences)
         values: dict[str, Any] = {
             "chain": chain,
@@ -157,6 +168,7 @@ class Plan:
             "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
+            "mechanism": mechanism,
             "model": model,
             "min_age": min(checked),
             "max_age": max(checked),
@@ -171,16 +183,23 @@ class Plan:
     @cached_property
     def certified(self) -> Leakage:
         """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
-        answer = leakage(
+        answer = self.one_release(bound=self.bound)
+        return replace(answer, assumptions=tuple(dict.fromkeys((*answer.assumptions, *self.assumptions))))
+
+    def one_release(self, passed: int = 0, *, bound: str = "auto") -> Leakage:
+        """The leakage of the present some ticks after one release, by a bound; of a table, from the table itself."""
+        ages = [age + passed for age in self.ages]
+        if self.mechanism is not None:
+            return table_leakage(self.chain, self.query, self.mechanism, ages=ages, adversary=self.adversary)
+        return leakage(
             self.chain,
             self.query,
-            ages=self.ages,
+            ages=ages,
             epsilon_c=self.epsilon_c,
-            bound=self.bound,
+            bound=bound,
             adversary=self.adversary,
             at_any_tick=True,
         )
-        return replace(answer, assumptions=tuple(dict.fromkeys((*answer.assumptions, *self.assumptions))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -217,11 +236,15 @@ class Plan:
     @cached_property
     def scale(self) -> Fraction:
         """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
+        if self.mechanism is not None:
+            raise InputError("plan: its outputs are drawn from a table, to which no noise is added; use plan.mechanism")
         return Fraction(self.lattice_sensitivity) / (Fraction(self.step) * Fraction(self.epsilon_c))
 
     @cached_property
     def noise_variance(self) -> float:
-        """Variance of the noise of one output, after the division."""
+        """Variance of the noise of one output, after the division; 0 for a table, to which none is added."""
+        if self.mechanism is not None:
+            return 0.0
         return variance(self.scale) * (self.step / self.divisor) ** 2
 
     def level(self, tick: int) -> float:
@@ -236,6 +259,8 @@ class Plan:
         """The same plan with one constant noise level."""
         if epsilon_c == self.epsilon_c and self.schedule is None:
             return self
+        if self.mechanism is not None:
+            raise InputError("plan: its table belongs to one level; make another with csdp.optimal_plan")
         return self._again(epsilon_c, None, self.readings_check)
 
     def _again(self, epsilon_c: float, schedule: Schedule | None, evidence: ReadingsEvidence | None) -> Plan:
@@ -253,6 +278,8 @@ class Plan:
 
     def check_noise(self) -> None:
         """Refuse a plan whose noise cannot be drawn, before anything is charged for it."""
+        if self.mechanism is not None:
+            return  # a table is checked when it is made
         if self.schedule is not None:
             levels = [e for e in (*self.schedule.levels, self.schedule.then) if e > 0]
             for level in {min(levels), max(levels)}:
@@ -304,7 +331,7 @@ class Plan:
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
-            "schema": SCHEMA,
+            "schema": SCHEMA if self.mechanism is None else TABLE_SCHEMA,
             "algorithm": ALGORITHM,
             "chain_digest": self.chain.digest,
             "query": self.query.text,
@@ -316,6 +343,8 @@ class Plan:
         }
         if self.schedule is not None:
             content["schedule"] = asdict(self.schedule)
+        if self.mechanism is not None:
+            content["mechanism"] = self.mechanism.to_dict()
         if self.readings_check is not None:
             content["readings_check"] = self.readings_check
         if self.query.groups is not None:
@@ -351,8 +380,8 @@ class Plan:
         A plan of an older version of the algorithm is certified anew, and its certificate says so.
         """
         content = parse_json("plan", text)
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
+        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, TABLE_SCHEMA):
+            raise InputError(f"plan: this version reads schema {SCHEMA!r} (or /2); write plans with Plan.to_json")
         try:
             models = [model_from_dict(item) for item in content["chain"]]
             if "custom" in content:
@@ -366,6 +395,7 @@ class Plan:
                 bound=content["bound"],
                 stale_limit=content["stale_limit"],
                 schedule=_schedule(content.get("schedule")),
+                mechanism=MechanismTable.from_dict(content["mechanism"]) if "mechanism" in content else None,
                 readings_check=content.get("readings_check"),
             )
             plan._check_origin(content)
@@ -382,6 +412,8 @@ class Plan:
                 f"plan: it was written for the chain {str(content['chain_digest'])[:12]}, but the chain in it is "
                 f"{self.chain.digest[:12]}: altered after it was certified. Make the plan anew from the right chain"
             )
+        if (content["schema"] == TABLE_SCHEMA) != (self.mechanism is not None):
+            raise InputError(f"plan: schema {TABLE_SCHEMA!r} is that of plans with a table, and of no others")
         # Files of version 0.1 have no fingerprint: only built-in queries could be written.
         if content.get("computation", self.query.fingerprint) != self.query.fingerprint:
             raise InputError(
@@ -406,7 +438,16 @@ class Plan:
     def __repr__(self) -> str:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         certified = f"certified {as_text(self.certified.epsilon)}"
-        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
+        drawn = "" if self.mechanism is None else f"table of {len(self.mechanism.outputs)} outputs, "
+        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {drawn}{certified})"
+
+
+def _check_mechanism(schedule: Schedule | None, bound: str) -> None:
+    """Refuse what a table does not go together with."""
+    if schedule is not None:
+        raise InputError("plan: a schedule changes the noise level from tick to tick, which a table has not; give one")
+    if bound not in {"auto", "exact"}:
+        raise InputError(f"plan: bound {bound!r} given; what a table tells is computed exactly: bound='auto'")
 
 
 def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:

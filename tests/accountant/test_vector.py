@@ -159,7 +159,7 @@ def test_hubs_may_raise_a_quiet_state_before_it_falls():
 
 
 def test_a_state_that_nothing_bounds_comes_to_rest_too():
-    """Readings that are copied back for ever: the state overflows, and what is infinite is no number to compare with."""
+    """Readings that are copied back for ever: the state overflows, and nothing is compared with infinity."""
     chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], direction="backward")
     accountant = Accountant(csdp.Plan(chain, csdp.Sum(), [0, 1], 4.0), state="vector")
     assert math.isinf(accountant.limit().epsilon)

@@ -182,8 +182,13 @@ def _steps(rng: Random, plans: int, s: int, ticks: int, *, simple: bool) -> tupl
 
 def random_case(seed: int) -> Case:
     """The history of a seed."""
-    case = _forward_case(seed)
-    return case if seed < OTHER_MODELS else _with_other_models(np.random.default_rng([16, seed]), case)
+    if seed < OTHER_MODELS:
+        return _forward_case(seed)
+    rng = np.random.default_rng([16, seed])
+    if seed % 4 < 2:
+        return _with_other_models(rng, _forward_case(seed))
+    # Every other history asks the accountant alone, which takes a fraction of the time.
+    return _with_other_models(rng, _together(rng, seed, *SIZES[int(rng.integers(len(SIZES)))]))
 
 
 def _with_other_models(rng: Random, case: Case) -> Case:
@@ -196,15 +201,21 @@ def _with_other_models(rng: Random, case: Case) -> Case:
         models = tuple(made[id(spec)] for spec in plan.models)
         backward = any(spec.direction == "backward" for spec in models)
         known = any(spec.direction == "backward" and spec.how in {"series", "hidden"} for spec in models)
-        informed = known or rng.random() < 0.6  # of a known path nobody else is told anything, or followed by sequence
+        informed = known or rng.random() < 0.6  # others are refused where the path is known
         large = bool(rng.random() < (0.5 if backward else 0.04))  # a forward one takes a hundred times as long
+        large = large or (known and case.m**case.s >= 8)  # as do all pairs of snapshots under every path
         plans.append(replace(plan, models=models, adversary="informed" if informed else plan.adversary, large=large))
     if case.together:
-        plans = [replace(plan, adversary=plans[0].adversary) for plan in plans]
-        return replace(
-            case, plans=tuple(plans), state=str(rng.choice(["auto", "metric", "scalar", "vector", "vector"]))
-        )
+        plans = [replace(plan, adversary=plans[0].adversary) for plan in plans[: 1 + int(rng.random() < 0.4)]]
+        return replace(case, plans=tuple(plans), state=_state(rng, plans[0]))
     return replace(case, plans=tuple(plans))
+
+
+def _state(rng: Random, plan: PlanSpec) -> str:
+    """A state that the accountant can keep for all models of a plan."""
+    states = ["auto"] if any(spec.margin is not None for spec in plan.models) else ["auto", "metric", "scalar"]
+    alone = all(spec.coupling is not None and spec.initial is None for spec in plan.models)
+    return str(rng.choice([*states, *["vector"] * 3 * (alone and plan.adversary == "informed")]))
 
 
 def _forward_case(seed: int) -> Case:

@@ -15,7 +15,8 @@ from csdp.errors import CsdpError, InputError
 from csdp.stream import Clock, FileSource, StreamSource
 from csdp.stream.from_spec import make_plan, open_stream, resolve_sequences
 from csdp.stream.mqtt import MqttSource
-from csdp.stream.spec import ExplicitPlan, PlanTarget, first_spec, read_spec
+from csdp.stream.spec import ExplicitPlan, PlanTarget, read_spec
+from csdp.stream.template import first_spec
 from csdp.toml_text import key_lines
 
 GOOD = """\

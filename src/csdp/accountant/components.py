@@ -8,6 +8,7 @@ import numpy as np
 
 from csdp.accountant.component import SCALAR_STATES, AccountedComponent, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
+from csdp.accountant.table_costs import single_costs, table_cost
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
@@ -35,14 +36,14 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
         alike = None if copies == 1 else labels.tobytes()
         components = [Component(setting, members) for setting in settings]
         submodel = components[0].model
-        vector = _build_vector(components, kind)
+        vector = _build_vector(components, plans, kind)
         component_of = JointComponent if submodel.has_one_kernel else EnvironmentComponent
         accounted.append(
             vector
             or component_of(
                 submodel,
                 ages=[plan.ages[i] for plan in plans for i in members],
-                costs=[_cost(component) for component in components],
+                costs=[_cost(*each) for each in zip(components, plans, strict=True)],
                 adversary=plans[0].adversary,
                 kind=kind,
             )
@@ -51,12 +52,15 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
     return accounted
 
 
-def _build_vector(components: Sequence[Component], kind: str) -> InfluenceComponent | SliceComponent | None:
+def _build_vector(
+    components: Sequence[Component], plans: Sequence[Plan], kind: str
+) -> InfluenceComponent | SliceComponent | None:
     """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
     past, ahead = has_influence(model), has_lineage(model)
-    backward = past and (model.size * len(model.step_chains) > METRIC_STATES or not model.has_law)
+    large = model.size * len(model.step_chains) > METRIC_STATES
+    backward = past and (large or not model.has_law or _is_bit(model))
     forward = ahead and model.size > SCALAR_STATES
     if kind == "vector" and not (fits and (past or ahead)):
         raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
@@ -64,17 +68,30 @@ def _build_vector(components: Sequence[Component], kind: str) -> InfluenceCompon
         return None
     members = components[0].members
     costs: dict[int, Floats] = {}
-    for component in components:
+    for component, plan in zip(components, plans, strict=True):
         setting = component.setting
         ages = [setting.ages[i] for i in members]
-        for age, cost in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
+        least = np.inf if plan.mechanism is None else single_costs(plan, members)
+        for age, largest in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
+            cost = np.minimum(largest, least)
             costs[age] = costs[age] + cost if age in costs else cost
     vector = InfluenceComponent if past else SliceComponent
     return vector(model, members, costs, alpha=sum(component.alpha for component in components))
 
 
-def _cost(component: Component) -> Cost:
-    """The cost of one plan in one component: whole, and per age where the query is a sum."""
+def _is_bit(model: Model) -> bool:
+    """One sequence of two states, under environments: there `influence` is as sharp as a metric state, and cheaper."""
+    return model.size == 2 and not model.has_one_kernel
+
+
+def _cost(component: Component, plan: Plan) -> Cost:
+    """The cost of one plan in one component; of a table, by its own probabilities."""
+    cost = _noise_cost(component)
+    return cost if plan.mechanism is None else table_cost(cost, plan, component.members)
+
+
+def _noise_cost(component: Component) -> Cost:
+    """The cost of noise in one component: whole, and per age where the query is a sum."""
     setting = component.setting
     query = setting.query
     s, m = len(component.members), setting.model.states

@@ -31,7 +31,7 @@ from csdp.cli.terminal import (
     written_files,
 )
 from csdp.errors import InputError
-from csdp.panel import InputSpec, Panel
+from csdp.panel import InputSpec, Panel, Readings, read_readings
 
 if TYPE_CHECKING:
     from csdp.auditing.replay import Replay
@@ -66,6 +66,14 @@ def audit(
             help="What --mechanism receives: the aged snapshots (aged), or all snapshots up to the present (history)."
         ),
     ] = "aged",
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Two presents to tell apart, one state for each sequence (-1: unknown), such as [[0,1],[1,1]].",
+            show_default="the worst pair of one release",
+        ),
+    ] = None,
     releases: Annotated[
         int, typer.Option(help="Number of successive releases whose outputs the attacker sees together.")
     ] = 1,
@@ -104,7 +112,7 @@ def audit(
     if ledger is not None:
         attack_options = {
             "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c, "--claim": claim,
-            "--mechanism": mechanism, "--adversary": adversary, "--figure": figure, "--seed": seed,
+            "--mechanism": mechanism, "--adversary": adversary, "--pair": pair, "--figure": figure, "--seed": seed,
         }  # fmt: skip
         options.refuse_together(attack_options, "--ledger")
         _replay(ledger, dataset=dataset, head=head, chain=chain, plan=plan, form=form)
@@ -125,6 +133,7 @@ def audit(
             mechanism,
             reads=reads,
             claim=claim,
+            pair=None if pair is None else options.parse_json_or_file("pair", pair),
             releases=releases,
             samples=samples,
             confidence=confidence,
@@ -244,6 +253,7 @@ def report(
         typer.Option(metavar="DATA", help="Readings; adds a private page that shows the true values, index.html."),
     ] = None,
     discretiser: options.DiscretiserFile = None,
+    outside: options.OutsideOption = "refuse",
     form: options.FormatOption = "table",
 ) -> None:
     """Write a report of a dataset from its ledger. Nothing is published or charged.
@@ -260,13 +270,26 @@ def report(
     from csdp.report.reports import report_ledger
 
     panel: Panel | None = None
+    readings: Readings | None = None
+    unit, located = "", None
     if data is not None:
         with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
-        panel = options.read_states(locate(data, reading), model, discretiser=discretiser)
+        located = locate(data, reading)
+        panel = options.read_states(located, model, discretiser=discretiser, outside=outside)
+        readings = read_readings(located, names=model.names) if located.categories is None else None
+        unit = located.value or ", ".join(readings.names if readings is not None and len(readings.names) <= 3 else ())
     with progress_bar() as progress:
         result = report_ledger(
-            ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, progress=progress
+            ledger,
+            output,
+            dataset=dataset,
+            version=csdp.__version__,
+            panel=panel,
+            readings=readings,
+            unit=unit,
+            timezone=reading.timezone if located is None else located.timezone,
+            progress=progress,
         )
     if form == "json":
         print_json({"files": written_files(result.files), "certificate": result.certificate.to_dict()})
@@ -280,9 +303,9 @@ def report(
 
 def demo(
     data: Annotated[
-        Literal["parking", "glucose", "stocks"],
-        typer.Option(help="Data set: parking and glucose come with csdp, stocks with the package river."),
-    ] = "parking",
+        Literal["flights", "parking", "glucose", "stocks"],
+        typer.Option(help="Data set: flights, parking and glucose come with csdp, stocks with the package river."),
+    ] = "flights",
     output: Annotated[
         str,
         typer.Option(
@@ -306,6 +329,9 @@ def demo(
     """
     from csdp.report.demo import run_demo
 
+    if data == "flights":
+        _demonstrate_flights(output, form)
+        return
     with progress_bar() as progress:
         result = run_demo(output, version=csdp.__version__, data=data, progress=progress)
     study = result.study
@@ -325,4 +351,21 @@ def demo(
     )
     print_guarantees(result.certificate)
     print_lines([f"To quote: {result.certificate.sentence}"])
+    print_written(result.files)
+
+
+def _demonstrate_flights(output: str, form: Format) -> None:
+    """The demonstration on flights."""
+    from csdp.report.flights_page import lead, run_flights_demo
+
+    with progress_bar() as progress:
+        result = run_flights_demo(output, version=csdp.__version__, progress=progress)
+    study = result.study
+    if form == "json":
+        certificate = study.now.certificate.to_dict()
+        print_json({**study.summary, "files": written_files(result.files), "certificate": certificate})
+        return
+    print_lines([study.data.title, lead(study), f"Fit: {study.quality.verdict}"])
+    print_guarantees(study.now.certificate)
+    print_lines([f"To quote: {study.now.certificate.sentence}"])
     print_written(result.files)

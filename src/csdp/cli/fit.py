@@ -96,15 +96,15 @@ def fit(
     environment: Annotated[
         EnvironmentName | None,
         typer.Option(
-            help="Let the chain depend on an environment: a public clock, a hidden one, or whichever explains held-out "
-            "readings better (auto).",
+            help="Let the chain depend on an environment: a public clock, a hidden one, both, or whichever explains "
+            "held-out readings better (auto).",
             show_default="none",
         ),
     ] = None,
     cycle: Annotated[
         int | None,
         typer.Option(
-            help="Number of ticks after which the clock of --environment clock or auto repeats.",
+            help="Number of ticks after which the clock of --environment clock, both or auto repeats.",
             show_default="times of day",
         ),
     ] = None,

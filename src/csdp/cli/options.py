@@ -82,6 +82,13 @@ Step = Annotated[
         show_default="taken from the file",
     ),
 ]
+OutsideOption = Annotated[
+    Literal["refuse", "clamp"],
+    typer.Option(
+        help="For readings that are not values of the model: reject the file (refuse), or use the nearest value "
+        "(clamp)."
+    ),
+]
 Engine = Annotated[
     Literal["memory", "duckdb", "spark"],
     typer.Option(help="How to read the file: memory, duckdb (files larger than memory) or spark (clusters)."),

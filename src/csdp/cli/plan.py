@@ -70,6 +70,13 @@ def plan(
     anyway: estimates.Anyway = False,
     adversary: options.AdversaryOption = "informed",
     event_limit: options.EventLimit = 10.0,
+    mechanism: Annotated[
+        Literal["noise", "optimal", "auto"],
+        typer.Option(
+            help="With --budget, for one release: add noise, draw from the best table of outputs (optimal), or use a "
+            "table where it has over 2 % less error (auto)."
+        ),
+    ] = "noise",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
     ] = None,
@@ -85,7 +92,7 @@ def plan(
     Example:
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json --figure delay.svg
       csdp plan chain.json --query mean --budget 1 --figure frontier.svg
-      csdp plan chain.json --budget 0.5 --horizon 24 --anyway
+      csdp plan chain.json --budget 1.5 --horizon 24
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
 
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
@@ -115,6 +122,7 @@ def plan(
             adversary=adversary,
             about=about,
             event_limit=event_limit,
+            mechanism=mechanism,
             progress=progress,
         )
     found = replace(found, plan=of_readings.check_past(found.plan, known, untested=untested))
@@ -211,6 +219,7 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
         "leakage": found.leakage.to_dict(),
         "mse": found.error.mse,
         "no_data": found.error.no_data,
+        "mechanism": "noise" if found.plan.mechanism is None else "table",
         "evaluations": found.evaluations,
         "saved": found.saved,
         "note": found.note,
@@ -230,12 +239,17 @@ def _headline(found: FoundPlan, error: Error) -> str:
     )
 
 
+def _level_words(found: FoundPlan) -> str:
+    """What epsilon_c is: of noise its level, of a table what it tells of a record."""
+    return "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
+
+
 def _print_plan(found: FoundPlan, error: Error) -> None:
     print_lines([_headline(found, error)])
     ages = sorted(set(found.plan.ages))
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}"),
+        (_level_words(found), f"{found.plan.epsilon_c:.6g}"),
         ("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})"),
         (
             "mean squared error",

@@ -77,13 +77,7 @@ def release(
             show_default="0",
         ),
     ] = None,
-    outside: Annotated[
-        Literal["refuse", "clamp"],
-        typer.Option(
-            help="For readings that are not values of the model: reject the file (refuse), or use the nearest value "
-            "(clamp)."
-        ),
-    ] = "refuse",
+    outside: options.OutsideOption = "refuse",
     about: estimates.OptionalAbout = None,
     past: estimates.Past = None,
     until: estimates.Until = None,

@@ -69,7 +69,7 @@ def init(
     \b
     Example: csdp init readings.csv -o stream.toml
     """
-    from csdp.stream.spec import first_spec
+    from csdp.stream.template import first_spec
 
     if output.exists() and not force:
         raise InputError(f"{output}: exists already; give another --output, or --force to replace it")

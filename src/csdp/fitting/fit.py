@@ -235,7 +235,7 @@ def _check_privacy(epsilon: float | None, public: bool) -> float | None:
     if epsilon is None and not public:
         warnings.warn(
             "the chain is fitted on readings that are not declared public, and tells about them; fit on public "
-            "readings (public=True), or pay for it (epsilon=...)",
+            "readings (public=True), or pay for it (epsilon=)",
             PrivacyLeakWarning,
             stacklevel=3,
         )

@@ -15,6 +15,7 @@ from csdp.errors import InputError, LedgerConflictError
 from csdp.ledger import writing
 from csdp.ledger.database import Database, open_file, open_url, parse_place
 from csdp.ledger.lease import DatabaseLease, Fence, Lease, OnlyProcess, create_table
+from csdp.ledger.log import Tail
 from csdp.ledger.outputs import Outputs
 from csdp.ledger.records import (
     Admit,
@@ -88,6 +89,7 @@ class Ledger:
         self._outputs = outputs
         self._file = file
         self._fence = fence
+        self._tails: dict[str, Tail] = {}
 
     @classmethod
     def open(
@@ -175,7 +177,7 @@ class Ledger:
             for recorded in all_datasets(connection, dataset):
                 _check_same(recorded, first)
                 return recorded
-            writing.open_dataset(connection, dataset, first)
+            writing.open_dataset(connection, dataset, first, self._tails)
             return one_dataset(connection, dataset)
 
         return self._database.write(work)
@@ -197,7 +199,7 @@ class Ledger:
         changed = _normalise(replace(terms, number=1, from_tick=check_tick(terms.from_tick)))
 
         def work(connection: sa.Connection) -> RecordedDataset:
-            writing.change_terms(connection, dataset, changed, admit, fence=self._fence_of(dataset))
+            writing.change_terms(connection, dataset, changed, admit, self._tails, fence=self._fence_of(dataset))
             return one_dataset(connection, dataset)
 
         return self._database.write(work)
@@ -223,6 +225,7 @@ class Ledger:
             plan_digest=plan_digest,
             stop=stop,
             outputs=self._outputs,
+            tails=self._tails,
             fence=self._fence_of(dataset),
         )
         return self._database.write(work)
@@ -244,7 +247,14 @@ class Ledger:
         if len(names) > 1:
             raise InputError("commit_many takes reservations of one dataset at a time")
         name = names.pop()
-        work = partial(writing.commit, name=name, pairs=outputs, outputs=self._outputs, fence=self._fence_of(name))
+        work = partial(
+            writing.commit,
+            name=name,
+            pairs=outputs,
+            outputs=self._outputs,
+            tails=self._tails,
+            fence=self._fence_of(name),
+        )
         return list(map(self._outputs.to_published, self._database.write(work)))
 
     def migrate(self) -> list[str]:

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from csdp.errors import LedgerError
+from csdp.ledger.database import connect_settings
 
 #: Seconds to wait for the row of a lease: a former holder may have been stopped in the middle of a transaction.
 _LOCK_SECONDS = 2
@@ -138,7 +139,7 @@ class DatabaseLease:
             poolclass=sa.NullPool,
             isolation_level="READ COMMITTED",
             hide_parameters=True,
-            connect_args={"connect_timeout": 5, "tcp_user_timeout": round(1000 * seconds)},
+            connect_args=connect_settings(min(5.0, seconds)),
         )
         self._session: sa.Connection | None = None
         self._table = 0  # its number in the server: other schemas have leases of their own

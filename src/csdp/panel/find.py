@@ -12,7 +12,7 @@ from csdp.arrays import Ints
 from csdp.errors import InputError
 from csdp.panel.columns import Layout, find_layout, holds_words
 from csdp.panel.files import ColumnTable, read_table
-from csdp.panel.grid import RawReadings, find_disorder, find_repeated, to_grid
+from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated, to_grid
 from csdp.panel.input import InputSpec
 from csdp.panel.read import find_decimal_mark, read_raw, to_spec
 from csdp.panel.readings import Readings
@@ -120,12 +120,18 @@ def _with_categories(
     for name in columns:
         labels |= set(pc.unique(pc.utf8_trim_whitespace(table.columns[name].cast(pa.string()))).to_pylist())
     labels -= {"", None}
+    if any(NUMBER.fullmatch(label) for label in labels):
+        return spec, ()  # numbers with a slip among them, which the reader refuses with its row
     if len(labels) > _CATEGORIES:
         raise InputError(
             f"{table.label}: column {columns[0]!r} holds {len(labels)} different words; name the columns to read "
-            f"(names=), or declare the words (categories=), at most {_CATEGORIES} of which are found"
+            f"(names=), or declare the labels (categories=), at most {_CATEGORIES} of which are found"
         )
-    fact = ("categories", f"{len(labels)} words, numbered in alphabetical order", "--categories")
+    fact = (
+        "categories",
+        f"{len(labels)} words, numbered in alphabetical order, taken from the readings",
+        "--categories",
+    )
     return spec.override(categories=sorted(labels)), (fact,)
 
 

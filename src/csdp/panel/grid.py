@@ -73,7 +73,7 @@ def _not_a_number(label: str, name: str, words: list[str | None], decimal: str) 
     comma = " with a decimal comma" if decimal == "," else ""
     return InputError(
         f"{label}: column {name!r}{where} is not a number{comma}; leave missing cells empty, name the columns to read "
-        "(names=), or declare the words (categories=)"
+        "(names=), or declare the labels (categories=)"
     )
 
 

@@ -94,10 +94,7 @@ class Panel:
         >>> Panel.from_states([[0, 1]], names=["b", "a"]).arrange(["a", "b"]).states.tolist()
         [[1, 0]]
         """
-        hint = (
-            "Read the panel with names= of the chain (read_panel, Panel.from_states), or make the chain with the names "
-            "of the data"
-        )
+        hint = "Read the readings with names= of the chain, or make the chain with the names of the data"
         place = match_names(self.names, names, what="panel", hint=hint)
         if place is None:
             return self
@@ -314,7 +311,7 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
                 # The reading itself is private; the message says only where it is and what is allowed.
                 raise InputError(
                     f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
-                    "declare the values in the chain, discretise first, or choose outside='clamp'"
+                    "declare the values in the chain, give a discretiser=, or choose outside='clamp'"
                 )
         out[known, i] = order[i][nearest]
     return out

@@ -3,6 +3,7 @@
 from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.frontier import Frontier, Point, frontier
+from csdp.planning.optimal import optimal_plan, optimal_table, table_error
 from csdp.planning.search import FoundPlan, find_plan
 from csdp.planning.usefulness import check_useful, improvements
 
@@ -17,4 +18,7 @@ __all__ = [
     "find_plan",
     "frontier",
     "improvements",
+    "optimal_plan",
+    "optimal_table",
+    "table_error",
 ]

@@ -28,6 +28,7 @@ from csdp.estimate import Error
 from csdp.estimate.result import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
+from csdp.planning.optimal import RISES_LATER, MechanismChoice, check_choice, offer_table
 from csdp.queries import Query
 
 #: Sequences in a component above which a search asks first whether anything but lineage and slice is affordable.
@@ -87,6 +88,7 @@ def find_plan(
     adversary: Adversary = "informed",
     about: About = "now",
     event_limit: float = EVENT_LIMIT,
+    mechanism: MechanismChoice = "noise",
     progress: Progress | None = None,
 ) -> FoundPlan:
     """Find the plan with the least leakage for an error target, with the least error for a budget, or the least delay.
@@ -111,6 +113,8 @@ def find_plan(
         about: "now": the error is that of telling the present answer. "then": that of telling the answer of the time
             that was read, so that age costs delay only.
         event_limit: the largest epsilon_c, so that old records keep some protection.
+        mechanism: "noise"; "optimal", the best table of outputs for one release within a budget at the ages that
+            noise would have (`csdp.optimal_plan`); "auto", the table where it has over 2 % less error.
         progress: called with (what, done, total).
 
     >>> from csdp import CoupledChain, Mean
@@ -137,6 +141,7 @@ def find_plan(
         about=about,
         event_limit=event_limit,
     )
+    check_choice(mechanism, budget=budget, releases=releases, about=about)
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
     if about == "then":
@@ -149,7 +154,7 @@ def find_plan(
         raise search.infeasible(tried)
     if ages == "vector":
         best = search.best_age_vector(best, tried)
-    return search.finish(best, tried)
+    return offer_table(search.finish(best, tried), budget=budget, event_limit=event_limit, choice=mechanism)
 
 
 @dataclass(frozen=True)
@@ -182,7 +187,7 @@ class _Search:
         check_about(self.about, self.estimate)
         if self.about == "then" and (self.max_mse is None or self.budget is None):
             raise InputError(
-                "find_plan: about='then' finds the least delay for both targets; give max_mse (or --max-error), how "
+                "find_plan: about='then' finds the least delay for both targets; give max_mse, how "
                 "accurate the published numbers are, and budget, the leakage of the present that is allowed"
             )
         if self.about == "now" and (self.max_mse is None) == (self.budget is None):
@@ -350,9 +355,7 @@ class _Search:
         if target >= error.no_data:
             note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
-            note = (
-                "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
-            )
+            note = RISES_LATER
         evaluated = [one for one in tried if one.evaluations]
         return FoundPlan(
             curves.plan(level),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from csdp.computation import FoldComputation
 from csdp.errors import CsdpError, CsdpWarning, InputError, LedgerError
 from csdp.estimate import (
     Estimated,
@@ -27,6 +28,7 @@ from csdp.estimate import (
 from csdp.estimate.history import has_history
 from csdp.estimate.protocol import LEVEL
 from csdp.estimate.result import About, check_about
+from csdp.estimate.table import table_estimator
 from csdp.fran import Output
 from csdp.json_text import parse_json
 from csdp.ledger import Ledger, Published
@@ -43,8 +45,8 @@ _DAY = 86_400
 def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) -> Estimator | None:
     """The estimator that a publisher uses where none is given: from the last releases, by the moments of the model.
 
-    From the newest release alone where ages differ or the law of the start is given; None where the moments are
-    unknown, or the outputs too many.
+    Of a table, the posterior mean of the newest output. From the newest release alone where ages differ or the law of
+    the start is given; None where the moments are unknown, or the outputs too many.
 
     Args:
         plan: what is published.
@@ -62,6 +64,9 @@ def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) ->
         return None
     bounds = published_bounds(plan)
     try:
+        if plan.mechanism is not None and isinstance(plan.query, FoldComputation):
+            options: dict[str, Any] = {"ages": plan.ages, "about": about, "level": level, "bounds": bounds}
+            return table_estimator(plan.model, plan.query, plan.mechanism, **options)
         if has_history(plan.model, plan.ages):
             return model_estimator(plan.model, plan.query, age=plan.max_age, about=about, level=level, bounds=bounds)
         return linear_estimator(plan.model, plan.query, ages=plan.ages, about=about, level=level, bounds=bounds)
@@ -90,6 +95,8 @@ def learn_from_past(
     """
     if len(set(plan.ages)) > 1:
         raise InputError("estimate: the plan has several ages; an estimate is learned for one common age")
+    if plan.mechanism is not None:
+        raise InputError("estimate: the plan draws from a table, whose outputs have their posterior mean already")
     return learn_estimator(
         true_answers(plan, past),
         age=plan.max_age,

@@ -276,7 +276,7 @@ def run_demo(
 
 def run_study(prepared: DemoData, out: Path, progress: Progress | None = None) -> DemoStudy:
     """Fit, check, plan and publish; ledger, certificate and series are written to the folder."""
-    progress = progress or _no_progress
+    progress = progress or no_progress
     case, past = prepared.case, prepared.past
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -310,7 +310,7 @@ def run_study(prepared: DemoData, out: Path, progress: Progress | None = None) -
     )
 
 
-def _no_progress(what: str, done: int, total: int) -> None:
+def no_progress(what: str, done: int, total: int) -> None:
     """Ignore progress."""
 
 
@@ -341,7 +341,7 @@ def _joint_leakage(prepared: DemoData, point: CoupledChain, plan: Plan) -> tuple
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CsdpWarning)
             joint = fit(
-                _subpanel(prepared.past, members), method="joint", public=True, ensemble=0, progress=_no_progress
+                _subpanel(prepared.past, members), method="joint", public=True, ensemble=0, progress=no_progress
             )
         for_joint, for_coupled = (
             leakage(model, plan.query, ages=plan.ages[0], epsilon_c=plan.epsilon_c).epsilon

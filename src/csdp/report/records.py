@@ -11,9 +11,10 @@ import numpy as np
 from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
-from csdp.chain import CoupledChain, Model
+from csdp.chain import CoupledChain, EnvironmentChain, Model
+from csdp.computation import FoldComputation
 from csdp.ledger import Ledger
-from csdp.panel import Panel
+from csdp.panel import Panel, Readings
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Standing
 from csdp.publisher.sources import true_answers
@@ -76,10 +77,32 @@ def first_answers(plan: Plan, panel: Panel) -> Floats:
     return true_answers(plan, panel)[:, 0]
 
 
-def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
-    """Compute the true answer at every tick without a missing reading. PRIVATE."""
-    answers = zip(panel.ticks.tolist(), first_answers(plan, panel).tolist(), strict=True)
-    return [TruthRecord(tick, value) for tick, value in answers if not math.isnan(value)]
+def truth_records(plan: Plan, panel: Panel, readings: Readings | None = None) -> list[TruthRecord]:
+    """Compute the true answer at every tick without a missing reading, of the readings where it can be. PRIVATE.
+
+    A query that folds the values of the states, each times a weight of its sequence (mean, sum, largest, ...), has an
+    answer for readings as they were read; one that counts states has not.
+    """
+    answers = first_answers(plan, panel)
+    if readings is not None:
+        as_read = _answers_as_read(plan, readings)
+        answers = answers if as_read is None else as_read
+    pairs = zip(panel.ticks.tolist(), answers.tolist(), strict=True)
+    return [TruthRecord(tick, value) for tick, value in pairs if not math.isnan(value)]
+
+
+def _answers_as_read(plan: Plan, readings: Readings) -> Floats | None:
+    """The first output at every tick, of the readings themselves; None where the query is not one of values."""
+    query, table = plan.query, plan.model.value_table
+    if not isinstance(query, FoldComputation) or query.weights is None:
+        return None
+    weights = (query.weights * table).sum(axis=1) / np.maximum((table * table).sum(axis=1), np.finfo(float).tiny)
+    if not np.allclose(query.weights, weights[:, None] * table, rtol=1e-9, atol=1e-9 * float(np.abs(table).max())):
+        return None
+    parts = readings.select(plan.model.names).readings * weights
+    folded = {"sum": parts.sum, "max": parts.max, "min": parts.min}[query.fold](axis=1)
+    answers: Floats = (parts[:, 0] if query.per_sequence else folded) / query.denominator
+    return answers
 
 
 def leakage_records(
@@ -150,11 +173,13 @@ class Dependence:
 
 
 def dependences(model: Model) -> list[Dependence]:
-    """Compute the dependences of a model, in order of targets and sources.
+    """Compute the dependences of a model, in order of targets and sources; the strongest of its environments.
 
     >>> dependences(CoupledChain([[0.75, 0.25], [0, 1.0]], [[0.7, 0.3], [0.3, 0.7]]))[1]
     Dependence(target=0, source=1, strength=0.1)
     """
+    if isinstance(model, EnvironmentChain):
+        return _strongest([each for chain in model.environments for each in dependences(chain)])
     if not isinstance(model, CoupledChain):
         return _kernel_dependences(model)
     result = []
@@ -164,6 +189,16 @@ def dependences(model: Model) -> list[Dependence]:
         apart = 0.5 * np.abs(rows[:, None, :] - rows[None, :, :]).sum(axis=2).max()
         result.append(Dependence(int(target), int(source), round(float(model.edge_weights[edge] * apart), 12)))
     return sorted(result, key=lambda each: (each.target, each.source))
+
+
+def _strongest(several: Iterable[Dependence]) -> list[Dependence]:
+    """The strongest dependence of every target on every source."""
+    best: dict[tuple[int, int], Dependence] = {}
+    for each in several:
+        pair = (each.target, each.source)
+        if pair not in best or each.strength > best[pair].strength:
+            best[pair] = each
+    return [best[pair] for pair in sorted(best)]
 
 
 def _kernel_dependences(model: Model) -> list[Dependence]:

@@ -122,8 +122,9 @@ class ServedDataset:
         thread, self.publisher_thread = self.publisher_thread, None
         if thread is not None:
             await asyncio.to_thread(thread.close)
-        self._lease_executor.shutdown(wait=True, cancel_futures=True)
-        self._lease.close()
+        # Each may wait for a server that does not answer.
+        await asyncio.to_thread(self._lease_executor.shutdown, wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._lease.close)
         self._ledger.close()
 
     # ---- taking in -------------------------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ class LineSink:
 class FileSink:
     """One line of JSON for each output at the end of a file, durable when `deliver` returns.
 
-    A line that a crash cut off is removed; its output comes again. A tick that the file holds is not written twice.
+    A line that a crash cut off is removed; its output comes again. A tick that the file holds is not written twice,
+    also where another process has written it: one that took over while this one hung.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -116,7 +117,7 @@ class FileSink:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._handle = open_bytes(self._path, flags, mode=0o644, follow=True)
         try:
-            self._newest = self._repair()
+            self._newest, self._size = self._repair(), os.fstat(self._handle).st_size
         except BaseException:
             self.close()
             raise
@@ -147,10 +148,12 @@ class FileSink:
 
     def deliver(self, output: dict[str, Any], stop: threading.Event) -> bool:
         """Append one line, unless the file holds this tick."""
+        size = os.fstat(self._handle).st_size
+        if size != self._size:
+            self._newest, size = self._repair(), os.fstat(self._handle).st_size
         if self._newest is not None and output["tick"] <= self._newest:
             return True
         line = encode_line(output)
-        size = os.fstat(self._handle).st_size
         try:
             written = 0
             while written < len(line):
@@ -159,7 +162,7 @@ class FileSink:
         except OSError:
             os.ftruncate(self._handle, size)  # a full disk must not leave half a line
             raise
-        self._newest = int(output["tick"])
+        self._newest, self._size = int(output["tick"]), size + len(line)
         return True
 
     def newest(self) -> int | None:

@@ -200,7 +200,7 @@ def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> 
         # The reading itself is private: the message gives a count and what is allowed.
         raise InputError(
             f"readings: {int(n[states == sql.UNDECLARED].sum())} are none of the {domain.states} declared values of "
-            "their sequence; declare the values in the chain, discretise first, or choose outside='clamp'"
+            "their sequence; declare the values in the chain, or choose outside='clamp'"
         )
 
 
