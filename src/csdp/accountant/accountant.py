@@ -125,9 +125,13 @@ class Accountant:
             after, newest = add_pending(component, before, depth + passed, pending, oldest, oldest + passed)
             slices.append(after)
             behind.append(newest)
-        window = max(component.ages[-1] - component.ages[0] for component in self.components)
-        unfinished = tuple(entry for entry in pending if entry[0] < window)
+        unfinished = tuple(entry for entry in pending if entry[0] < self._window)
         return State(tick, tuple(behind), tuple(slices), unfinished)
+
+    @cached_property
+    def _window(self) -> int:
+        """Ticks for which some reading of a release lies at a slice that later ones read too."""
+        return max(component.ages[-1] - component.ages[0] for component in self.components)
 
     def _newest(self, state: State, passed: int = 0) -> Iterator[tuple[AccountedComponent, Floats, int]]:
         """Every component, its state at the newest slice that the history touches, and how far back that lies.
@@ -317,8 +321,9 @@ class Accountant:
             return None
         slices = [component.state_at_rest() for component in self.components]
         at_rest = tuple(state for state in slices if state is not None)
-        behind = tuple(component.ages[0] for component in self.components)
-        return State(0, behind, at_rest) if len(at_rest) == len(slices) else None
+        behind = tuple(component.ages[-1] for component in self.components)
+        pending = tuple((ago, False, 1.0) for ago in range(self._window))
+        return State(0, behind, at_rest, pending) if len(at_rest) == len(slices) else None
 
     def ceiling(self, releases: int | None = None) -> float:
         """The largest leakage of the present at any moment, of n releases at consecutive ticks or of no end of them.

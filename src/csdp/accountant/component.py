@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from csdp.accountant.kernels import BackwardKernel, FlowSolver, answer_distances, step_back
+from csdp.accountant.rest import accelerate_to_rest
 from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
@@ -47,8 +48,11 @@ class AccountedComponent(Protocol):
     ages: tuple[int, ...]
     alpha: float
     kind: Kind
-    finds_rest: bool  #: whether `state_at_rest` may find one
     alike: bytes | None  #: which components are alike, where this one stands for several; None where it stands alone
+
+    @property
+    def finds_rest(self) -> bool:
+        """Whether `state_at_rest` may find one."""
 
     def initial_state(self) -> Floats:
         """The state before any release."""
@@ -263,10 +267,18 @@ class JointComponent:
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
 
-    finds_rest = False
+    @property
+    def finds_rest(self) -> bool:
+        """Whether `state_at_rest` may find one."""
+        return self.kind in {"metric", "scalar"}
 
-    def state_at_rest(self) -> None:
-        """No state at rest is found directly."""
+    def state_at_rest(self) -> Floats | None:
+        """A state that a release at every tick does not raise, at the oldest age; None where none is found."""
+        cost = self.initial_state()
+        for age in self.ages:
+            cost = self.add(cost, age, stale=False)
+        apart = np.asarray(1.0 - np.eye(cost.shape[-1]) * (cost.shape[-1] > 1))
+        return accelerate_to_rest(lambda state: self.advance(state, 1), cost, apart)
 
     def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between two snapshots, all other components' paths known."""

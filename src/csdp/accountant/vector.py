@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, stands_for_others, worst_component
+from csdp.accountant.rest import follow_to_rest
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.influence import Recursion, influence_rule
@@ -22,10 +23,6 @@ from csdp.chain import Model
 
 #: Slices before the newest reading that `SliceComponent` follows one by one.
 WINDOW = 32
-#: Releases at consecutive ticks after which looking for a state at rest is given up.
-_LONGEST = 5000
-#: Relative distance to rest at which a state from above is good enough.
-_CLOSE = 1e-9
 
 
 class _VectorComponent:
@@ -41,7 +38,7 @@ class _VectorComponent:
         self.alpha = alpha
         self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
         self._caps = Caps(model, "informed")
-        self.finds_rest = self.kind == "vector" and len(self.ages) == 1
+        self.finds_rest = self.kind == "vector"
 
     def _is_same(self, old: _VectorComponent) -> bool:
         """Whether a state of `old`, under another plan, is one of this component and of all that it stands for."""
@@ -146,42 +143,10 @@ class InfluenceComponent(_VectorComponent):
         return self.peak(state, steps)
 
     def state_at_rest(self) -> Floats | None:
-        """A state that a release at every tick does not raise, where all is read at one age; None where none is found.
-
-        Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
-        """
-        rule, cost, kind = self._rule.reduced(self._costs[self.ages[0]])
-        state = _find_rest(rule, cost, self._off_diagonal)
+        """A state that a release at every tick does not raise, at the oldest age; None where none is found."""
+        rule, cost, kind = self._rule.reduced(sum(self._costs.values(), start=self.initial_state()))
+        state = follow_to_rest(rule.advance, cost, self._off_diagonal)
         return state if state is None or kind is None else state[kind]
-
-
-def _find_rest(rule: Recursion, cost: Floats, off_diagonal: Floats) -> Floats | None:
-    """A state that `cost` at every step does not raise, close to the least one; None where none is found."""
-    state, before = cost, math.inf
-    for _ in range(_LONGEST):
-        following = cost + rule.advance(state)
-        if not np.isfinite(following).all():
-            return np.asarray(np.where(off_diagonal > 0, np.inf, 0.0) + np.zeros_like(state))  # nothing raises it
-        moved = float((following - state).max())
-        rate = moved / before if before > 0 else 0.0
-        guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
-        guess = guess + 1e-12 * float(guess.max()) * off_diagonal
-        if rate < 0.999 and (cost + rule.advance(guess) <= guess).all():
-            return _descend(rule, cost, guess)
-        if moved == 0:
-            return state
-        state, before = following, moved
-    return None
-
-
-def _descend(rule: Recursion, cost: Floats, state: Floats) -> Floats:
-    """From a state that a release does not raise down to rest."""
-    for _ in range(_LONGEST):
-        following = np.minimum(cost + rule.advance(state), state)
-        if float((state - following).max()) <= _CLOSE * float(state.max()):
-            return following
-        state = following
-    return state
 
 
 class SliceComponent(_VectorComponent):

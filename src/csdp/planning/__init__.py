@@ -2,8 +2,9 @@
 
 from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
+from csdp.planning.found import FoundPlan
 from csdp.planning.frontier import Frontier, Point, frontier
-from csdp.planning.search import FoundPlan, find_plan
+from csdp.planning.search import find_plan
 
 __all__ = [
     "EVENT_LIMIT",
