@@ -14,11 +14,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from csdp.accountant.component import PEAK_STEPS, AccountedComponent, worst_component
+from csdp.accountant.answers import make_answer
+from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
+from csdp.accountant.lateness import Lateness, Stale, read_stale
+from csdp.accountant.protocol import AccountedComponent, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
 from csdp.arrays import Floats
-from csdp.bounds.environment import find_vantages
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
@@ -80,18 +82,18 @@ class Accountant:
 
     def start(self, tick: int = 0) -> State:
         """The state before any release."""
-        behind = tuple(component.ages[-1] for component in self.components)
+        behind = tuple(component.oldest for component in self.components)
         return State(tick, behind, tuple(component.initial_state() for component in self.components), (), 0)
 
     def release(
-        self, state: State, tick: int | None = None, *, stale: bool = False, epsilon_c: float | None = None
+        self, state: State, tick: int | None = None, *, stale: Stale = False, epsilon_c: float | None = None
     ) -> State:
         """The state after one more release.
 
         Args:
             state: the state before it.
             tick: its tick, after that of the state; by default the next one.
-            stale: whether some reading was older than planned.
+            stale: whether some reading was older than planned; better, which and by how much (`Lateness`).
             epsilon_c: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
         """
         tick = state.tick + 1 if tick is None else tick
@@ -102,7 +104,18 @@ class Accountant:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
         if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
             return replace(self.history(state.consecutive + 1), tick=tick)
-        return self._add(state, tick, stale, share)
+        return self._add(state, tick, stale=self._known_stale(stale), share=share)
+
+    def _known_stale(self, stale: Stale) -> Stale:
+        """What is recorded of late readings: which they were, where that counts."""
+        if not stale or (isinstance(stale, Lateness) and self.follows_delays):
+            return stale if stale else False
+        return True
+
+    @cached_property
+    def follows_delays(self) -> bool:
+        """Whether it matters which readings were late: where some component is followed sequence by sequence."""
+        return len(self.plans) == 1 and any(component.follows_delays for component in self.components)
 
     def _share(self, epsilon_c: float | None) -> float:
         """A noise level as a share of the plan's, rounded up."""
@@ -115,14 +128,16 @@ class Accountant:
             )
         return min(1.0, math.nextafter(epsilon_c / self.plan.epsilon_c, math.inf))
 
-    def _add(self, state: State, tick: int, stale: bool, share: float = 1.0) -> State:
+    def _add(self, state: State, tick: int, *, stale: Stale, share: float = 1.0) -> State:
         """Add the slices that no later release can read any more; the newer ones stay pending."""
         passed = tick - state.tick
         pending = (*((ago + passed, old, level) for ago, old, level in state.pending), (0, stale, share))
         slices, behind = [], []
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
-            oldest = component.ages[-1]
-            after, newest = add_pending(component, before, depth + passed, pending, oldest, oldest + passed)
+            oldest = component.oldest
+            after, newest = add_pending(
+                component, before, depth + passed, pending, least=oldest, below=oldest + passed, is_new=True
+            )
             slices.append(after)
             behind.append(newest)
         unfinished = tuple(entry for entry in pending if entry[0] < self._window)
@@ -131,7 +146,7 @@ class Accountant:
     @cached_property
     def _window(self) -> int:
         """Ticks for which some reading of a release lies at a slice that later ones read too."""
-        return max(component.ages[-1] - component.ages[0] for component in self.components)
+        return max(component.oldest - component.ages[0] for component in self.components)
 
     def _newest(self, state: State, passed: int = 0) -> Iterator[tuple[AccountedComponent, Floats, int]]:
         """Every component, its state at the newest slice that the history touches, and how far back that lies.
@@ -140,7 +155,8 @@ class Accountant:
         """
         pending = tuple((ago + passed, stale, share) for ago, stale, share in state.pending)
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
-            after, newest = add_pending(component, before, depth + passed, pending, 0, component.ages[-1] + passed)
+            below = component.oldest + passed
+            after, newest = add_pending(component, before, depth + passed, pending, least=0, below=below)
             yield component, after, newest
 
     def leakage(self, state: State, tick: int | None = None) -> Leakage:
@@ -228,38 +244,7 @@ class Accountant:
         return self._answer(worst, why)
 
     def _answer(self, value: float, bound: str) -> Leakage:
-        holds_for = {
-            "metric": "all releases so far; state kept for every pair of snapshots",
-            "scalar": "all releases so far; one number for the whole history",
-            "contraction": "all releases so far, any law of the past",
-            "freshness": "any number of releases: all published data is at least this old",
-            "lineage": "any number of releases, any law of the past",
-            "slice": "any number of releases, any law of the past, whatever others are known",
-            "influence": "all releases so far; what each sequence tells is followed by itself",
-            "group": "all releases so far, however the sequences are tied",
-            "none": "no bound: fresh data is published without end",
-        }
-        return Leakage(
-            epsilon=round_up(value),
-            bound=bound if bound not in {"cap", "none"} else "lineage",
-            sound=True,
-            adversary=self.plan.adversary,
-            environment="given" if self._environment_words and not self.plan.model.phases > 1 else None,
-            assumptions=(
-                self.plan.chain.members[0].assumption,
-                *self._environment_words,
-                holds_for.get(bound, ""),
-                "which readings were missing must not depend on their values",
-            ),
-            reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
-        )
-
-    @cached_property
-    def _environment_words(self) -> tuple[str, ...]:
-        """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
-        if self.plan.model.phases > 1:
-            return (f"given the clock: the largest over its {self.plan.model.phases} phases",)
-        return find_vantages(self.plan.model, None, None)[0][1].assumptions
+        return make_answer(self.plan, value, bound)
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 
@@ -281,7 +266,7 @@ class Accountant:
 
     @cached_property
     def _history(self) -> ConsecutiveHistory:
-        oldest = max(component.ages[-1] for component in self.components)
+        oldest = max(component.oldest for component in self.components)
         return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest)
 
     def _release_next(self, state: State) -> State:
@@ -321,7 +306,7 @@ class Accountant:
             return None
         slices = [component.state_at_rest() for component in self.components]
         at_rest = tuple(state for state in slices if state is not None)
-        behind = tuple(component.ages[-1] for component in self.components)
+        behind = tuple(component.oldest for component in self.components)
         pending = tuple((ago, False, 1.0) for ago in range(self._window))
         return State(0, behind, at_rest, pending) if len(at_rest) == len(slices) else None
 
@@ -449,5 +434,5 @@ class Accountant:
                 raise InputError("accountant: the recorded state belongs to another chain, plan or version; give cost=")
             depth = min(self.plan.min_age, *map(int, content["behind"]))
             return self.resume(cost, int(content["tick"]), depth)
-        pending = tuple((int(ago), bool(stale), float(share)) for ago, stale, share in content["pending"])
+        pending = tuple((int(ago), read_stale(stale), float(share)) for ago, stale, share in content["pending"])
         return State(int(content["tick"]), tuple(int(d) for d in content["behind"]), slices, pending)

@@ -7,11 +7,13 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from csdp.accountant.component import AccountedComponent
+from csdp.accountant.lateness import Stale, record_stale
+from csdp.accountant.protocol import AccountedComponent
 from csdp.arrays import Floats
 
 #: Numbers of a state above which it is compressed, and how such a text begins.
@@ -21,8 +23,9 @@ COMPRESSED = "z:"
 _STILL = 1e-6
 #: Ticks without coming closer to rest after which it is the solver's noise that moves a state.
 _STALLED = 16
-#: A release whose reading is not finished: how many ticks ago, whether stale, its noise level as a share of the plan's.
-Pending = tuple[int, bool, float]
+#: A release whose reading is not finished: how many ticks ago, what of it was late, its noise level as a share of the
+#: plan's.
+Pending = tuple[int, Stale, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +54,23 @@ class State:
                 int(s.shape[0]) if s.ndim == 2 and s.shape[0] == s.shape[1] else list(s.shape) for s in self.slices
             ],
             "slices": [_pack(s) for s in self.slices],
-            "pending": [list(entry) for entry in self.pending],
+            "pending": [[ago, record_stale(stale), share] for ago, stale, share in self.pending],
         }
 
 
 def add_pending(
-    component: AccountedComponent, state: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
+    component: AccountedComponent,
+    state: Floats,
+    behind: int,
+    pending: Sequence[Pending],
+    *,
+    least: int,
+    below: int,
+    is_new: bool = False,
 ) -> tuple[Floats, int]:
     """Add what pending releases read at depths least <= depth < below, oldest first: the new state and its depth.
 
-    A release `ago` ticks old read, at age a, the slice that is `ago + a` before now.
+    A release `ago` ticks old read, at age a, the slice that is `ago + a` before now, or further back what was late.
 
     Args:
         component: whose state it is.
@@ -69,18 +79,20 @@ def add_pending(
         pending: the releases.
         least: the newest depth to add.
         below: one more than the oldest depth to add.
+        is_new: whether the last release was not added before, so that whatever it read further back is to be added too.
     """
+    new = len(pending) - 1 if is_new else -1
     reads = [
-        (ago + age, age, stale, share)
-        for ago, stale, share in pending
-        for age in component.ages
-        if least <= ago + age < below
+        (ago + read.age + read.delay, read, share)
+        for n, (ago, stale, share) in enumerate(pending)
+        for read in component.reads(stale)
+        if least <= ago + read.age + read.delay and (ago + read.age + read.delay < below or n == new)
     ]
-    for depth, age, stale, share in sorted(reads, reverse=True):
-        # Only after a change of plan can a release read behind the state; that is then charged where the state is.
-        back = depth > behind
-        state = component.advance(state, 0 if back else behind - depth)
-        state = component.add(state, age, stale=stale, behind=back, share=share)
+    for depth, read, share in sorted(reads, key=itemgetter(0), reverse=True):
+        # Behind the state lie readings later than it waits for, and after a change of plan others: they are charged
+        # where the state is.
+        state = component.advance(state, max(behind - depth, 0))
+        state = component.add(state, read, behind=max(depth - behind, 0), share=share)
         behind = min(behind, depth)
     return state, behind
 

@@ -13,7 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, stands_for_others, worst_component
+from csdp.accountant.component import PEAK_STEPS, Caps
+from csdp.accountant.lateness import Lateness, Stale
+from csdp.accountant.protocol import Before, Kind, Read, stands_for_others, worst_component
 from csdp.accountant.rest import follow_to_rest
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
@@ -23,6 +25,8 @@ from csdp.chain import Model
 
 #: Slices before the newest reading that `SliceComponent` follows one by one.
 WINDOW = 32
+#: Steps for which `InfluenceComponent` waits for late readings, where the plan allows them; later ones count more.
+LATE_SLICES = 8
 
 
 class _VectorComponent:
@@ -31,13 +35,17 @@ class _VectorComponent:
     kind: Kind
     alike: bytes | None = None
 
-    def __init__(self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float) -> None:
+    def __init__(
+        self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float, stale_limit: int = 0
+    ) -> None:
         self.model = model
         self.members = tuple(members)
         self.ages = tuple(sorted(costs))
         self.alpha = alpha
         self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
         self._caps = Caps(model, "informed")
+        self._readers = {age: cost.any(axis=(1, 2)) for age, cost in costs.items()}
+        self._stale_limit = stale_limit
         self.finds_rest = self.kind == "vector"
 
     def _is_same(self, old: _VectorComponent) -> bool:
@@ -52,10 +60,33 @@ class _VectorComponent:
         """What no number of releases passes when all that was read is `steps` old."""
         return self._caps.at(steps)
 
-    def _cost_between_snapshots(self, age: int) -> float:
-        """What the part of a release that is read at one age tells between any two snapshots, at most."""
-        each = self._costs[age][: len(self.members)]
-        return min(self.alpha, float(each.reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
+    @property
+    def oldest(self) -> int:
+        """Steps before now from which on a state waits for no more readings."""
+        return self.ages[-1]
+
+    @property
+    def follows_delays(self) -> bool:
+        """Whether it counts a late reading where it was read: not where it stands for components that are alike."""
+        return self.alike is None and self._stale_limit > 0
+
+    def reads(self, stale: Stale) -> list[Read]:
+        """What a release reads, by age and delay; whole where it is not known, or does not count, what was late."""
+        if not isinstance(stale, Lateness) or not self.follows_delays:
+            return [Read(self.ages[0], whole=True)] if stale else [Read(age) for age in self.ages]
+        delays = stale.delays_of(self.members)
+        if not delays.any():
+            return [Read(age) for age in self.ages]
+        split = [
+            (age, int(d), readers & (delays == d)) for age, readers in self._readers.items() for d in np.unique(delays)
+        ]
+        return [Read(age, delay, rows) for age, delay, rows in split if rows.any()]
+
+    def _cost_between_snapshots(self, read: Read) -> float:
+        """What the part of a release that is read at one slice tells between any two snapshots, at most."""
+        each = self._costs[read.age][: len(self.members)].max(axis=(1, 2))
+        told = each.sum() if read.rows is None else each[read.rows].sum()
+        return min(self.alpha, float(told) * (1 + 1e-12))
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases tell of one record: the group level; nothing sharper is known of a component this large."""
@@ -93,17 +124,28 @@ class InfluenceComponent(_VectorComponent):
                 return np.minimum(state, cost * self._off_diagonal)
         return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._off_diagonal
 
-    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
-        """Add what a release reads at one of its ages, sequence by sequence.
+    @property
+    def oldest(self) -> int:
+        """Steps before now from which on a state waits for no more readings: the oldest age, and late ones."""
+        return self.ages[-1] + (min(self._stale_limit, LATE_SLICES) if self.follows_delays else 0)
 
-        A release of which some readings were older than planned counts whole, for every sequence, at its newest age;
-        so does what is read behind the state's slice.
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
+        """Add what a release reads at one slice, sequence by sequence.
+
+        A release that counts whole does so for every sequence, and so does what is read behind the state's slice.
         """
-        if stale:
-            return np.asarray(state + (self.alpha * share if age == self.ages[0] else 0.0) * self._off_diagonal)
+        if read.whole:
+            return np.asarray(state + self.alpha * share * self._off_diagonal)
         if behind:
-            return np.asarray(state + self._cost_between_snapshots(age) * share * self._off_diagonal)
-        return np.asarray(state + share * self._costs[age])
+            return np.asarray(state + self._cost_between_snapshots(read) * share * self._off_diagonal)
+        return np.asarray(state + share * self._chosen(read))
+
+    def _chosen(self, read: Read) -> Floats:
+        """What the sequences that are read tell, in every phase."""
+        cost = self._costs[read.age]
+        if read.rows is None:
+            return cost
+        return np.asarray(np.where(np.tile(read.rows, self.model.phases)[:, None, None], cost, 0.0))
 
     def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
@@ -195,16 +237,26 @@ class SliceComponent(_VectorComponent):
         state[0, -1] = cost
         return state
 
-    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
-        """Add what a release reads at one of its ages; whole, for every sequence, where it is stale or read behind."""
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
+        """Add what a release reads at one slice.
+
+        What is late, or is read behind the state, counts for every sequence alike, at the slice where it was read.
+        """
         out = state.copy()
-        if stale:
-            out[0, -1] += self.alpha * share if age == self.ages[0] else 0.0
-        elif behind:
-            out[0, -1] += self._cost_between_snapshots(age) * share
+        if read.whole:
+            out[0, -1] += self.alpha * share
+        elif behind >= WINDOW:
+            out[WINDOW, 0] = 1.0
+        elif behind or read.rows is not None:
+            out[behind, -1] += float(self._largest_cost(read)) * share
         else:
-            out[0, self.ages.index(age)] += share
+            out[0, self.ages.index(read.age)] += share
         return out
+
+    def _largest_cost(self, read: Read) -> float:
+        """What a release tells of one of the sequences that are read, at most."""
+        each = self._sequence_costs[self.ages.index(read.age)][: len(self.members)]
+        return float(each.max() if read.rows is None else each[read.rows].max())
 
     def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""

@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from csdp.accountant import Accountant
-from csdp.accountant.component import AccountedComponent
 from csdp.accountant.kernels import fixed_point_above
+from csdp.accountant.protocol import AccountedComponent
 from csdp.arrays import Floats
 from csdp.plan import Plan
 
