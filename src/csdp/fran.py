@@ -113,6 +113,25 @@ def information_ages(state: FranState) -> list[int | None]:
     return ages
 
 
+def delays(state: FranState) -> Ints:
+    """The steps by which the reading of every sequence is older than planned, for a tick that can be released."""
+    late = np.zeros(state.plan.model.sequences, dtype=np.int64)
+    for age, members in _by_age(state.plan):
+        stale = state.rows[-1 - age][1]
+        if stale is not None:
+            chosen = slice(None) if members is None else members
+            late[chosen] = stale[chosen]
+    return late
+
+
+def delays_at(plan: Plan, missing: Bools, rows: Indices) -> Ints:
+    """The same (rows, s) for some ticks (rows) of a panel, from which of its readings are missing (T, s)."""
+    first = max(0, int(rows.min(initial=missing.shape[0])) - plan.max_age - plan.stale_limit)
+    read = rows[:, None] - np.asarray(plan.ages)[None, :] - first
+    last = _last_read(missing[first : int(rows.max(initial=0)) + 1])
+    return np.asarray(read - last[read, np.arange(missing.shape[1])], dtype=np.int64)
+
+
 @lru_cache(maxsize=16)
 def _by_age(plan: Plan) -> tuple[tuple[int, Indices | None], ...]:
     """The distinct ages with their sequences; None where they are all of one age."""

@@ -23,7 +23,7 @@ from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
-from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
+from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
@@ -32,14 +32,16 @@ from csdp.plan import Plan
 from csdp.publisher.admission import (
     Batch,
     ChangeRule,
+    Delays,
     OnWait,
     Release,
     ReleaseRule,
     Skipped,
     describe_refusal,
     explain_refusal,
+    make_requests,
 )
-from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability
+from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, find_delays, read_availability
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, describe_guarantee
 
 OnRefusal = Literal["raise", "skip"]
@@ -196,7 +198,7 @@ class Publisher:
         skip = self._unscheduled_reason(tick, self._fran.reason, self.tick_times.newest_ended())
         if skip is not None:
             return self._published_at(tick) or skip
-        answers, refusal = self._reserve([(tick, self._fran.stale)])
+        answers, refusal = self._reserve([(tick, self._fran.stale)], lambda _: [fran.delays(self._fran)])
         if refusal is not None:
             raise refusal
         answer = answers[0]
@@ -273,7 +275,7 @@ class Publisher:
         on_wait: OnWait | None,
     ) -> None:
         stale = dict(chunk)
-        answers, refusal = self._reserve(chunk)
+        answers, refusal = self._reserve(chunk, find_delays(source, self.plan))
         releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
         try:
@@ -341,14 +343,14 @@ class Publisher:
     # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(
-        self, wanted: Sequence[tuple[int, int]]
+        self, wanted: Sequence[tuple[int, int]], delays: Delays | None = None
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
         """Charge (tick, staleness) pairs: what came of each, and the refusal that ended them where refusals raise.
 
         What was granted before a refusal is charged, and still to be released.
         """
         stop = self._on_refusal == "raise"
-        requests = [Request(tick, self.plan.query.name, detail=stale) for tick, stale in wanted]
+        requests = make_requests(self.plan, wanted, delays if self.accountant.follows_delays else None)
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
         for answer in self.ledger.reserve(

@@ -7,14 +7,14 @@ afterwards, so a wrong one loses its ticks with an error, and is never published
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from csdp import fran
-from csdp.arrays import Floats
+from csdp.arrays import Floats, Ints
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.ledger.records import check_tick
@@ -65,6 +65,19 @@ class DrawingSource(AgedSource, Protocol):
         """Answers of the ticks with their noise, on the plan's lattice (ticks, d), from one key per tick."""
 
 
+@runtime_checkable
+class LateSource(AgedSource, Protocol):
+    """A source that tells which of its readings are late: certificates of many sequences are then smaller."""
+
+    def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
+        """The steps (ticks, s) by which the reading of every sequence is older than planned, at some ticks."""
+
+
+def find_delays(source: AgedSource, plan: Plan) -> Callable[[Sequence[int]], Ints] | None:
+    """How to ask a source which of its readings are late; None where it does not tell."""
+    return partial(source.delays, plan) if isinstance(source, LateSource) else None
+
+
 class PanelSource:
     """A panel as a source of aged answers."""
 
@@ -83,6 +96,11 @@ class PanelSource:
             else fran.releasable_ticks(plan, self._ticks.size, {})
         )
         return zip(self._ticks.tolist(), stale.tolist(), reasons, strict=True)
+
+    def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
+        """The steps by which the reading of every sequence is older than planned, at some ticks."""
+        rows = np.asarray(ticks, dtype=np.intp) - int(self._ticks[0])
+        return fran.delays_at(plan, self._states < 0, rows)
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
