@@ -28,6 +28,8 @@ from csdp.plan import Plan
 
 #: Ticks after which a history that has not settled is answered by the cap.
 _LONGEST = 2000
+#: Releases for which a metric state is followed one by one: at least, and pairs of snapshots over all of them.
+_FOLLOWED, _METRIC_WORK = 24, 4096
 #: Joint states up to which the exact leakage of a first release is followed while it ages.
 EXACT_LATER = 1024
 
@@ -207,7 +209,7 @@ class Accountant:
         """
         if state.consecutive is None:
             return self._peak(state)
-        at = self._history.extend(state.consecutive)
+        at = self._history.place(state.consecutive)
         if at not in self._peaks:
             self._peaks[at] = self._peak(self._history[at])
         return min(self._peaks[at], self._whole_cost(state))
@@ -229,7 +231,7 @@ class Accountant:
 
     def _consecutive_leakage(self, count: int) -> Leakage:
         """Equal histories have equal leakage: computed once."""
-        at = self._history.extend(count)
+        at = self._history.place(count)
         if at not in self._known:
             state = self._history[at]
             self._known[at] = self._sharpen(self._leakage(state, 0), state, 0)
@@ -267,7 +269,9 @@ class Accountant:
     @cached_property
     def _history(self) -> ConsecutiveHistory:
         oldest = max(component.oldest for component in self.components)
-        return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest)
+        sizes = [component.model.size for component in self.components if component.kind == "metric"]
+        followed = max(_FOLLOWED, _METRIC_WORK // max(sizes) ** 2) if sizes else _LONGEST
+        return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest, followed=followed)
 
     def _release_next(self, state: State) -> State:
         return self._add(state, state.tick + 1, stale=False)

@@ -126,13 +126,22 @@ class ConsecutiveHistory:
         release: the state after one more release at the next tick.
         find_rest: a state at rest where one is known without following the history, else None.
         oldest: the oldest age of the plan; younger histories do not count as settled.
+        followed: releases after which the state at rest stands for all longer histories, where it can be found: one
+            more would cost more work than it is sharper.
     """
 
     def __init__(
-        self, start: State, release: Callable[[State], State], find_rest: Callable[[], State | None], *, oldest: int
+        self,
+        start: State,
+        release: Callable[[State], State],
+        find_rest: Callable[[], State | None],
+        *,
+        oldest: int,
+        followed: int,
     ) -> None:
         self._states = [start]
         self._release, self._find_rest, self._oldest = release, find_rest, oldest
+        self._followed = max(followed, oldest + 2)
         self._moves: list[float] = []
         self.at_rest = False
 
@@ -150,13 +159,21 @@ class ConsecutiveHistory:
             self._moves.append(moved)
             if n <= 1 + self._oldest:
                 continue
-            if moved < _STILL:
+            if moved < _STILL or (n >= self._followed and self._find_rest() is not None):
                 self._settle(self._states[-1], moved)
             # An exact rule would move the state less at every tick; a solver's noise does not shrink.
             stalled = len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
             if not self.at_rest and stalled:
                 self._settle_above_noise()
         return min(releases, len(self._states) - 1)
+
+    def place(self, releases: int) -> int:
+        """The place whose state is looked at for n releases: up to 64 their own, then one of 32 for every doubling.
+
+        Every release raises a state, so that of a few more releases is a bound.
+        """
+        apart = 1 << max(releases.bit_length() - 6, 0)
+        return self.extend(-(-releases // apart) * apart)
 
     def _settle(self, base: State, moved: float) -> None:
         """Once the state hardly moves: raise it to one that a further release does not raise at all."""
