@@ -117,3 +117,29 @@ def test_the_command_line_prints_the_best_plan_after_an_interrupt(tmp_path, monk
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert "interrupted" in json.loads(done.stdout)["note"]
+
+
+@pytest.mark.parametrize(("sequences", "at_age_0", "at_age_1"), [(12, 0.175, 0.187), (50, 0.173, 0.183)])
+def test_the_chain_of_a_new_user_can_be_planned_for_ever(sequences, at_age_0, at_age_1):
+    """Own coupling .75, the rest shared, p .1, q .2, budget 1: the forward cap said that even 1e-6 leaks 3.25."""
+    coupling = np.full((sequences, sequences), 0.25 / (sequences - 1))
+    np.fill_diagonal(coupling, 0.75)
+    chain = CoupledChain(coupling, [[0.9, 0.1], [0.2, 0.8]], direction="backward")
+    for age, level in ((0, at_age_0), (1, at_age_1)):
+        found = find_plan(chain, Mean(), budget=1.0, releases="continual", min_age=age, max_age=age)
+        assert level <= found.plan.epsilon_c < level + 0.001
+        assert (found.leakage.bound, found.leakage.epsilon <= 1.0) == ("influence", True)
+
+
+def test_two_thousand_releases_are_certified_by_few_states():
+    """A slow chain: evaluated at few counts, never below the counts in between, and within the long run."""
+    chain = CoupledChain([[1.0]], THREE_STATES)
+    accountant = Accountant(Plan(chain, Mean(), 2, 0.05))
+    told = [accountant.after(n).epsilon for n in (1, 10, 63, 64, 65, 66, 100, 300, 2000)]
+    assert told == sorted(told)
+    assert told[-1] <= accountant.limit().epsilon * (1 + 1e-9)
+    state = accountant.start()
+    for n in range(1, 66):
+        state = accountant._add(state, n, stale=False)
+    exact = accountant._leakage(state, 0).epsilon
+    assert exact * (1 - 1e-6) <= told[4] <= exact * 1.01
