@@ -70,22 +70,33 @@ def service(count: int, *, per_tick: int) -> Iterator[tuple[int, dict[str, str],
             process.wait(60)
 
 
-def bodies(count: int, start: int, total: int) -> list[bytes]:
-    """Snapshots as they are sent, made before the clock runs."""
-    rng = np.random.default_rng(0)
-    rows = rng.integers(2, size=(64, count)).tolist()
-    return [json.dumps({"time": start + i, "values": rows[i % 64]}).encode() for i in range(total)]
+class Snapshots:
+    """Snapshots as they are sent, one tick time after the other, without end: no machine is too fast for them.
+
+    Their values are encoded before the clock runs; a time is put in front of them when one is taken.
+    """
+
+    def __init__(self, count: int) -> None:
+        rows = np.random.default_rng(0).integers(2, size=(64, count)).tolist()
+        self._values = [json.dumps(row).encode() for row in rows]
+        self._time = 1_000_000
+
+    def take(self, count: int) -> bytes:
+        """The next snapshots, one a line."""
+        times = range(self._time, self._time + count)
+        self._time += count
+        return b"\n".join(b'{"time": %d, "values": %s}' % (time, self._values[time % 64]) for time in times)
 
 
-def write(port: int, key: str, messages: list[bytes], *, seconds: float, together: int = 1) -> Written:
-    """Send messages one after another for a while; return their number, the total time, and that of each request."""
+def write(port: int, key: str, snapshots: Snapshots, *, seconds: float, together: int = 1) -> Written:
+    """Send snapshots one after another for a while; return their number, the total time, and that of each request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     kind = "application/json" if together == 1 else "application/x-ndjson"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": kind}
     took: list[float] = []
     sent, begun = 0, time.perf_counter()
-    while time.perf_counter() < begun + seconds and sent + together <= len(messages):
-        body = b"\n".join(messages[sent : sent + together])
+    while time.perf_counter() < begun + seconds:
+        body = snapshots.take(together)
         start = time.perf_counter()
         connection.request("POST", f"/api/datasets/{NAME}/snapshots", body, headers)
         answer = connection.getresponse()
@@ -140,15 +151,12 @@ def listening(port: int, key: str, clients: int) -> Iterator[None]:
 
 def loads(count: int, seconds: float) -> Iterator[Record]:
     """One snapshot a request and many, with every snapshot closing a tick, and with ten to a tick."""
-    total = 20_000 if count <= 1000 else 1_500
     for per_tick in (1, 10):
         with service(count, per_tick=per_tick) as (port, texts, process):
-            messages = bodies(count, 1_000_000, total)
-            write(port, texts["writer"], messages[:50], seconds=seconds)
-            done = 50
+            snapshots = Snapshots(count)
+            write(port, texts["writer"], snapshots, seconds=seconds / 6)
             for what, together in (("one snapshot a request", 1), ("NDJSON, 20 a request", 20)):
-                written = write(port, texts["writer"], messages[done:], together=together, seconds=seconds)
-                done += written[0]
+                written = write(port, texts["writer"], snapshots, together=together, seconds=seconds)
                 rss = round(process.memory_info().rss / 2**20)
                 yield load_record(what, count, written, {"snapshots_a_tick": per_tick, "rss_mb": rss})
 
@@ -156,13 +164,11 @@ def loads(count: int, seconds: float) -> Iterator[Record]:
 def beside_listeners(seconds: float) -> Iterator[Record]:
     """Measure a writer alone and with listeners; interleaved, so that a busy machine slows both alike."""
     with service(100, per_tick=1) as (port, texts, _):
-        messages = bodies(100, 1_000_000, 60_000)
-        done = 0
+        snapshots = Snapshots(100)
         writes: dict[int, Written] = {0: (0, 0.0, []), 50: (0, 0.0, [])}
         for clients in (0, 50, 0, 50, 0, 50):
             with listening(port, texts["reader"], clients) if clients else nullcontext():
-                sent, took, each = write(port, texts["writer"], messages[done:], seconds=seconds / 2)
-            done += sent
+                sent, took, each = write(port, texts["writer"], snapshots, seconds=seconds / 2)
             before = writes[clients]
             writes[clients] = (before[0] + sent, before[1] + took, before[2] + each)
         for clients, written in writes.items():
@@ -174,11 +180,10 @@ def beside_listeners(seconds: float) -> Iterator[Record]:
 def soak(seconds: float) -> Iterator[Record]:
     """Memory of the service while it publishes all the time."""
     with service(100, per_tick=1) as (port, texts, process):
-        ticks, begun = 0, time.monotonic()
+        snapshots, ticks, begun = Snapshots(100), 0, time.monotonic()
         rss: list[float] = []
         while time.monotonic() < begun + seconds:
-            messages = bodies(100, 1_000_000 + ticks, 20_000)
-            sent, _, _ = write(port, texts["writer"], messages, seconds=seconds / 12)
+            sent, _, _ = write(port, texts["writer"], snapshots, seconds=seconds / 12)
             ticks += sent
             rss.append(round(process.memory_info().rss / 2**20, 1))
         third = max(1, len(rss) // 3)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from bench.__main__ import SECTIONS, main
 from bench.record import ratio_record, scaled_size, table
+from bench.service import Snapshots
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,3 +52,15 @@ def test_the_table_tells_whether_a_target_is_kept():
     assert [line.split() for line in lines[1:]] == [["a", "one", "limit", "3", "2", "NO"],
                                                     ["a", "two", "limit", "1", "2", "yes"]]  # fmt: skip
     assert (scaled_size(1000, 0.01, 50), scaled_size(1000, 0.5, 50), scaled_size(1000, 3.0, 50)) == (50, 500, 1000)
+
+
+def test_snapshots_of_the_service_never_end():
+    """A fast machine must not run out of them: each is made when it is taken, with the next time."""
+    snapshots = Snapshots(3)
+    one, two = snapshots.take(1), snapshots.take(2).split(b"\n")
+    told = [json.loads(text) for text in (one, *two)]
+    assert [message["time"] for message in told] == [1_000_000, 1_000_001, 1_000_002]
+    assert all(len(message["values"]) == 3 for message in told)
+    for _ in range(100):
+        last = snapshots.take(1000)
+    assert json.loads(last.split(b"\n")[-1])["time"] == 1_100_002

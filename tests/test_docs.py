@@ -17,6 +17,7 @@ import csdp
 from csdp.aging import Adversary
 from csdp.bounds.result import Bound
 from csdp.cli import app
+from csdp.publisher.estimates import ReleaseEstimates
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -29,9 +30,21 @@ def commands(command, path=("csdp",)):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_python_runs_as_shown(page):
+def test_python_runs_as_shown(page, monkeypatch):
+    made, add = [], ReleaseEstimates.add
+
+    def collect(self, outputs, published=()):
+        finished = add(self, outputs, published)
+        made.extend(finished)
+        return finished
+
+    monkeypatch.setattr(ReleaseEstimates, "add", collect)
     result = doctest.testfile(str(page), module_relative=False)
     assert result.failed == 0
+    for output in made:
+        if output.estimate:
+            removed = 1 - sum(error**2 for error in output.standard_error) / output.no_data
+            assert removed >= 0.05, f"{page.name} ends with a release that is hardly worth having"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

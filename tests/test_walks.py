@@ -65,7 +65,7 @@ def test_a_step_names_a_file_and_functions_that_are_defined_in_it(question, file
 
 
 def test_a_function_that_is_not_there_would_be_noticed():
-    tree = ast.parse((ROOT / "src/csdp/queries.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "src/csdp/queries/folds.py").read_text(encoding="utf-8"))
     assert "no_such_function" not in set(defined_names(tree))
 
 

@@ -11,6 +11,7 @@ from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, Influe
 from csdp.fitting.fit import fit
 from csdp.groups import PerGroup
 from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
+from csdp.reading_range import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
@@ -18,15 +19,24 @@ if _typing.TYPE_CHECKING:
     from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
     from csdp.baselines.comparison import compare
-    from csdp.estimate import mse
+    from csdp.estimate import LearnedEstimator, learn_estimator, mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
     from csdp.fitting.estimator import CoupledChainEstimator
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
-    from csdp.panel import Discretiser, Panel, Readings, read_panel, read_readings
+    from csdp.panel import (
+        Discretiser,
+        FoundInput,
+        InputSpec,
+        Panel,
+        Readings,
+        find_input,
+        read_panel,
+        read_readings,
+    )
     from csdp.plan import Plan, Schedule
-    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
-    from csdp.publisher import Publisher, Release, Skipped
+    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
+    from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -45,13 +55,16 @@ __all__ = [
     "Family",
     "FitQuality",
     "FitRecord",
+    "FoundInput",
     "Histogram",
     "Identity",
     "InfluenceFamily",
+    "InputSpec",
     "JointChain",
     "Leakage",
     "LeakageSummary",
     "LeakageTable",
+    "LearnedEstimator",
     "Ledger",
     "Linear",
     "LowBits",
@@ -63,6 +76,7 @@ __all__ = [
     "Plan",
     "Publisher",
     "Query",
+    "ReadingRange",
     "Readings",
     "Release",
     "Replay",
@@ -79,6 +93,7 @@ __all__ = [
     "correlation_degree",
     "drift",
     "dynamic_plan",
+    "find_input",
     "find_plan",
     "fit",
     "fit_quality",
@@ -86,8 +101,12 @@ __all__ = [
     "leakage",
     "leakage_summary",
     "leakage_table",
+    "learn_estimator",
+    "learn_from_past",
     "low_bits",
     "mse",
+    "optimal_plan",
+    "plan_estimator",
     "read_panel",
     "read_readings",
     "replay",
@@ -102,6 +121,9 @@ _LATER = {
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
     "FitQuality": "csdp.fitting.quality",
+    "FoundInput": "csdp.panel",
+    "InputSpec": "csdp.panel",
+    "LearnedEstimator": "csdp.estimate",
     "Ledger": "csdp.ledger",
     "LowBits": "csdp.auditing.events",
     "Panel": "csdp.panel",
@@ -117,11 +139,16 @@ _LATER = {
     "DynamicPlan": "csdp.planning",
     "Schedule": "csdp.plan",
     "dynamic_plan": "csdp.planning",
+    "find_input": "csdp.panel",
     "find_plan": "csdp.planning",
     "fit_quality": "csdp.fitting.quality",
     "frontier": "csdp.planning",
+    "learn_estimator": "csdp.estimate",
+    "learn_from_past": "csdp.publisher",
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
+    "optimal_plan": "csdp.planning",
+    "plan_estimator": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
     "replay": "csdp.auditing.replay",

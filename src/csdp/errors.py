@@ -8,6 +8,7 @@ private reading::
     ├── NoStationaryLawError               several stationary laws: an initial law is required
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target
+    ├── NotUsefulError                     a release would hardly tell more than saying nothing
     ├── UnsoundError                       a bound that is not proven was asked to certify
     ├── BudgetExceeded                     a release would pass a limit of its dataset
     └── LedgerError                        the ledger cannot be used
@@ -16,6 +17,7 @@ private reading::
         ├── LedgerVersionError             written by another version of the format
         ├── LedgerConflictError            a request contradicts what the ledger records
         │   └── LedgerTermsError           the dataset is published under other terms by now
+        ├── LedgerLeaseError               another process has taken over the dataset
         └── TicksHeldError                 ticks are held by another process, or were lost with it
 
     CsdpWarning (a UserWarning)
@@ -60,6 +62,18 @@ class InfeasibleError(CsdpError):
         super().__init__(message)
         self.nearest = nearest
         self.no_data = no_data
+
+
+class NotUsefulError(CsdpError):
+    """A release would remove less than 5 % of the error of saying nothing; nothing was charged.
+
+    Attributes: `usefulness`, the share that it would remove; `helps`, what would help, in words.
+    """
+
+    def __init__(self, message: str, *, usefulness: float, helps: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.usefulness = usefulness
+        self.helps = helps
 
 
 class UnsoundError(CsdpError):
@@ -116,6 +130,10 @@ class LedgerConflictError(LedgerError):
 
 class LedgerTermsError(LedgerConflictError):
     """The dataset is published under another plan or grid by now; nothing was charged. Open a new publisher."""
+
+
+class LedgerLeaseError(LedgerError):
+    """Another process has taken over the dataset, and this one no longer holds its lease; nothing was written."""
 
 
 class TicksHeldError(LedgerError):

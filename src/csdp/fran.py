@@ -6,7 +6,7 @@ a release is allowed: only the publisher calls it, after the ledger has been cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,42 +15,59 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices, Ints
-from csdp.errors import CsdpError, InputError
-from csdp.estimate import Moments, moments
+from csdp.computation import ReadingsComputation
+from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 
 #: State numbers of any integer type.
 States = npt.NDArray[Any]
 
-#: Outputs up to which a release carries the linear estimate of the present answer.
-ESTIMATED_OUTPUTS = 256
 #: Staleness of a sequence that has never been read.
 NEVER = np.iinfo(np.uint16).max
 
 
 @dataclass(frozen=True)
 class Output:
-    """One release: raw noisy values, the best linear estimate of the present answer, and what they rest on."""
+    """One release: raw noisy values, what they rest on, and the estimate that a publisher adds to them."""
 
     values: tuple[float, ...]
     estimate: tuple[float, ...]
     standard_error: tuple[float, ...]
     stale: int  #: how much older than planned the oldest reading was
     unsafe: bool  #: noise came from a seed: nothing is protected
+    noise: float | None = None  #: variance of the noise of a value
+    low: tuple[float, ...] = ()  #: the band around the estimate
+    high: tuple[float, ...] = ()
+    level: float | None = None  #: share of the truths that the band is to hold
+    about: str = "now"  #: whether the estimate is of the present ("now") or of the time that was read ("then")
+    no_data: float | None = None  #: squared error of saying nothing, where there is an estimate
+    count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
 
 
 @dataclass(frozen=True, eq=False)
 class FranState:
     """The last readings, newest last: states with gaps filled by the last known one, and how stale each is.
 
-    `reason` says why the present tick has no output, or is empty.
+    Where readings are published: their levels, -1 where one is missing; nothing is filled. `reason` says why the
+    present tick has no output, or is empty.
     """
 
     plan: Plan
     rows: tuple[tuple[States, npt.NDArray[np.uint16] | None], ...] = ()
     stale: int = 0
     reason: str = "no readings yet"
+    count: int | None = None  #: sequences whose reading a release rests on, where readings are published
+
+    def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
+        """The steps (1, s) by which the reading of every sequence is older than planned, of the newest tick."""
+        late = np.zeros((len(ticks), plan.model.sequences), dtype=np.int64)
+        for age, members in _by_age(plan):
+            stale = self.rows[-1 - age][1]
+            if stale is not None:
+                chosen = slice(None) if members is None else members
+                late[:, chosen] = stale[chosen]
+        return late
 
 
 def init(plan: Plan) -> FranState:
@@ -58,12 +75,23 @@ def init(plan: Plan) -> FranState:
     return FranState(plan)
 
 
+def missing_snapshot(plan: Plan) -> npt.NDArray[Any]:
+    """A snapshot of which every reading is missing."""
+    sequences = plan.model.sequences
+    return np.full(sequences, -1, dtype=np.int8) if plan.query.of_states else np.full(sequences, np.nan)
+
+
 def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
-    """Take in one snapshot of state numbers, -1 where missing. Purely bookkeeping: nothing is released."""
+    """Take in one snapshot of state numbers, -1 where missing, or of readings, NaN where missing, if the plan publishes
+    readings. Purely bookkeeping: nothing is released.
+    """
     plan, row = state.plan, np.asarray(snapshot)
     sequences, states = plan.model.sequences, plan.model.states
     if row.shape != (sequences,):
-        raise InputError(f"snapshot: shape {row.shape} given; one state for each of {sequences} sequences")
+        what = "state" if plan.query.of_states else "reading"
+        raise InputError(f"snapshot: shape {row.shape} given; one {what} for each of {sequences} sequences")
+    if isinstance(plan.query, ReadingsComputation):
+        return _observe_levels(state, plan.query.of.levels(row), plan.query)
     if not np.issubdtype(row.dtype, np.integer):
         raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
     check_states(row, states)
@@ -88,6 +116,23 @@ def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
     return replace(state, rows=rows, stale=worst, reason=_too_stale(plan, worst) if worst > plan.stale_limit else "")
 
 
+def _observe_levels(state: FranState, levels: States, query: ReadingsComputation) -> FranState:
+    plan = state.plan
+    rows = (*state.rows[-plan.max_age :], (levels, None)) if plan.max_age else ((levels, None),)
+    if len(rows) <= plan.max_age:
+        return replace(state, rows=rows, reason=_too_early(plan, len(rows)), count=None)
+    fresh = replace(state, rows=rows)
+    count = int((_aged_row(fresh) >= 0).sum())
+    return replace(fresh, count=count, reason=_too_few(query, count))
+
+
+def _too_few(query: ReadingsComputation, read: int) -> str:
+    """Why a tick at which so many sequences were read has no output, or nothing."""
+    if query.needs_all and read < query.sequences:
+        return f"{query.sequences - read} readings are missing; a weighted sum needs all of them"
+    return "" if read else "no sequence was read at its age"
+
+
 def _too_early(plan: Plan, read: int) -> str:
     return f"{read} of {plan.max_age + 1} snapshots read so far"
 
@@ -106,26 +151,18 @@ def information_ages(state: FranState) -> list[int | None]:
     for age, members in _by_age(state.plan):
         if len(state.rows) <= age:
             continue
-        stale = state.rows[-1 - age][1]
+        row, stale = state.rows[-1 - age]
         for i in range(len(ages)) if members is None else members.tolist():
-            late = 0 if stale is None else int(stale[i])
+            late = (0 if row[i] >= 0 else NEVER) if stale is None else int(stale[i])
             ages[i] = None if late >= NEVER - 1 else age + late
     return ages
 
 
-def delays(state: FranState) -> Ints:
-    """The steps by which the reading of every sequence is older than planned, for a tick that can be released."""
-    late = np.zeros(state.plan.model.sequences, dtype=np.int64)
-    for age, members in _by_age(state.plan):
-        stale = state.rows[-1 - age][1]
-        if stale is not None:
-            chosen = slice(None) if members is None else members
-            late[chosen] = stale[chosen]
-    return late
-
-
 def delays_at(plan: Plan, missing: Bools, rows: Indices) -> Ints:
-    """The same (rows, s) for some ticks (rows) of a panel, from which of its readings are missing (T, s)."""
+    """The steps (rows, s) by which readings are older than planned, for some ticks (rows) of a panel.
+
+    It depends on which readings are missing (T, s) alone.
+    """
     first = max(0, int(rows.min(initial=missing.shape[0])) - plan.max_age - plan.stale_limit)
     read = rows[:, None] - np.asarray(plan.ages)[None, :] - first
     last = _last_read(missing[first : int(rows.max(initial=0)) + 1])
@@ -149,15 +186,19 @@ def release(state: FranState, randomness: Randomness, *, tick: int | None = None
     """
     if state.reason:
         return None
-    plan = state.plan
-    groups = _by_age(plan)
+    answer = state.plan.query.lattice_answers(_aged_row(state)[None])[0]
+    return add_noise(state.plan, answer, state.stale, randomness, tick=tick, count=state.count)
+
+
+def _aged_row(state: FranState) -> States:
+    """What the release of the newest tick reads: each sequence at its own age."""
+    groups = _by_age(state.plan)
     if len(groups) == 1:
-        aged = state.rows[-1 - groups[0][0]][0]
-    else:
-        aged = np.empty_like(state.rows[-1][0])
-        for age, members in groups:
-            aged[members] = state.rows[-1 - age][0][members]
-    return add_noise(plan, plan.query.lattice_answers(aged[None])[0], state.stale, randomness, tick=tick)
+        return state.rows[-1 - groups[0][0]][0]
+    aged = np.empty_like(state.rows[-1][0])
+    for age, members in groups:
+        aged[members] = state.rows[-1 - age][0][members]
+    return aged
 
 
 def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> tuple[FranState, Output | None]:
@@ -173,58 +214,76 @@ def step(state: FranState, snapshot: npt.ArrayLike, randomness: Randomness) -> t
     return fresh, release(fresh, randomness)
 
 
-def add_noise(plan: Plan, answer: Floats, stale: int, randomness: Randomness, *, tick: int | None = None) -> Output:
-    """Add two-sided geometric noise on the lattice, then divide and estimate, which is post-processing."""
+def add_noise(
+    plan: Plan,
+    answer: Floats,
+    stale: int,
+    randomness: Randomness,
+    *,
+    tick: int | None = None,
+    count: int | None = None,
+) -> Output:
+    """Add two-sided geometric noise on the lattice, then divide, which is post-processing.
+
+    Where the plan has a table, the output is drawn from it instead. `count`: how many sequences were read, where
+    readings are published.
+    """
+    if plan.mechanism is not None:
+        drawn = plan.mechanism.draw(answer, randomness)
+        return Output(tuple(drawn.tolist()), (), (), stale, randomness.unsafe, count=count)
     level = plan if tick is None else plan.at_tick(tick)
-    variance = level.noise_variance
     noised = answer + two_sided_geometric(level.scale, answer.shape, randomness) * level.step
-    return postprocess(plan, noised, stale, variance=variance, unsafe=randomness.unsafe)
+    return postprocess(plan, noised, stale, variance=level.noise_variance, unsafe=randomness.unsafe, count=count)
 
 
-def postprocess(plan: Plan, noised: Floats, stale: int, *, variance: float, unsafe: bool) -> Output:
-    """Divide an answer on the lattice that has its noise, and estimate the present answer from it.
+def postprocess(
+    plan: Plan, noised: Floats, stale: int, *, variance: float, unsafe: bool, count: int | None = None
+) -> Output:
+    """Divide an answer on the lattice that has its noise.
 
-    `variance`: that of the noise, after the division.
+    `variance`: that of the noise, after the division, where every sequence was read; `count`: how many were.
     """
-    raw = noised / plan.divisor
-    estimator = _estimator(plan, variance)
-    if estimator is None:
-        return Output(tuple(raw.tolist()), (), (), stale, unsafe)
-    offset, gain, error = estimator
-    estimate = offset + gain @ raw
-    return Output(tuple(raw.tolist()), tuple(estimate.tolist()), tuple(error.tolist()), stale, unsafe)
-
-
-@lru_cache(maxsize=256)
-def _estimator(plan: Plan, variance: float) -> tuple[Floats, Floats, Floats] | None:
-    """Offset, gain and standard error of the linear estimate under noise of some variance; None where the moments that
-    it needs are unknown, or too many.
-    """
-    known = _known_moments(plan)
-    return None if known is None else known.linear_estimate(variance)
-
-
-@lru_cache(maxsize=16)
-def _known_moments(plan: Plan) -> Moments | None:
-    """The moments that an estimate needs; they do not depend on the noise."""
-    if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
-        return None
-    try:
-        return moments(plan.model, plan.query, ages=plan.ages)
-    except CsdpError:  # a tick that is already charged must not be lost for want of an estimate
-        return None
+    raw = plan.query.publish(noised, count)
+    spread = variance * plan.query.noise_factor(count) ** 2
+    return Output(tuple(raw.tolist()), (), (), stale, unsafe, spread, count=count)
 
 
 def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | None]:
-    """The fold of `step` over a panel (T, s), vectorised; the same outputs from the same randomness."""
-    check_states(states, plan.model.states)
-    stale, reasons = availability(plan, states < 0)
+    """The fold of `step` over a panel (T, s), vectorised; the same outputs from the same randomness.
+
+    Where the plan publishes readings, `states` are readings, NaN where missing.
+    """
+    filled = read_rows(plan, states)
+    missing = (np.asarray(states) if plan.query.of_states else filled) < 0
+    stale, reasons = availability(plan, missing)
+    counts = read_counts(plan, missing)
     rows = np.array([t for t, reason in enumerate(reasons) if not reason], dtype=np.intp)
-    outputs: list[Output | None] = [None] * states.shape[0]
+    outputs: list[Output | None] = [None] * filled.shape[0]
     if rows.size:
-        for t, answer in zip(rows.tolist(), answers(plan, fill(states), rows), strict=True):
-            outputs[t] = add_noise(plan, answer, int(stale[t]), randomness)
+        for t, answer in zip(rows.tolist(), answers(plan, filled, rows, checked=True), strict=True):
+            count = None if counts is None else int(counts[t])
+            outputs[t] = add_noise(plan, answer, int(stale[t]), randomness, count=count)
     return outputs
+
+
+def read_rows(plan: Plan, panel: npt.NDArray[Any]) -> States:
+    """What answers are computed from: states (T, s) with their gaps filled, or the levels of readings, -1 for a gap."""
+    if isinstance(plan.query, ReadingsComputation):
+        return plan.query.of.levels(panel)
+    check_states(panel, plan.model.states)
+    return fill(panel)
+
+
+def read_counts(plan: Plan, missing: Bools) -> Ints | None:
+    """How many sequences the release of each tick reads, (T,), 0 before the first; None where states are published."""
+    if plan.query.of_states:
+        return None
+    total = missing.shape[0]
+    counts = np.zeros(total, dtype=np.int64)
+    for age, members in _by_age(plan):
+        there = (~missing if members is None else ~missing[:, members]).sum(axis=1)
+        counts[plan.max_age :] += there[plan.max_age - age : total - age]
+    return counts
 
 
 def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
@@ -235,6 +294,11 @@ def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
     total = missing.shape[0]
     if total <= plan.max_age or not missing.any():
         return releasable_ticks(plan, total, {})
+    if isinstance(plan.query, ReadingsComputation):
+        worst, reasons = releasable_ticks(plan, total, {})
+        counts = read_counts(plan, missing)
+        assert counts is not None
+        return worst, [early or _too_few(plan.query, n) for early, n in zip(reasons, counts.tolist(), strict=True)]
     last = _last_read(missing)
     old = np.where(last >= 0, np.arange(total)[:, None] - last, NEVER)
     stalest = {age: (old if members is None else old[:, members]).max(axis=1) for age, members in _by_age(plan)}

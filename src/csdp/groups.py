@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
-from csdp.queries import BlockQuery, Fold, FoldQuery, check_snapshots
+from csdp.queries import BlockQuery, Fold, FoldQuery, check_snapshots, reading_range
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -50,6 +50,8 @@ class PerGroup:
     fold: ClassVar[Fold] = "sum"
 
     def __post_init__(self) -> None:
+        if reading_range(self.query) is not None:
+            raise InputError(f"per group: {self.query.name} given; groups are of states so far, leave of= out")
         if not isinstance(self.query, FoldQuery) or self.query.fold != "sum" or isinstance(self.query, BlockQuery):
             self._refuse()
         object.__setattr__(self, "groups", tuple(tuple(int(i) for i in group) for group in self.groups))

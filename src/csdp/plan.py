@@ -14,18 +14,22 @@ from typing import Any, Final
 from csdp.aging import Adversary, check_ages, check_epsilon
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
+from csdp.bounds.table import check_table, table_leakage
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
-from csdp.computation import Computation, FoldComputation, FunctionComputation, verify_query
+from csdp.computation import Computation, FunctionComputation, verify_query
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import PerGroup
 from csdp.json_text import parse_json
 from csdp.noise import variance
+from csdp.noise.table import MechanismTable
 from csdp.queries import FoldQuery, Query, parse_query
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
 ALGORITHM: Final = 1
 SCHEMA: Final = "csdp/plan/1"
+#: Of plans with a table, which versions that know only noise must not read.
+TABLE_SCHEMA: Final = "csdp/plan/2"
 #: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
@@ -86,6 +90,8 @@ class Plan:
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels tick by tick, none above epsilon_c, which then is the most that one release leaks.
+        mechanism: a table from which outputs are drawn instead of adding noise (see `csdp.optimal_plan`); epsilon_c is
+            then the most that it may tell of a record, and is held against the table.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
@@ -101,6 +107,7 @@ class Plan:
     bound: str = "auto"
     stale_limit: int = 0
     schedule: Schedule | None = None
+    mechanism: MechanismTable | None = None
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
     min_age: int = field(init=False, repr=False, compare=False)
@@ -124,12 +131,18 @@ class Plan:
         bound: str = "auto",
         stale_limit: int = 0,
         schedule: Schedule | None = None,
+        mechanism: MechanismTable | None = None,
     ) -> None:
         chain = certified_model(chain)
         model = chain.members[0].point
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
         computation = verify_query(query, model, on_lattice=True)
+        if stale_limit and not computation.of_states:
+            raise InputError(
+                f"stale_limit: {stale_limit} given for {computation.name}; missing readings are left out and never "
+                "replaced by older ones. Leave it out"
+            )
         sensitivity = computation.undivided_sensitivity(1)
         if not sensitivity > 0:
             raise InputError(
@@ -138,6 +151,9 @@ class Plan:
             )
         if schedule is not None and not schedule.largest <= epsilon_c:
             raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
+        if mechanism is not None:
+            _check_mechanism(schedule, bound)
+            check_table(chain, computation, mechanism, check_epsilon(epsilon_c))
         checked = check_ages(ages, model.sequences)
         values: dict[str, Any] = {
             "chain": chain,
@@ -148,6 +164,7 @@ class Plan:
             "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
+            "mechanism": mechanism,
             "model": model,
             "min_age": min(checked),
             "max_age": max(checked),
@@ -162,16 +179,23 @@ class Plan:
     @cached_property
     def certified(self) -> Leakage:
         """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
-        answer = leakage(
+        answer = self.one_release(bound=self.bound)
+        return replace(answer, assumptions=tuple(dict.fromkeys((*answer.assumptions, *self.assumptions))))
+
+    def one_release(self, passed: int = 0, *, bound: str = "auto") -> Leakage:
+        """The leakage of the present some ticks after one release, by a bound; of a table, from the table itself."""
+        ages = [age + passed for age in self.ages]
+        if self.mechanism is not None:
+            return table_leakage(self.chain, self.query, self.mechanism, ages=ages, adversary=self.adversary)
+        return leakage(
             self.chain,
             self.query,
-            ages=self.ages,
+            ages=ages,
             epsilon_c=self.epsilon_c,
-            bound=self.bound,
+            bound=bound,
             adversary=self.adversary,
             at_any_tick=True,
         )
-        return replace(answer, assumptions=tuple(dict.fromkeys((*answer.assumptions, *self.assumptions))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -199,11 +223,15 @@ class Plan:
     @cached_property
     def scale(self) -> Fraction:
         """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
+        if self.mechanism is not None:
+            raise InputError("plan: its outputs are drawn from a table, to which no noise is added; use plan.mechanism")
         return Fraction(self.lattice_sensitivity) / (Fraction(self.step) * Fraction(self.epsilon_c))
 
     @cached_property
     def noise_variance(self) -> float:
-        """Variance of the noise of one output, after the division."""
+        """Variance of the noise of one output, after the division; 0 for a table, to which none is added."""
+        if self.mechanism is not None:
+            return 0.0
         return variance(self.scale) * (self.step / self.divisor) ** 2
 
     def level(self, tick: int) -> float:
@@ -218,6 +246,8 @@ class Plan:
         """The same plan with one constant noise level."""
         if epsilon_c == self.epsilon_c and self.schedule is None:
             return self
+        if self.mechanism is not None:
+            raise InputError("plan: its table belongs to one level; make another with csdp.optimal_plan")
         return Plan(
             self.chain,
             self.query,
@@ -230,6 +260,8 @@ class Plan:
 
     def check_noise(self) -> None:
         """Refuse a plan whose noise cannot be drawn, before anything is charged for it."""
+        if self.mechanism is not None:
+            return  # a table is checked when it is made
         if self.schedule is not None:
             levels = [e for e in (*self.schedule.levels, self.schedule.then) if e > 0]
             for level in {min(levels), max(levels)}:
@@ -245,7 +277,7 @@ class Plan:
 
     def check_exact(self) -> None:
         """Refuse a plan whose noisy answers a float could not hold exactly, so that they would leave the lattice."""
-        if not isinstance(self.query, FoldComputation):
+        if isinstance(self.query, FunctionComputation):
             return
         steps = (self.query.largest + _FARTHEST * float(self.scale) * self.step) / self.unit
         if not steps < EXACT_STEPS:
@@ -270,7 +302,7 @@ class Plan:
     @cached_property
     def _is_builtin_query(self) -> bool:
         """Whether the built-in query of the text (and groups) computes the same, so that the text alone names it."""
-        if not isinstance(self.query, FoldComputation):
+        if isinstance(self.query, FunctionComputation):
             return False
         try:
             again = verify_query(_query(self.query.text, self.query.groups), self.model)
@@ -280,7 +312,7 @@ class Plan:
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
-            "schema": SCHEMA,
+            "schema": SCHEMA if self.mechanism is None else TABLE_SCHEMA,
             "algorithm": ALGORITHM,
             "chain_digest": self.chain.digest,
             "query": self.query.text,
@@ -292,6 +324,8 @@ class Plan:
         }
         if self.schedule is not None:
             content["schedule"] = asdict(self.schedule)
+        if self.mechanism is not None:
+            content["mechanism"] = self.mechanism.to_dict()
         if self.query.groups is not None:
             content["groups"] = [list(group) for group in self.query.groups]
         if isinstance(self.query, FunctionComputation):
@@ -325,8 +359,8 @@ class Plan:
         A plan of an older version of the algorithm is certified anew, and its certificate says so.
         """
         content = parse_json("plan", text)
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
+        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, TABLE_SCHEMA):
+            raise InputError(f"plan: this version reads schema {SCHEMA!r} (or /2); write plans with Plan.to_json")
         try:
             models = [model_from_dict(item) for item in content["chain"]]
             if "custom" in content:
@@ -340,6 +374,7 @@ class Plan:
                 bound=content["bound"],
                 stale_limit=content["stale_limit"],
                 schedule=_schedule(content.get("schedule")),
+                mechanism=MechanismTable.from_dict(content["mechanism"]) if "mechanism" in content else None,
             )
             plan._check_origin(content)
         except InputError:
@@ -355,6 +390,8 @@ class Plan:
                 f"plan: it was written for the chain {str(content['chain_digest'])[:12]}, but the chain in it is "
                 f"{self.chain.digest[:12]}: altered after it was certified. Make the plan anew from the right chain"
             )
+        if (content["schema"] == TABLE_SCHEMA) != (self.mechanism is not None):
+            raise InputError(f"plan: schema {TABLE_SCHEMA!r} is that of plans with a table, and of no others")
         # Files of version 0.1 have no fingerprint: only built-in queries could be written.
         if content.get("computation", self.query.fingerprint) != self.query.fingerprint:
             raise InputError(
@@ -379,7 +416,16 @@ class Plan:
     def __repr__(self) -> str:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         certified = f"certified {as_text(self.certified.epsilon)}"
-        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
+        drawn = "" if self.mechanism is None else f"table of {len(self.mechanism.outputs)} outputs, "
+        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {drawn}{certified})"
+
+
+def _check_mechanism(schedule: Schedule | None, bound: str) -> None:
+    """Refuse what a table does not go together with."""
+    if schedule is not None:
+        raise InputError("plan: a schedule changes the noise level from tick to tick, which a table has not; give one")
+    if bound not in {"auto", "exact"}:
+        raise InputError(f"plan: bound {bound!r} given; what a table tells is computed exactly: bound='auto'")
 
 
 def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:

@@ -1,12 +1,12 @@
 """Private temporary folders and files, marked with their owner: the next run removes what a killed process left behind.
 
-The mark is a lock (flock) that the system releases when its process ends, however it ends. A process number alone
-would not do: numbers are used again.
+The mark is a lock that the system releases when its process ends, however it ends. A process number alone would not do:
+numbers are used again. What only some systems have (owners and modes of files, links that are not followed) is used
+where it is there.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -17,11 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+import portalocker
+
 from csdp.errors import InputError
 
 PREFIX = "csdp-scratch-"
 _MARK = ".owner"
-_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_HAS_OWNERS = hasattr(os, "geteuid")
 
 
 class Scratch:
@@ -58,6 +60,29 @@ class Scratch:
         self.close()
 
 
+def open_bytes(path: str | Path, flags: int, *, mode: int = 0o600, follow: bool = False) -> int:
+    """Open a file for its bytes as they are: Windows would translate newlines. A link is followed only if asked.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     handle = open_bytes(Path(folder) / "key", os.O_WRONLY | os.O_CREAT)
+    ...     os.write(handle, b"a\\n"), os.close(handle), (Path(folder) / "key").read_bytes()
+    (2, None, b'a\\n')
+    """
+    nofollow: int = 0 if follow else getattr(os, "O_NOFOLLOW", 0)
+    binary: int = getattr(os, "O_BINARY", 0)
+    return os.open(path, flags | nofollow | binary, mode)
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether others than its owner may read a file, by its mode; False where files have none."""
+    return _HAS_OWNERS and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+
+
+def lock_and_wait(handle: int) -> None:
+    """Take the lock of an open file, waiting for whoever holds it; it is released with the file."""
+    portalocker.lock(handle, portalocker.LockFlags.EXCLUSIVE)
+
+
 def remove_leftovers(parent: Path) -> None:
     """Remove the scratch folders of this user whose processes are dead; those of live ones stay."""
     with os.scandir(parent) as entries:
@@ -72,7 +97,7 @@ def _make_marked_folder(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # mode 0700
         try:
-            mark = os.open(folder / _MARK, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+            mark = open_bytes(folder / _MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except FileNotFoundError:
             continue
         if _try_lock(mark) and os.fstat(mark).st_nlink:
@@ -84,18 +109,18 @@ def _make_marked_folder(parent: Path) -> tuple[Path, int]:
 def _try_lock(handle: int) -> bool:
     """Whether the lock of an open file could be taken: nobody alive holds it."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        portalocker.lock(handle, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.AlreadyLocked:
         return False
     return True
 
 
 def _remove_abandoned(folder: Path) -> None:
     about = folder.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+    if not stat.S_ISDIR(about.st_mode) or (_HAS_OWNERS and about.st_uid != os.geteuid()):
         return
     try:
-        mark = os.open(folder / _MARK, _OPEN)
+        mark = open_bytes(folder / _MARK, os.O_RDWR)
     except FileNotFoundError:
         folder.rmdir()  # of a process that died before it could mark it; one that holds anything is left alone
         return
@@ -158,14 +183,14 @@ def open_part(path: Path) -> Iterator[tuple[int, Path]]:
 def _make_marked_file(path: Path, start: str, end: str) -> tuple[int, Path]:
     while True:
         part = path.with_name(f"{start}{os.getpid()}.{os.urandom(4).hex()}{end}")
-        handle = os.open(part, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = open_bytes(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         if _try_lock(handle) and os.fstat(handle).st_nlink:
             return handle, part
         os.close(handle)
 
 
 def _unlink_abandoned(part: str) -> None:
-    handle = os.open(part, _OPEN)
+    handle = open_bytes(part, os.O_RDWR)
     try:
         if _try_lock(handle):
             os.unlink(part)
@@ -192,8 +217,10 @@ def write_privately(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a new name in a directory survive a power cut."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    """Make a new name in a directory survive a power cut, where a directory can be opened."""
+    if not _HAS_OWNERS:
+        return
+    handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -9,7 +9,8 @@ import pytest
 import oracle as o
 from csdp import CoupledChain, Custom, Max
 from csdp.accountant import Accountant
-from csdp.accountant.kernels import BackwardKernel, FlowSolver, LawPairs, ProfileTable, step_back
+from csdp.accountant.kernels import BackwardKernel, ProfileTable, step_back
+from csdp.bounds.metric import FlowSolver, LawPairs
 from csdp.plan import Plan
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.3, 0.7]])

@@ -158,6 +158,15 @@ def test_hubs_may_raise_a_quiet_state_before_it_falls():
     assert accountant.peak(state) <= max(later) * (1 + 1e-6)
 
 
+def test_a_state_that_nothing_bounds_comes_to_rest_too():
+    """Readings that are copied back for ever: the state overflows, and nothing is compared with infinity."""
+    chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], direction="backward")
+    accountant = Accountant(csdp.Plan(chain, csdp.Sum(), [0, 1], 4.0), state="vector")
+    assert math.isinf(accountant.limit().epsilon)
+    assert math.isinf(accountant.ceiling())
+    assert accountant.long_run() is not None
+
+
 def test_a_change_of_plan_keeps_what_is_known_of_every_sequence():
     chain = ring(20, 0.8, 0.3, 0.3)
     old = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 0.1))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.truth import closed_classes, connected, coupled_kernel, factorises
+from attacks.models import Spec, other_spec, random_spec
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -21,46 +21,8 @@ ADVERSARIES = ("informed", "informed", "uninformed", "any")
 SIZES = ((1, 2), (1, 3), (1, 4), (1, 6), (2, 2), (2, 2), (2, 2), (2, 2), (2, 3), (3, 2), (3, 2))
 BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "linear", "custom")
 STRANGERS = ("above", "weighted", "average", "gap")
-#: Kinds that the library takes long for are drawn less often.
-KINDS = (
-    *("smooth",) * 5,
-    *("gentle",) * 3,
-    *("skewed", "zeros", "reducible") * 3,
-    *("persistent", "deterministic") * 2,
-    "periodic",
-)
-SHAPES = ("dense", "dense", "equal", "follow", "chain", "hub", "parts", "apart", "weak", "nearly")
-
-
-@dataclass(frozen=True, eq=False)
-class Spec:
-    """A model: a coupled chain, or a joint one where `coupling` is None."""
-
-    s: int
-    m: int
-    kernel: Array
-    coupling: Array | None
-    transitions: Array | None
-    values: Array
-    kind: str
-    initial: Array | None = None
-    fit: float | None = None  #: epsilon of the private fit that it came from
-
-    @property
-    def parts(self) -> list[list[int]]:
-        """Sequences that the model ties together: by couplings, or by an initial law that is no product over them."""
-        if self.coupling is None:
-            return [list(range(self.s))]
-        parts = connected(self.coupling)
-        apart = self.initial is None or factorises(self.initial, parts, self.s, self.m)
-        return parts if apart else [list(range(self.s))]
-
-    def __repr__(self) -> str:
-        law = f"kernel={self.kernel.tolist()}" if self.coupling is None else ""
-        law = law or f"coupling={self.coupling.tolist()}, transitions={self.transitions.tolist()}"  # type: ignore
-        more = "" if self.initial is None else f", initial={self.initial.tolist()}"
-        more += "" if self.fit is None else f", private fit {self.fit}"
-        return f"{self.kind}({law}, values={self.values.tolist()}{more})"
+#: Seeds from here on draw backward chains, families at once and environments, too; those below stay what they were.
+OTHER_MODELS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,96 +83,6 @@ class Case:
     @property
     def m(self) -> int:
         return self.plans[0].models[0].m
-
-
-# ---- models ----------------------------------------------------------------------------------------------------------
-
-
-def _row(rng: Random, kind: str, m: int) -> Array:
-    if kind == "deterministic":
-        return np.eye(m)[rng.integers(m)]
-    if kind == "skewed":
-        weights = 10.0 ** -rng.integers(0, 4, m).astype(float)
-    elif kind == "zeros":
-        weights = rng.integers(0, 3, m) + np.eye(m)[rng.integers(m)]
-    else:
-        weights = rng.integers(1, 11, m).astype(float)
-    return np.asarray(weights / weights.sum())
-
-
-def _transitions(rng: Random, kind: str, m: int) -> Array:
-    if kind == "periodic":
-        return np.roll(np.eye(m), 1, axis=1)
-    if kind == "reducible":
-        return np.vstack([np.eye(m)[0], *(_row(rng, "smooth", m) for _ in range(m - 1))])
-    if kind == "gentle":  # little is remembered, so that little crosses a cut
-        keep = float(rng.choice([0.05, 0.2, 0.4]))
-        usual = _row(rng, "smooth", m)
-        return (1 - keep) * usual + keep * np.array([_row(rng, "smooth", m) for _ in range(m)])
-    if kind == "persistent":
-        move = float(rng.choice([0.01, 0.03, 0.1]))
-        return (1 - move) * np.eye(m) + move * np.array([_row(rng, "smooth", m) for _ in range(m)])
-    return np.array([_row(rng, kind, m) for _ in range(m)])
-
-
-def _coupling(rng: Random, shape: str, s: int) -> Array:
-    own = float(rng.choice([0.5, 0.75, 0.9, 1 - 1e-3, 1 - 1e-6]))
-    eye = np.eye(s)
-    if s == 1 or shape == "apart":
-        return eye
-    weights = rng.integers(1, 10, (s, s)).astype(float)
-    weak = float(rng.choice([1e-2, 1e-4, 1e-6]))
-    two = eye.copy()
-    two[:2, :2] = [[own, 1 - own], [1 - own, own]]
-    shapes = {
-        "dense": weights / weights.sum(axis=1, keepdims=True),
-        "equal": np.where(eye > 0, own, (1 - own) / (s - 1)),
-        "follow": np.vstack([eye[0], *(own * eye[i] + (1 - own) * eye[i - 1] for i in range(1, s))]),  # never back
-        "chain": eye[[0, *range(s - 1)]],
-        "hub": 0.5 * eye[[0] * s] + 0.5 * eye,
-        "parts": two if s > 2 else eye,
-        "weak": np.where(eye > 0, 1 - weak, weak / (s - 1)),
-        "nearly": (1 - weak) * two + weak * eye[[*range(1, s), 0]],  # two of them closely, the rest hardly tied
-    }
-    return np.asarray(shapes[shape])
-
-
-def _values(rng: Random, s: int, m: int) -> Array:
-    kind = rng.integers(4)
-    if kind == 0 and s > 1:  # values per sequence
-        rows = [np.sort(rng.choice(6, size=m, replace=False)).astype(float) for _ in range(s)]
-        return np.array(rows)
-    if kind == 1:
-        return np.sort(rng.choice([-2.0, -1.0, -0.5, 0.0, 1.0, 2.5, 3.0, 5.0], size=m, replace=False))
-    return np.arange(m, dtype=float)
-
-
-def random_spec(rng: Random, s: int, m: int, *, values: Array | None = None, fits: bool = True) -> Spec:
-    """A model with one stationary law, or with a law to begin with."""
-    kind, other = str(rng.choice(KINDS)), str(rng.choice(KINDS))
-    given = _values(rng, s, m) if values is None else values
-    if s > 1 and rng.random() < 0.15:  # a joint chain: sequences move together
-        coupling = transitions = None
-        kernel = np.array([_row(rng, "zeros" if kind == "zeros" else "smooth", m**s) for _ in range(m**s)])
-        label = "joint"
-    else:
-        label = str(rng.choice(SHAPES))
-        coupling = _coupling(rng, label, s)
-        first = _transitions(rng, kind, m)
-        same = rng.random() < 0.5
-        transitions = np.array(
-            [[first if j == k or same else _transitions(rng, other, m) for k in range(s)] for j in range(s)]
-        )
-        if rng.random() < 0.3:  # a law of its own for every sequence
-            for j in range(s):
-                transitions[j, j] = _transitions(rng, kind, m)
-        kernel = coupled_kernel(coupling, transitions)
-        label = f"{kind} {label}" if s > 1 else kind
-    initial = None
-    if len(closed_classes(kernel)) > 1 or rng.random() < 0.06:
-        initial = _row(rng, str(rng.choice(["smooth", "zeros", "deterministic"])), m**s)
-    fit = float(rng.choice([0.25, 0.5, 1.0])) if fits and rng.random() < 0.12 else None
-    return Spec(s, m, kernel, coupling, transitions, given, label, initial, fit)
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -310,6 +182,43 @@ def _steps(rng: Random, plans: int, s: int, ticks: int, *, simple: bool) -> tupl
 
 def random_case(seed: int) -> Case:
     """The history of a seed."""
+    if seed < OTHER_MODELS:
+        return _forward_case(seed)
+    rng = np.random.default_rng([16, seed])
+    if seed % 4 < 2:
+        return _with_other_models(rng, _forward_case(seed))
+    # Every other history asks the accountant alone, which takes a fraction of the time.
+    return _with_other_models(rng, _together(rng, seed, *SIZES[int(rng.integers(len(SIZES)))]))
+
+
+def _with_other_models(rng: Random, case: Case) -> Case:
+    """The same history with models of other kinds, and states that change from plan to plan."""
+    made: dict[int, Spec] = {}
+    plans = []
+    for plan in case.plans:
+        for spec in plan.models:
+            made.setdefault(id(spec), other_spec(rng, spec))
+        models = tuple(made[id(spec)] for spec in plan.models)
+        backward = any(spec.direction == "backward" for spec in models)
+        known = any(spec.direction == "backward" and spec.how in {"series", "hidden"} for spec in models)
+        informed = known or rng.random() < 0.6  # others are refused where the path is known
+        large = bool(rng.random() < (0.5 if backward else 0.04))  # a forward one takes a hundred times as long
+        large = large or (known and case.m**case.s >= 8)  # as do all pairs of snapshots under every path
+        plans.append(replace(plan, models=models, adversary="informed" if informed else plan.adversary, large=large))
+    if case.together:
+        plans = [replace(plan, adversary=plans[0].adversary) for plan in plans[: 1 + int(rng.random() < 0.4)]]
+        return replace(case, plans=tuple(plans), state=_state(rng, plans[0]))
+    return replace(case, plans=tuple(plans))
+
+
+def _state(rng: Random, plan: PlanSpec) -> str:
+    """A state that the accountant can keep for all models of a plan."""
+    states = ["auto"] if any(spec.margin is not None for spec in plan.models) else ["auto", "metric", "scalar"]
+    alone = all(spec.coupling is not None and spec.initial is None for spec in plan.models)
+    return str(rng.choice([*states, *["vector"] * 3 * (alone and plan.adversary == "informed")]))
+
+
+def _forward_case(seed: int) -> Case:
     rng = np.random.default_rng([14, seed])
     s, m = SIZES[int(rng.integers(len(SIZES)))]
     if rng.random() < 0.08:

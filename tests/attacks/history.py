@@ -79,6 +79,11 @@ class Opened:
     rows: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
+def states_of(publisher: Publisher) -> set[str]:
+    """How the accountant follows the components of a plan, as tags; it is made here at the latest."""
+    return {f"state {component.kind}" for component in publisher.accountant.components}
+
+
 class Drive:
     """Carries out the steps of a case."""
 
@@ -127,7 +132,7 @@ class Drive:
             ledger = Ledger.open(self.where)
             try:
                 publisher = Publisher(plan, dataset=self.name, ledger=ledger, on_refusal="skip", **limits)
-                assert publisher.accountant.components
+                self.out.tags |= states_of(publisher)
             except BaseException:
                 ledger.close()
                 raise
@@ -234,11 +239,13 @@ class Drive:
         self.open[1] = found
 
     def _change(self, step: Step) -> None:
-        spec = self.case.plans[step.plan]
+        spec, before = self.case.plans[step.plan], self.live
         self._change_to(step, spec, None)
         self.out.tags.add("change of plan")
-        if spec.models != self.case.plans[step.plan - 1].models:
+        if spec.models != before.models:
             self.out.tags.add("change of chain")
+        if {model.direction for model in spec.models} != {model.direction for model in before.models}:
+            self.out.tags.add("change of direction")
 
     def _tighten(self, step: Step) -> None:
         """The same plan under a lower budget: a change that holds for publishers that are open, too."""
@@ -252,7 +259,11 @@ class Drive:
         plan = make_plan(spec)
         with follow_sequences(spec.large):
             publisher = old.publisher.change_plan(plan, from_tick=step.tick, budget=budget)
-            assert publisher.accountant.components
+            states = states_of(publisher)
+        self.out.tags |= states
+        for word, here, there in (("to", states, states_of(old.publisher)), ("from", states_of(old.publisher), states)):
+            if "state vector" in here - there:
+                self.out.tags.add(f"change {word} a vector state")
         fresh = Opened(publisher, spec, plan, old.ledger)
         publisher._on_refusal = "skip"
         self._closed(self.open[1])

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 import csdp
-from attacks.cases import Ask, PlanSpec, Spec
+from attacks.cases import Ask, PlanSpec
+from attacks.models import Spec
 from attacks.strangers import Above, Average, Gap, Weighted
 from csdp import fran
 from csdp.accountant import components
@@ -23,17 +24,20 @@ class CrashError(Exception):
     """A process that dies after the charge and before the output."""
 
 
-def make_chain(spec: Spec) -> csdp.CoupledChain | csdp.JointChain:
+def make_chain(spec: Spec) -> Any:
     """The model of the library."""
     rest: dict[str, Any] = {"values": spec.values, "initial": spec.initial, "names": NAMES[: spec.s]}
     chain: Any
-    if spec.coupling is None:
+    if spec.environments:
+        how = {"clock": {"cycle": spec.cycle}, "series": {"series": "weather"}, "hidden": {"switching": spec.switching}}
+        chain = csdp.EnvironmentChain([make_chain(member) for member in spec.environments], **how[spec.how])
+    elif spec.coupling is None:
         chain = csdp.JointChain(spec.kernel, states=spec.m, sequences=spec.s, **rest)
     else:
-        chain = csdp.CoupledChain(spec.coupling, spec.transitions, **rest)
-    if spec.fit is None:
-        return chain
-    return chain.carrying(fit_cost={"epsilon": spec.fit, "mechanism": "counts", "sensitivity": 4})
+        chain = csdp.CoupledChain(spec.coupling, spec.transitions, direction=spec.direction, **rest)
+    if spec.fit is not None:
+        chain = chain.carrying(fit_cost={"epsilon": spec.fit, "mechanism": "counts", "sensitivity": 4})
+    return chain if spec.margin is None else csdp.InfluenceFamily.around(chain, spec.margin)
 
 
 def make_query(ask: Ask, spec: Spec) -> Any:

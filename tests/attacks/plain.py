@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.cases import Ask, PlanSpec, Spec
-from attacks.truth import Output, World, digits_of, group_loss, record_loss
+from attacks.cases import Ask, PlanSpec
+from attacks.models import Spec, worlds_of
+from attacks.truth import Output, digits_of, group_loss, record_loss
 
 Array = NDArray[np.float64]
 
@@ -83,8 +84,11 @@ class Truth:
     def _told(self, spec: Spec, adversary: str, tick: int) -> list[list[float]]:
         if not self.outputs:
             return [[0.0] * (QUIET + 1)]
-        world = World(spec.kernel, spec.s, spec.m, spec.initial)
-        return [world.told_from(self.outputs, tick, QUIET, adversary, begin=at) for at in self._begins(spec, tick)]
+        return [
+            world.told_from(self.outputs, tick, QUIET, adversary, begin=begin)
+            for world in worlds_of(spec)
+            for begin in self._begins(spec, tick)
+        ]
 
     def _begins(self, spec: Spec, tick: int) -> list[int | None]:
         if spec.initial is None:
@@ -99,8 +103,9 @@ class Truth:
             slices = [n for o in self.outputs for n in o.reads]
             self._known[key] = max(
                 (
-                    World(spec.kernel, spec.s, spec.m, spec.initial).told(self.outputs, n, "informed", begin=begin)
+                    world.told(self.outputs, n, "informed", begin=begin)
                     for spec in plan.models
+                    for world in worlds_of(spec)
                     for n in (range(min(slices), max(slices) + 1) if slices else ())
                     for begin in self._begins(spec, n)
                 ),

@@ -7,10 +7,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pytest
 
-from csdp.accountant import Accountant
+from csdp.accountant import Accountant, components
 from csdp.accountant import accountant as accounting
+from csdp.accountant.environment import EnvironmentComponent
+from csdp.accountant.vector import InfluenceComponent
+from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
+from csdp.chain import CoupledChain, InfluenceFamily, environment
 from csdp.plan import Plan
 from csdp.publisher import admission, standing
 
@@ -77,6 +82,66 @@ def half_the_noise(patch: Patch) -> None:
     scale = cached_property(lambda self: real(self) / 2)
     scale.__set_name__(Plan, "scale")
     patch.setattr(Plan, "scale", scale)
+
+
+# ---- backward chains, families at once, environments -----------------------------------------------------------------
+
+
+def a_vector_state_reads_all_at_the_smallest_age(patch: Patch) -> None:
+    """Costs of every sequence are added at the newest slice: sound for one number, not for one a sequence."""
+    real = components.costs_by_age
+
+    def costs_by_age(query: Any, members: Any, *, ages: Any, epsilon_c: float) -> Any:
+        return {min(ages): sum(real(query, members, ages=ages, epsilon_c=epsilon_c).values())}
+
+    patch.setattr(components, "costs_by_age", costs_by_age)
+
+
+def a_vector_state_tells_what_its_largest_sequence_tells(patch: Patch) -> None:
+    """Between snapshots that differ in several sequences a history tells no more than in one."""
+    patch.setattr(InfluenceComponent, "worst_log_ratio", lambda self, state: float(state.max()))
+
+
+def a_backward_chain_is_read_forward(patch: Patch) -> None:
+    """The law of the past is computed as if the numbers of a backward chain led ahead."""
+    real = CoupledChain.backward_kernel
+
+    def backward_kernel(self: CoupledChain) -> Any:
+        return real(self) if self.direction == "forward" else self.kernel()
+
+    patch.setattr(CoupledChain, "backward_kernel", backward_kernel)
+
+
+def a_family_is_its_point(patch: Patch) -> None:
+    """The limits of a family are those of the chain in its middle."""
+    real = FamilyRule.__init__
+    patch.setattr(FamilyRule, "__init__", lambda self, family: real(self, InfluenceFamily.around(family.point, 0.0)))
+
+
+def a_clock_stands_still(patch: Patch) -> None:
+    """Every step back in time happens at the phase of the present."""
+    real = EnvironmentComponent._step
+
+    def step(self: Any, state: Any, *, whole: bool) -> Any:
+        return real(self, state if self.model.cycle is None else np.roll(state, -1, axis=0), whole=whole)
+
+    patch.setattr(EnvironmentComponent, "_step", step)
+
+
+def a_clock_shows_its_first_phase(patch: Patch) -> None:
+    """All ticks are taken for those of the first phase, whatever state is kept."""
+    real = environment.unroll_clock
+    patch.setattr(environment, "unroll_clock", lambda members: real([members[0]] * len(members)))
+    first = cached_property(lambda self: [self.model.backward_kernel(phase=0)] * self.model.period)
+    first.__set_name__(EnvironmentComponent, "_kernels")
+    patch.setattr(EnvironmentComponent, "_kernels", first)
+
+
+def a_given_environment_is_the_first(patch: Patch) -> None:
+    """Every step happens under the first of the environments that are possible."""
+    real = WorstInfluenceRule.__init__
+    patch.setattr(WorstInfluenceRule, "__init__", lambda self, chains: real(self, chains[:1]))
+    patch.setattr(EnvironmentComponent, "_step", lambda self, state, *, whole: self._move(state, 0, whole=whole))
 
 
 #: Seeds of histories that find each of them.

@@ -5,19 +5,34 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attacks.campaign import describe, reported, run_case, run_seeds, shrink, tags_of
-from attacks.cases import Ask, Case, PlanSpec, Spec, Step, random_case
+from attacks.cases import OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
 from attacks.history import Outcome
-from attacks.plants import PLANTS, late_readings_cost_nothing, the_peak_is_now
+from attacks.models import Spec
+from attacks.plants import (
+    PLANTS,
+    a_backward_chain_is_read_forward,
+    a_clock_shows_its_first_phase,
+    a_clock_stands_still,
+    a_family_is_its_point,
+    a_given_environment_is_the_first,
+    a_vector_state_reads_all_at_the_smallest_age,
+    a_vector_state_tells_what_its_largest_sequence_tells,
+    late_readings_cost_nothing,
+    the_peak_is_now,
+)
 from attacks.truth import coupled_kernel
 
 #: Histories in this sample; `make attack` runs others.
 SAMPLE = range(40)
+OTHERS = range(OTHER_MODELS, OTHER_MODELS + 12)
 #: The sequences of a chain that wakes up late.
 LATE = (np.full((2, 2), 0.5), np.broadcast_to([[0.999, 0.001], [0.1, 0.9]], (2, 2, 2, 2)))
 
@@ -38,6 +53,49 @@ def one_release_that_is_late() -> Case:
     return Case(4, (plan,), (Step(0, "push"), Step(1, "push", missing=(1,)), Step(2, "push")))
 
 
+# ---- backward chains, families at once, environments -----------------------------------------------------------------
+
+EVERYWHERE = (2, 2, 2, 2)
+#: Both previous states copy the first sequence.
+COPIES = np.array([[1.0, 0.0], [1.0, 0.0]])
+SLOW, FAST = np.array([[0.99, 0.01], [0.01, 0.99]]), np.array([[0.6, 0.4], [0.4, 0.6]])
+
+
+def backward(coupling: np.ndarray, transitions: np.ndarray, **more: object) -> Spec:
+    return replace(spec(coupling, np.broadcast_to(transitions, EVERYWHERE)), direction="backward", **more)
+
+
+def pushes(count: int) -> tuple[Step, ...]:
+    return tuple(Step(tick, "push") for tick in range(count))
+
+
+def a_copy_that_is_read_late() -> Case:
+    """The second previous state copies the first sequence, and is read a tick after it."""
+    plan = PlanSpec((backward(COPIES, SLOW),), Ask("sum"), (0, 1), 1.0, "informed", large=True)
+    return Case(5, (plan,), pushes(2))
+
+
+def a_change_from_a_vector_state() -> Case:
+    """What two copies tell adds up a tick later, under another plan."""
+    first = PlanSpec((backward(COPIES, SLOW),), Ask("sum"), (0, 0), 1.0, "informed", large=True)
+    return Case(
+        6, (first, replace(first, epsilon_c=0.5, large=False)), (*pushes(1), Step(1, "change", plan=1), Step(1, "push"))
+    )
+
+
+def a_wide_family() -> Case:
+    wide = backward(np.array([[0.9, 0.1], [0.1, 0.9]]), FAST, margin=0.3, seed=1)
+    return Case(8, (PlanSpec((wide,), Ask("sum"), (1, 1), 2.0, "informed"),), pushes(3))
+
+
+def chains_by_turns(how: str, *, large: bool) -> Case:
+    """One forgets and one remembers, by a clock or as a series says."""
+    calm, wild = (backward(np.array([[0.8, 0.2], [0.2, 0.8]]), rows) for rows in (FAST, SLOW))
+    cycle, switching = (0, 1) if how == "clock" else (), np.full((2, 2), 0.5) if how == "hidden" else None
+    both = replace(calm, environments=(calm, wild), how=how, cycle=cycle, switching=switching)
+    return Case(9, (PlanSpec((both,), Ask("sum"), (1, 1), 1.0, "informed", large=large),), pushes(4))
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[Case], Outcome]:
     def one(case: Case) -> Outcome:
@@ -56,6 +114,14 @@ def test_no_number_of_a_sample_is_below_the_truth() -> None:
     assert {"change of plan", "stale readings", "private fit", "restart", "unequal ages"} <= set(coverage.tags)
 
 
+def test_no_number_of_other_models_is_below_the_truth() -> None:
+    coverage = run_seeds(OTHERS)
+    assert not coverage.findings, "\n".join(reported(coverage))
+    assert coverage.releases > 30
+    assert coverage.checks > 300
+    assert {"backward chain", "family at once", "clock", "given environment", "state vector"} <= set(coverage.tags)
+
+
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_wrong_rule_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], run: Callable[[Case], Outcome], monkeypatch: pytest.MonkeyPatch
@@ -70,7 +136,19 @@ def test_a_wrong_rule_is_found(
 
 @pytest.mark.parametrize(
     ("plant", "made"),
-    [(late_readings_cost_nothing, one_release_that_is_late), (the_peak_is_now, one_release_that_tells_more_later)],
+    [
+        (late_readings_cost_nothing, one_release_that_is_late),
+        (the_peak_is_now, one_release_that_tells_more_later),
+        (a_vector_state_reads_all_at_the_smallest_age, a_copy_that_is_read_late),
+        (a_vector_state_tells_what_its_largest_sequence_tells, a_change_from_a_vector_state),
+        (a_backward_chain_is_read_forward, partial(random_case, 1000045)),
+        (a_family_is_its_point, a_wide_family),
+        (a_clock_shows_its_first_phase, partial(chains_by_turns, "clock", large=False)),
+        (a_clock_shows_its_first_phase, partial(chains_by_turns, "clock", large=True)),
+        (a_clock_stands_still, partial(random_case, 1000013)),
+        (a_given_environment_is_the_first, partial(chains_by_turns, "series", large=False)),
+        (a_given_environment_is_the_first, partial(chains_by_turns, "hidden", large=True)),
+    ],
 )
 def test_a_wrong_rule_that_few_histories_find_is_found_by_one_made_for_it(
     plant: Callable[[pytest.MonkeyPatch], None],
@@ -78,7 +156,9 @@ def test_a_wrong_rule_that_few_histories_find_is_found_by_one_made_for_it(
     run: Callable[[Case], Outcome],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert not run(made()).findings
+    before = run(made())
+    assert before.releases
+    assert not before.findings
     plant(monkeypatch)
     assert run(made()).findings
 

@@ -34,6 +34,7 @@ def _compare(case: Case, out: Outcome) -> None:
     except CsdpError as error:
         out.refused = f"{type(error).__name__}: {error}"
         return
+    out.tags |= {f"state {component.kind}" for component in accountant.components}
     first = case.plans[0]
     tables = [answers(spec.ask, spec.models[0].values, case.s, case.m) for spec in case.plans]
     rates = [float(plan.divisor / (float(plan.scale) * plan.step)) for plan in plans]

@@ -98,7 +98,10 @@ class Output:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A Markov law of s sequences with m states; `start` is the law of its first slice, else it is stationary."""
+    """A Markov law of s sequences with m states; `start` is the law of its first slice, else it is stationary.
+
+    Where the law changes from tick to tick, see `attacks.processes`.
+    """
 
     kernel: Array
     s: int
@@ -108,6 +111,14 @@ class World:
     @cached_property
     def origin(self) -> Array:
         return stationary_law(self.kernel) if self.start is None else self.start
+
+    def into(self, slice_: int) -> Array:
+        """The kernel of the step that leads to a slice."""
+        return self.kernel
+
+    def law_at(self, first: int) -> Array:
+        """The law of the first slice that is looked at."""
+        return self.origin
 
     def joint(self, outputs: Sequence[Output], watched: int, *, begin: int | None = None) -> tuple[Array, Array]:
         """(Pr(snapshot at the slice `watched`, density of the history) (N, histories), Pr(snapshot)).
@@ -124,13 +135,13 @@ class World:
             first = begin
         # Axes: present snapshot, what each open output has read (in `waiting`), all finished histories, and the
         # watched snapshot once it is past.
-        law = seen = self.origin
+        law = seen = self.law_at(first)
         weight = law.reshape(size, 1, 1)
         waiting: list[tuple[Output, list[int]]] = []
         for now in range(first, last + 1):
             if now > first:
-                weight = np.tensordot(self.kernel.T, weight, axes=1)
-                law = law @ self.kernel
+                weight = np.tensordot(self.into(now).T, weight, axes=1)
+                law = law @ self.into(now)
             if now == watched:
                 seen = law
                 if now < last:
@@ -177,8 +188,8 @@ class World:
         """What the history tells of the present at `moment`, by when all was read, and at some quiet ticks after it."""
         joint, law = self.joint(outputs, moment, begin=begin)
         found = [worst_ratio(joint, law, self.s, self.m, adversary)]
-        for _ in range(quiet):
-            joint, law = self.kernel.T @ joint, law @ self.kernel
+        for later in range(moment + 1, moment + 1 + quiet):
+            joint, law = self.into(later).T @ joint, law @ self.into(later)
             found.append(worst_ratio(joint, law, self.s, self.m, adversary))
         return found
 
@@ -284,9 +295,9 @@ def told_by_paths(
     last = max([*slices, moment])
     mass: dict[tuple[int, tuple[int, ...]], float] = {}
     for path in product(range(len(digits)), repeat=last - first + 1):
-        chance = world.origin[path[0]]
-        for here, there in pairwise(path):
-            chance *= world.kernel[here, there]
+        chance = world.law_at(first)[path[0]]
+        for now, (here, there) in enumerate(pairwise(path), start=first + 1):
+            chance *= world.into(now)[here, there]
         if chance > 0:
             read = tuple(
                 int(sum(digits[path[n - first]][i] * world.m ** (world.s - 1 - i) for i, n in enumerate(o.reads)))

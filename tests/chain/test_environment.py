@@ -14,6 +14,12 @@ from oracle_environment import hidden_law, member_kernel, periodic_laws, random_
 
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
 HOW = {"clock": {"cycle": (0, 1, 1)}, "hidden": {"switching": [[0.9, 0.1], [0.3, 0.7]]}, "series": {"series": "rain"}}
+#: A clock of three ticks and two classes beside another source; members 0 and 1 belong to class 0.
+BOTH = {
+    "clock and hidden": {"cycle": (0, 1, 1), **HOW["hidden"]},
+    "clock and series": {"cycle": (0, 1, 1), **HOW["series"]},
+}
+LAWS = ((0.3, 0.3), (0.1, 0.4), (0.2, 0.6), (0.45, 0.15))
 
 
 def binary(p: float, q: float) -> list[list[float]]:
@@ -21,20 +27,22 @@ def binary(p: float, q: float) -> list[list[float]]:
 
 
 def make(kind: str, direction: str = "forward", **options) -> EnvironmentChain:
-    members = [CoupledChain(PAIR, binary(p, q), direction=direction, **options) for p, q in ((0.3, 0.3), (0.1, 0.4))]
-    return EnvironmentChain(members, **HOW[kind])
+    laws = LAWS if kind in BOTH else LAWS[:2]
+    members = [CoupledChain(PAIR, binary(p, q), direction=direction, **options) for p, q in laws]
+    return EnvironmentChain(members, **(HOW | BOTH)[kind])
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("kind", HOW)
+@pytest.mark.parametrize("kind", HOW | BOTH)
 def test_files_pickles_and_digests_keep_a_chain(tmp_path, kind, direction):
     chain = make(kind, direction, values=[0, 2], names=["a", "b"])
     save_model(chain, tmp_path / "chain.json")
     for again in (load_model(tmp_path / "chain.json"), read_model(chain.to_json()), pickle.loads(pickle.dumps(chain))):
         assert again == chain
-        assert (again.kind, again.direction, again.names) == (kind, direction, ("a", "b"))
+        assert (again.kind, again.direction, again.names) == (kind.split()[-1], direction, ("a", "b"))
+        assert (again.cycle is not None) == ("clock" in kind)
         assert again.values.tolist() == [0, 2]
-    assert len({make(k, d).digest for k in HOW for d in ("forward", "backward")}) == 6
+    assert len({make(k, d).digest for k in HOW | BOTH for d in ("forward", "backward")}) == 10
     assert chain != chain.environments[0]
     assert repr(direction) not in repr(chain)
     assert ("backward" in repr(chain)) == (direction == "backward")
@@ -90,6 +98,28 @@ def test_simulation_follows_the_law(direction):
     assert np.allclose(given.mean(axis=0), clock.environments[1].marginals()[:, 1], atol=0.03)
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_clock_beside_a_hidden_environment(direction):
+    """The joint law holds the phase; a simulation keeps it, over six standard errors apart from another phase."""
+    chain = make("clock and hidden", direction)
+    assert [chain.environment_numbers(phase) for phase in range(4)] == [(0, 1), (2, 3), (2, 3), (0, 1)]
+    assert chain.environment_numbers() == (0, 1, 2, 3)
+    assert np.allclose(chain.environment_law, [0.75, 0.25])
+    law = chain.unclocked.joint_law_with_error[0].reshape(3, 2, 4)
+    assert np.allclose(law.sum(axis=2), np.array([[0.75, 0.25]] * 3) / 3)
+    states, environments = chain.simulate_with_environments(30_000, seed=3)
+    for phase in range(3):
+        assert set(environments[phase::3].tolist()) == set(chain.environment_numbers(phase))
+        codes = environments[phase::3] % 2 * 4 + states[phase::3, 0] * 2 + states[phase::3, 1]
+        seen = np.bincount(codes, minlength=8) / 10_000
+        assert np.allclose(seen, 3 * law[phase].ravel(), atol=0.03)
+    assert np.abs(law[0] - law[2]).max() * 3 > 0.05
+    with pytest.raises(InputError, match="the clock alone does not tell it"):
+        chain.environment_at(3)
+    with pytest.raises(InputError, match="that of `unclocked`"):
+        _ = chain.joint_law_with_error
+
+
 def test_components_are_those_of_all_environments_and_one_where_hidden():
     own, tied = CoupledChain(np.eye(3), binary(0.3, 0.3)), CoupledChain(np.eye(3)[[1, 1, 2]], binary(0.3, 0.3))
     clock = EnvironmentChain([own, tied], cycle=(0, 1))
@@ -109,7 +139,18 @@ def test_components_are_those_of_all_environments_and_one_where_hidden():
         ([], {"cycle": (0,)}, "no members"),
         ([JointChain(binary(0.3, 0.3), states=2, sequences=1)], {"cycle": (0,)}, "JointChain given"),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {}, "0 of cycle=, switching= and series="),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"cycle": (0,), "series": "e"}, "2 of cycle="),
+        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"switching": [[1.0]], "series": "e"}, "2 of cycle="),
+        (
+            [CoupledChain([[1.0]], binary(0.3, 0.3))],
+            {"cycle": (0,), "switching": [[1.0]], "series": "e"},
+            "3 of cycle=",
+        ),
+        ([CoupledChain([[1.0]], binary(0.3, 0.3))] * 3, {"cycle": (0, 1), "series": "e"}, "2 classes and 3 members"),
+        (
+            [CoupledChain([[1.0]], binary(0.3, 0.3))] * 4,
+            {"cycle": (0, 1), "switching": np.eye(4)},
+            r"\(2, 2\) expected",
+        ),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"cycle": (1,)}, "members 0 to 0 exist"),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"cycle": ()}, "for each phase"),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"switching": [[0.5, 0.5], [0.5, 0.5]]}, r"\(1, 1\) expected"),
@@ -133,7 +174,7 @@ def test_what_is_no_environment_chain_is_refused(members, how, words):
         EnvironmentChain(members, **how)
 
 
-@pytest.mark.parametrize("kind", HOW)
+@pytest.mark.parametrize("kind", HOW | BOTH)
 def test_nothing_takes_it_for_a_chain_with_one_kernel(kind):
     chain = make(kind)
     for ask in (
@@ -169,7 +210,7 @@ def test_limits_and_missing_laws_are_said():
         _ = make("series").environment_law
 
 
-@pytest.mark.parametrize("kind", HOW)
+@pytest.mark.parametrize("kind", HOW | BOTH)
 def test_rooms_that_do_not_carry_environments_say_so(kind):
     chain = make(kind)
     plan = Plan(chain, Mean(), 1, 0.5)

@@ -72,3 +72,15 @@ def test_public_readings_are_fitted(run, fails, paper, tmp_path):
 
 def test_no_such_file(fails):
     assert "nowhere.json" in fails("compare", "nowhere.json", "--budget", "1")
+
+
+def test_releases_without_end(run, paper):
+    asked = ("compare", paper, "--max-age", "1", "--budget", "0.5", "--releases", "continual")
+    words = run(*asked).stdout
+    assert "Binary tree" in words
+    assert "On running totals" in words
+    content = json.loads(run(*asked, "--format", "json").stdout)
+    assert content["releases"] == "continual"
+    assert content["rows"][0]["leakage"]["value"] <= 0.5
+    for wrong in (("--max-mse", "0.1"), ("--figure", "x.svg")):
+        assert run(*asked, *wrong, code=2).stderr

@@ -34,6 +34,7 @@ LEAVES = {path: command for path, command in ALL.items() if not hasattr(command,
 NO_FORMAT = {
     ("chain", "new"): "its result is the model, which is JSON",
     ("chain", "simulate"): "its result is a table of readings",
+    ("synth",): "its result is a table of readings",
     ("ledger", "export"): "its result is JSON lines",
     ("init",): "its result is a specification, which is TOML",
 }
@@ -42,14 +43,20 @@ MEANT = {
     "--output": "every command writes something else",
     "--figure": "every command draws something else",
     "--budget": "a limit of a dataset; for plan and compare the target that is met",
+    "--mechanism": "for audit a callable to attack; for plan how outputs are made",
+    "--releases": "for audit their number; for compare one of each method, or no end of them",
     "--max-mse": "plan meets it, compare holds others to it",
     "--dataset": "a name that is charged; one of many to look at; those that a key opens",
     "--ledger": "release charges it, audit replays it in the place of a chain",
     "--chain": "release reads it, init names it in the specification",
     "--data": "readings, or one of the data sets of the demonstration",
     "--spec": "serve takes several",
+    "--about": "of a plan that is searched; of a release, which may have it from its plan",
+    "--until": "of the readings of a fit; of those of --past",
+    "--names": "given to a chain that is made; chosen among those of readings",
     "--direction": "given for a chain that is made; chosen by the data where one is fitted",
     "--confidence": "of a lower bound that an audit finds; of the limits that a fit leaves",
+    "--public": "readings that are fitted; a chain that sequences are drawn from",
     "--workers": "processes of a computation, or of a service",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.
@@ -154,7 +161,8 @@ class TestJson:
     def test_release(self, run, paper, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", "readings.csv")
-        arguments = ["--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", "ledger.db"]
+        arguments = ["--chain", paper, "--age", "2", "--epsilon-c", "1", "--about", "then"]
+        arguments += ["--dataset", "d", "--ledger", "ledger.db"]
         output = run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout
         content = json.loads(output)
         assert (content["published"], content["charged_now"], content["ticks"]) == (18, 18, 20)
@@ -265,7 +273,9 @@ class TestErrors:
     def test_what_is_read_is_not_overwritten(self, fails, paper, tmp_path):
         before = paper.read_bytes()
         place = ["--dataset", "d", "--ledger", str(tmp_path / "ledger.db"), "-o", str(paper)]
-        message = fails("release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place)
+        message = fails(
+            "release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", "--about", "then", *place
+        )
         assert f"this would overwrite {paper}, which is read" in message
         assert paper.read_bytes() == before
 

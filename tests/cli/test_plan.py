@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from csdp import CoupledChain, Mean, find_plan, mse
+from csdp import CoupledChain, LearnedEstimator, Ledger, Mean, Plan, find_plan, mse
+from csdp.estimate import Observation
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 
@@ -28,12 +29,12 @@ def test_a_delay_in_words_and_in_numbers(run, paper, tmp_path):
         assert label in drawn
 
 
-@pytest.mark.parametrize("estimate", ["raw", "linear", "posterior"])
+@pytest.mark.parametrize("estimate", ["raw", "linear", "posterior", "history"])
 def test_a_plan_about_the_present_leads_with_its_use(run, paper, estimate):
-    words = run("plan", paper, "--budget", "1", "--estimate", estimate).stdout
-    level = json.loads(run("plan", paper, "--budget", "1", "--estimate", estimate, "--format", "json").stdout)
+    asked = ("plan", paper, "--budget", "1", "--estimate", estimate, "--anyway")
+    words, level = run(*asked).stdout, json.loads(run(*asked, "--format", "json").stdout)
     error = mse(PAPER, Mean(), ages=level["ages"], epsilon_c=level["epsilon_c"], estimate=estimate)
-    assert words.splitlines()[0] == f"This plan {error.in_words}."
+    assert words.splitlines()[0] == f"This plan {error.in_words} (about now)."
     assert ("worse than saying nothing" in words) == (error.mse > error.no_data)
 
 
@@ -61,3 +62,74 @@ def test_one_error_target_in_two_forms(run, paper):
 )
 def test_what_cannot_be_planned_is_refused(run, paper, options, words):
     assert words in run("plan", paper, *options, code=2).stderr
+
+
+def test_a_plan_that_is_hardly_worth_it_is_not_written(run, fails, paper, tmp_path):
+    asked = ("plan", paper, "--budget", "0.2", "--continual", "-o", tmp_path / "plan.json")
+    said = fails(*asked, code=6)
+    assert "less than 5 %" in said
+    assert "--about then" in said
+    assert "or --anyway" in said
+    assert not (tmp_path / "plan.json").exists()
+    run(*asked, "--anyway")
+    assert (tmp_path / "plan.json").exists()
+
+
+def test_a_learned_estimator_travels_with_the_plan_and_is_not_part_of_it(run, fails, paper, tmp_path):
+    readings, plan, out = tmp_path / "r.csv", tmp_path / "plan.json", tmp_path / "o.json"
+    run("chain", "simulate", paper, "--steps", "200", "--seed", "1", "-o", readings)
+    asked = ("plan", paper, "--about", "then", "--budget", "0.5", "--max-error", "0.15", "-o", plan)
+    run(*asked)
+    digest = Plan.from_json(plan.read_text()).digest
+    content = json.loads(run(*asked, "--past", readings, "--until", "150", "--format", "json").stdout)
+    assert content["learned"]["ticks"] == 150
+    assert {"mse", "no_data", "coverage", "usefulness"} <= set(content["learned"])
+    assert Plan.from_json(plan.read_text()).digest == digest
+    learned = LearnedEstimator.from_dict(json.loads(plan.read_text())["estimator"])
+    where = ("--dataset", "d", "--ledger", tmp_path / "l.db", "-o", out)
+    said = json.loads(run("release", readings, "--plan", plan, *where, "--format", "json").stdout)
+    assert said["estimate"]["measured_on"] == "held-out public readings"
+    assert said["usefulness"] == pytest.approx(learned.usefulness)
+    assert said["certificate"]["worth"]["about"] == "then"
+    rows = json.loads(out.read_text())["releases"]
+    assert all(row["low"] <= row["estimate"] <= row["high"] and row["about"] == "then" for row in rows)
+    last = [Observation(row["tick"], tuple(row["values"]), row["ages"], learned.noise) for row in rows[-8:]]
+    assert rows[-1]["estimate"] == pytest.approx(list(learned.of(last).estimate))
+    kept = tmp_path / "estimator.json"
+    again = ("release", readings, "--plan", plan, "--dataset", "e", "--ledger", tmp_path / "l.db", "-o", out)
+    run(*again, "--past", readings, "--until", "150", "--estimator", kept)
+    assert LearnedEstimator.load(kept).to_dict() == learned.to_dict()
+    assert "about: 'now' given" in fails(*again, "--estimator", kept, "--about", "now")
+    assert "only with --past" in fails(*again, "--until", "150")
+
+
+def test_a_release_that_is_hardly_worth_it_charges_nothing(run, fails, paper, tmp_path):
+    readings, ledger = tmp_path / "r.csv", tmp_path / "l.db"
+    run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", readings)
+    asked = ("release", readings, "--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d")
+    asked = (*asked, "--ledger", ledger, "-o", tmp_path / "o.csv")
+    assert "about the time that was read (2 ticks ago), which remove 24.9 %" in fails(*asked, code=6)
+    assert not ledger.exists()
+    run(*asked, "--anyway")
+    assert ledger.exists()
+
+
+def test_a_table_is_planned_and_published(run, tmp_path):
+    pair = CoupledChain([[0.6, 0.4], [0.4, 0.6]], [[0.98, 0.02], [0.1, 0.9]])
+    chain, plan, readings, out = (tmp_path / name for name in ("chain.json", "plan.json", "in.csv", "out.csv"))
+    chain.write_text(pair.to_json())
+    asked = ("plan", chain, "--budget", "1.5", "--min-age", "1", "--max-age", "1", "--mechanism", "auto")
+    words = run(*asked, "-o", plan).stdout
+    assert "a record is told apart by" in words
+    assert "less error than noise" in words
+    made = Plan.from_json(plan.read_text())
+    assert made.mechanism is not None
+    rows = [f"{tick},{a},{b}" for tick, (a, b) in enumerate(pair.simulate(12, seed=2).tolist())]
+    readings.write_text("\n".join([f"time,{','.join(pair.names)}", *rows]) + "\n")
+    ledger = ("--dataset", "pair", "--ledger", tmp_path / "ledger.db")
+    run("release", readings, "--plan", plan, *ledger, "-o", out)
+    with Ledger.open(tmp_path / "ledger.db", read_only=True) as book:
+        published = list(book.published("pair"))
+    assert len(published) == 11
+    assert {one.output["values"][0] for one in published} <= set(made.mechanism.outputs)
+    assert all(one.output["low"][0] <= one.output["estimate"][0] <= one.output["high"][0] for one in published)

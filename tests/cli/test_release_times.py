@@ -33,7 +33,20 @@ def readings(tmp_path):
 
 def release(run, paper, readings, *more, dataset="d", **settings):
     folder = readings.parent
-    plan = ("--chain", paper, "--query", "mean", "--age", AGE, "--epsilon-c", "1", "--stale-limit", "30")
+    plan = (
+        "--chain",
+        paper,
+        "--query",
+        "mean",
+        "--age",
+        AGE,
+        "--epsilon-c",
+        "1",
+        "--stale-limit",
+        "30",
+        "--about",
+        "then",
+    )
     where = ("--dataset", dataset, "--ledger", folder / "ledger.db", "-o", folder / "out.json", "--format", "json")
     content = json.loads(run("release", readings, *plan, *where, *more, **settings).stdout)
     with Ledger.open(folder / "ledger.db", read_only=True) as ledger:

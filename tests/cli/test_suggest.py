@@ -74,7 +74,9 @@ def test_private_readings_are_warned_about(run, tmp_path, paper):
 
 def test_the_same_as_json(run, readings, tmp_path):
     content = json.loads(run("suggest", readings, "--public", "-o", tmp_path / "start", "--format", "json").stdout)
-    assert {"states", "chain", "query", "budget", "plan"} <= {one["what"] for one in content["reasons"]}
+    assert {"states", "chain", "query", "budget", "plan about now", "estimate"} <= {
+        one["what"] for one in content["reasons"]
+    }
     assert str(tmp_path / "start" / "plan.json") in content["files"]
     assert content["next"] == (tmp_path / "start" / "next.txt").read_text().splitlines()
 
@@ -92,7 +94,7 @@ def test_report_of_nothing(run, fails, tmp_path, paper):
     run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", readings)
     ledger = tmp_path / "l.db"
     run("release", readings, "--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", ledger,
-        "-o", tmp_path / "o.csv")  # fmt: skip
+        "--about", "then", "-o", tmp_path / "o.csv")  # fmt: skip
     out = ["-o", str(tmp_path / "rep")]
     assert "no dataset 'e'" in fails("report", ledger, "--dataset", "e", *out)
     other = tmp_path / "later.csv"

@@ -317,7 +317,19 @@ def test_the_command_line(more, tmp_path, monkeypatch) -> None:
     discretised().save("d.json")
     wide_file(tmp_path)
     command = ["release", "wide.csv", "--chain", "chain.json", "--query", "linear:1,4", "--ages", "1,3"]
-    command += ["--epsilon-c", "600", "--dataset", "d", "--ledger", "ledger.db", "-o", "out.json", *more]
+    command += [
+        "--epsilon-c",
+        "600",
+        "--about",
+        "then",
+        "--dataset",
+        "d",
+        "--ledger",
+        "ledger.db",
+        "-o",
+        "out.json",
+        *more,
+    ]
     done = CliRunner().invoke(app, command, standalone_mode=False)
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "out.json").read_text())["releases"]

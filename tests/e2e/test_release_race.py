@@ -16,7 +16,7 @@ from csdp.ledger import Ledger, Refused
 from csdp.publisher.admission import LEASE, describe_refusal
 
 TICKS = 260  # three chunks
-PLAN = ("--query", "mean", "--age", "2", "--epsilon-c", "0.5")
+PLAN = ("--query", "mean", "--age", "2", "--epsilon-c", "0.5", "--about", "then")
 
 #: `csdp release` whose first commit waits for a line on stdin: what a slow process looks like to the others.
 HOLDER = """

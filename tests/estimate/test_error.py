@@ -195,7 +195,7 @@ class TestError:
         [
             ({"law": "marginal"}, "law: 'marginal' given; 'joint' or 'independent-marginals'"),
             ({"law": "independent-marginals"}, "needs given="),
-            ({"estimate": "best"}, "estimate: 'best' given; 'raw', 'linear', 'posterior' or 'filter'"),
+            ({"estimate": "best"}, "estimate: 'best' given; 'raw', 'linear', 'posterior', 'history' or 'filter'"),
             ({"estimate": "linear", "given": [1, 1]}, "for estimate='raw'"),
             ({"estimate": "filter", "ages": (1, 2)}, "one common age"),
             ({"given": [1]}, "1 values for 2 sequences"),

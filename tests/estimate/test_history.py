@@ -8,7 +8,8 @@ import pytest
 from csdp import CoupledChain, Histogram, Mean, mse
 from csdp.errors import InputError
 from csdp.estimate.error import noise_variance
-from csdp.estimate.history import HistoryEstimator, learn_estimator, model_estimator
+from csdp.estimate.history import HistoryEstimator, model_estimator
+from csdp.estimate.learned import learn_estimator
 
 SLOW = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.95, 0.05], [0.05, 0.95]])
 

@@ -34,6 +34,21 @@ def test_reference_values_of_fresh_releases(own, level, share):
     assert 1 - error.usefulness == pytest.approx(share, abs=5e-5)
 
 
+@pytest.mark.parametrize(
+    ("sequences", "own", "level", "laplace", "ours"),
+    [(2, 0.75, 1.0, 0.712, 0.583), (2, 0.75, 2.0, 0.382, 0.216), (6, 0.8, 1.0, 0.382, 0.320)],
+)
+def test_error_shares_of_slow_chains(sequences, own, level, laplace, ours):
+    """Laplace noise and the linear estimate against noise on the lattice of the answers and the posterior mean."""
+    coupling = np.full((sequences, sequences), (1 - own) / (sequences - 1))
+    np.fill_diagonal(coupling, own)
+    slow = csdp.CoupledChain(coupling, [[0.95, 0.05], [0.05, 0.95]])
+    error = csdp.mse(slow, csdp.Mean(), ages=0, epsilon_c=level, estimate="posterior")
+    noise = 2 * (1 / sequences / level) ** 2
+    assert noise / (noise + error.no_data) == pytest.approx(laplace, abs=6e-4)
+    assert error.mse / error.no_data == pytest.approx(ours, abs=6e-4)
+
+
 def add_up(chain, query, ages, level, about, estimate):
     """Error of an estimate (of the output) over all outputs that are likely at all, and of the best one."""
     asked = verify_query(query, chain)

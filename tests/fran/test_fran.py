@@ -1,4 +1,4 @@
-"""The mechanism: ages, missing readings, the lattice, the law of the noise, and the estimate."""
+"""The mechanism: ages, missing readings, the lattice, the law of the noise."""
 
 from __future__ import annotations
 
@@ -276,33 +276,6 @@ def test_every_coordinate_has_its_own_noise() -> None:
     correlation = np.corrcoef(values.T)
     assert np.abs(correlation - np.eye(3)).max() < 0.08
     assert np.allclose(values.var(axis=0), 2 * 2**2, rtol=0.15)
-
-
-@pytest.mark.parametrize("ages", [(1, 1), (1, 2), (0, 3)])
-@pytest.mark.parametrize("query", [Mean(), Max(), Identity()], ids=lambda q: q.name)
-def test_standard_error_is_the_error(query: object, ages: tuple[int, int]) -> None:
-    plan = Plan(PAIR, query, ages, 2.0)  # type: ignore[arg-type]
-    path = PAIR.simulate(8000, seed=11)
-    outputs = fran.batch(plan, path, seeded(5))
-    kept = [(t, o) for t, o in enumerate(outputs) if o is not None]
-    now = plan.query.evaluate(path[[t for t, _ in kept]].astype(np.intp), PAIR.value_table)
-    squares = (np.array([o.estimate for _, o in kept]) - now) ** 2
-    error = np.array(kept[0][1].standard_error) ** 2
-    blocks = squares[: len(squares) // 40 * 40].reshape(40, -1, squares.shape[1]).mean(axis=1)
-    half = 4 * blocks.std(axis=0, ddof=1) / math.sqrt(40)
-    assert (np.abs(squares.mean(axis=0) - error) < half + 1e-4).all()
-    assert (error <= now.var(axis=0) * 1.05).all()
-
-
-def test_no_estimate_where_moments_are_out_of_reach_but_still_an_output() -> None:
-    s = 30
-    ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + 1) % s): 0.2 for j in range(s)}
-    chain = CoupledChain(ring, SYMMETRIC, initial=np.full((s, 2), 0.5))
-    plan = Plan(chain, Mean(), 0, 1.0)
-    _, output = fran.step(fran.init(plan), np.zeros(s, dtype=np.int8), seeded())
-    assert output is not None
-    assert len(output.values) == 1
-    assert output.estimate == ()
 
 
 def test_a_joint_chain_can_be_released() -> None:

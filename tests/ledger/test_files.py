@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
-from csdp.ledger import Ledger, Refused, schema
+from csdp.ledger import Ledger, Refused, database, log, schema
 from ledger.rules import ask, register, reserve_one
 
 
@@ -368,7 +368,7 @@ def test_a_ledger_that_becomes_read_only_writes_nothing(small_disk: Path) -> Non
         assert ledger.verify() == []
 
 
-def test_no_statement_of_a_publication_walks_the_log(path: Path) -> None:
+def test_no_statement_of_a_publication_walks_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each release would cost more than the one before."""
     filled(path)
     seen: list[tuple[str, Any]] = []
@@ -378,6 +378,12 @@ def test_no_statement_of_a_publication_walks_the_log(path: Path) -> None:
             if statement.startswith(("SELECT", "UPDATE")):
                 seen.append((statement, parameters))
 
+        def note_raw(connection: Any, statement: str, bound: Any = None, plain: Any = database.execute_raw) -> Any:
+            note(connection, None, statement, bound)
+            return plain(connection, statement, bound)
+
+        monkeypatch.setattr(database, "execute_raw", note_raw)
+        monkeypatch.setattr(log, "execute_raw", note_raw)
         sa.event.listen(ledger._database.engine, "before_cursor_execute", note)
         ledger.commit(reserve_one(ledger, 2000), {"value": 1.0})
         ask(ledger, [5, 2000, 2001], limit=0)

@@ -19,13 +19,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from csdp.errors import LedgerError
-from csdp.ledger import Ledger, Published, Request, Reserved
+from csdp.ledger import Ledger, Published, Request, Reserved, database, log
 from ledger.rules import PLAN, at_most, register
 
 UNLIMITED = 10**9
@@ -152,9 +153,14 @@ def counted(where: str, out: int, after: int) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def count_raw(*given: Any, plain: Callable[..., Any] = database.execute_raw) -> Any:
+        count()
+        return plain(*given)
+
     with Ledger.open(where) as ledger:
         for moment in ("before_cursor_execute", "commit"):
             sa.event.listen(ledger._database.engine, moment, count)
+        database.execute_raw = log.execute_raw = count_raw  # type: ignore[assignment, attr-defined]
         publish(ledger, out, [Request(after, "mean"), Request(after, "max")])
 
 

@@ -56,7 +56,11 @@ def smoke(commands, folder):
     csdp("chain", "new", "--sequences", "2", "--self-coupling", "0.75", "--p", "0.3", "-o", "chain.json")
     assert "0.153046" in csdp("leakage", "chain.json", "--age", "2", "--epsilon-c", "1")
     csdp("chain", "simulate", "chain.json", "--steps", "60", "--seed", "1", "-o", "readings.parquet")
-    csdp("plan", "chain.json", "--budget", "0.2", "--max-age", "4", "-o", "plan.json", "--figure", "plan.svg")
+    csdp(
+        "plan",
+        "chain.json",
+        *["--about", "then", "--budget", "0.5", "--max-error", "0.2", "-o", "plan.json", "--figure", "plan.svg"],
+    )
     for engine in ("memory", "duckdb"):
         told = ["--plan", "plan.json", "--dataset", engine, "--ledger", "ledger.db", "--engine", engine]
         assert "published" in csdp("release", "readings.parquet", *told, "-o", f"{engine}.csv")

@@ -227,9 +227,9 @@ def test_what_is_no_table_is_refused(source: object, message: str) -> None:
         (b"time,a\n\n\n", "empty"),
         (b"time,a\n0,1234.5\n1,1234.5,7\n", "line 3 has 3 cells, the header has 2"),
         (b'time,a\n0,"1234.5\n1,2\n', "row 1 is not a number"),
-        (b"time,a\n0,\xff\n", "UTF-8"),
-        (b"t\xffme,a\n0,1\n", "UTF-8"),
-        (b"time;a\n0;1234.5\n", "no column 'time'; found time;a"),
+        (b"time,a\n0,\xff\n1,2\n", "row 1 is not a number"),
+        (b"t\xffme,a\n0,1\n", "no column 'time'; found t\u00ffme, a"),
+        (b"time;a\n0;1234.5\n", "a single time"),
     ],
 )
 def test_bad_csv(tmp_path: Path, raw: bytes, message: str) -> None:

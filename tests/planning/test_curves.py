@@ -9,7 +9,7 @@ import pytest
 
 from accountant.brute import history_leakage
 from accountant.systems import Asked
-from csdp import Accountant, CoupledChain, Family, JointChain, Mean, Plan
+from csdp import Accountant, CoupledChain, Family, JointChain, Mean, Plan, Sum
 from csdp.errors import InfeasibleError
 from csdp.planning import find_plan
 from csdp.planning.curves import CLOSE, EXACT, SMALLEST_LEVEL, Curves, largest_level, least_level
@@ -142,3 +142,26 @@ def test_a_curve_is_computed_once_for_a_level():
     curves = Curves(PAIR, Mean(), (1, 1), estimate="raw", releases="continual", bound="auto", adversary="informed")
     assert curves.leakage(0.5) is curves.leakage(0.5)
     assert curves.evaluations == 1
+
+
+def test_a_system_that_has_only_a_cap_is_charged_for_its_largest_component():
+    apart = CoupledChain([[0.75, 0.25, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]], [[0.7, 0.3], [0.3, 0.7]])
+    options = {"estimate": "raw", "releases": 1, "bound": "auto", "adversary": "informed"}
+    curves = Curves(apart, Sum(), (1, 1, 1), cap=1.5, **options)
+    assert [curves.leakage_value(level) for level in (0.5, 0.75, 1.0)] == pytest.approx([1.0, 1.5, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("direction", "sequences", "adversary", "bound"),
+    [
+        ("backward", 20, "informed", "influence"),
+        ("backward", 20, "uninformed", "auto"),  # influence says nothing of others than the informed
+        ("backward", 3, "informed", "auto"),
+        ("forward", 20, "informed", "auto"),
+    ],
+)
+def test_the_first_of_many_releases_is_bounded_as_all_of_them_are(direction, sequences, adversary, bound):
+    ring = {(i, (i + d) % sequences): w for i in range(sequences) for d, w in ((0, 0.8), (1, 0.2))}
+    chain = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction=direction)
+    options = {"estimate": "raw", "releases": "continual", "bound": "auto"}
+    assert Curves(chain, Mean(), (1,) * sequences, adversary=adversary, **options)._first_bound == bound

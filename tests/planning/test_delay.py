@@ -86,7 +86,7 @@ def test_a_frontier_about_the_time_read_keeps_every_delay_that_leaks_less():
         ({"budget": 0.5}, "both targets"),
         ({"max_mse": 0.5}, "both targets"),
         ({"budget": 0.5, "max_mse": 0.1, "ages": "vector"}, "use ages='common'"),
-        ({"budget": 0.5, "max_mse": 0.1, "estimate": "filter"}, "use 'raw' or 'linear'"),
+        ({"budget": 0.5, "max_mse": 0.1, "estimate": "filter"}, "use 'history' or 'linear'"),
         ({"budget": 0.5, "max_mse": 0.1, "about": "yesterday"}, "'now' .* or 'then'"),
     ],
 )
@@ -98,3 +98,26 @@ def test_what_cannot_be_planned_about_the_time_read_is_refused(given, words):
 def test_an_error_below_what_the_event_limit_allows_is_refused():
     with pytest.raises(InfeasibleError, match="event_limit"):
         find_plan(PAIR, Mean(), about="then", budget=0.5, max_mse=1e-5)
+
+
+def test_one_release_is_held_back_until_no_later_tick_passes_the_budget():
+    """Three previous states copy one sequence: what is told of all of them adds up a tick after the release."""
+    copies = CoupledChain(np.eye(3)[[0, 0, 0]], [[0.9, 0.1], [0.1, 0.9]], direction="backward")
+    steps = []
+    found = find_plan(
+        copies,
+        Mean(),
+        about="then",
+        estimate="raw",
+        budget=1.8,
+        max_mse=noise_variance(copies, Mean(), 1.0) * (1 + 1e-9),
+        max_age=2,
+        releases=1,
+        progress=lambda *step: steps.append(step),
+    )
+    told = [Accountant(Plan(copies, Mean(), age, found.plan.epsilon_c)).after(1).epsilon for age in (0, 1, 2)]
+    assert told == pytest.approx([1.0, 2.328, 1.578], abs=1e-3)  # fresh it would do now, and not a tick later
+    assert found.delay == 2
+    assert Accountant(found.plan).ceiling(1) <= 1.8
+    assert {name for name, _, _ in steps} == {"delay"}
+    assert all(done < total for _, done, total in steps)

@@ -63,6 +63,15 @@ def test_what_fades_while_nothing_is_published_is_spent(weights: list[float], ga
     assert max(found.leakage) <= 0.9
 
 
+def test_the_constant_level_is_that_of_the_ticks_that_are_published() -> None:
+    slow = csdp.CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
+    found = dynamic_plan(slow, csdp.Mean(), ages=1, budget=0.9, horizon=3, weights=[1, 0, 1], estimate="raw")
+    charged = Accountant(Plan(slow, csdp.Mean(), 1, found.constant_level))
+    state = charged.release(charged.release(charged.start(), 1), 3)
+    assert 0.99 * 0.9 <= charged.peak(state) <= 0.9
+    assert charged.ceiling(3) > 1.05 * 0.9  # at all three ticks it would be too much
+
+
 def test_for_one_binary_sequence_the_charge_is_the_truth_and_less_would_be_wrong() -> None:
     levels = [0.6, 0.2, 0.5]
     accountant = Accountant(Plan(SKEWED, csdp.Mean(), 1, 0.6))

@@ -1,5 +1,7 @@
 """find_plan: the paper's P1 and its dual, against brute force over a fine grid."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from csdp import CoupledChain, Family, Mean, Sum, leakage
 from csdp.errors import InfeasibleError, InputError, UnsoundError
 from csdp.estimate import mse
 from csdp.planning import find_plan, frontier
+from csdp.planning.search import _Search
 
 
 def paper(coupling=0.75, p=0.3, q=0.3):
@@ -203,7 +206,7 @@ class TestGiant:
 
     def test_an_error_that_none_reaches(self):
         with pytest.raises(InfeasibleError, match=r"publishing nothing has error 0\.0066"):
-            find_plan(self.ring(), Mean(), max_mse=0.001, min_age=1, max_age=3)
+            find_plan(self.ring(), Mean(), max_mse=0.001, min_age=1, max_age=3, estimate="raw")
 
     def test_a_bound_that_was_asked_for_is_kept(self):
         found = find_plan(self.ring(), Mean(), budget=0.5, min_age=1, max_age=8, bound="slice")
@@ -223,7 +226,7 @@ class TestChecks:
     def test_a_level_that_misses_the_error(self, monkeypatch):
         monkeypatch.setattr("csdp.planning.search.least_level", lambda error, target, limit: 0.1)
         with pytest.raises(AssertionError, match="the error passes the target"):
-            find_plan(paper(), Mean(), max_mse=0.5, min_age=1, max_age=1)
+            find_plan(paper(), Mean(), max_mse=0.5, min_age=1, max_age=1, estimate="raw")
 
 
 def test_event_limit_bounds_the_noise_level():
@@ -260,7 +263,7 @@ class TestErrors:
         with pytest.raises(InfeasibleError, match="the least error") as caught:
             find_plan(paper(), Mean(), max_mse=1e-5)
         assert caught.value.nearest > 1e-5
-        find_plan(paper(), Mean(), max_mse=caught.value.nearest * 1.0001, estimate="raw")
+        find_plan(paper(), Mean(), max_mse=caught.value.nearest * 1.0001)
 
     def test_unsound_bounds_cannot_plan(self):
         with pytest.raises(UnsoundError, match="not proven"):
@@ -282,3 +285,10 @@ class TestErrors:
     def test_bad_input(self, options, message):
         with pytest.raises(InputError, match=message):
             find_plan(paper(), Mean(), **options)
+
+
+def test_ages_next_to_others_are_up_to_three_steps_away_and_within_the_limits():
+    wide, narrow = SimpleNamespace(min_age=0, max_age=9), SimpleNamespace(min_age=1, max_age=3)
+    steps = {(4 + d, 5) for d in (-3, -2, -1, 1, 2, 3)} | {(4, 5 + d) for d in (-3, -2, -1, 1, 2, 3)}
+    assert set(_Search._neighbours(wide, (4, 5))) == steps | {(5, 4), (3, 6)}
+    assert set(_Search._neighbours(narrow, (2, 3))) == {(1, 3), (3, 3), (2, 2), (2, 1), (3, 2)}

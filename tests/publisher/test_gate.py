@@ -93,8 +93,8 @@ def test_an_open_ledger_is_shared_and_left_open(file: Path) -> None:
 def test_no_raw_reading_reaches_the_file(file: Path) -> None:
     # With the third value the noise's lattice has step 1: noise meets one reading by chance in one run of 10^7, and
     # two of them in one of 10^14.
-    values = [123456.0, 654321.0, 123457.0]
-    chain = CoupledChain(np.eye(2), np.full((3, 3), 0.2) + 0.4 * np.eye(3), values=values, names=["alice", "bob"])
+    values = [111111.0, 123456.0, 654321.0, 123457.0, 777777.0]  # the ends, which no reading has, are those of bands
+    chain = CoupledChain(np.eye(2), np.full((5, 5), 0.12) + 0.4 * np.eye(5), values=values, names=["alice", "bob"])
     readings = np.array([[123456.0, 654321.0], [654321.0, 654321.0], [123456.0, 123456.0], [123456.0, 654321.0]])
     states = to_states(readings, chain.value_table)
     chosen = Plan(chain, Identity(), 1, 1e-3)
@@ -106,7 +106,8 @@ def test_no_raw_reading_reaches_the_file(file: Path) -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         for one in ledger.published(NAME):
             assert set(one.output) == {
-                "values", "estimate", "standard_error", "stale", "unsafe", "ages", "epsilon_s",
+                "values", "estimate", "standard_error", "low", "high", "level", "about", "no_data", "noise",
+                "stale", "unsafe", "ages", "epsilon_s",
             }  # fmt: skip
             assert not set(one.output["values"]) <= set(values)
         for entry in ledger.entries(NAME):

@@ -8,11 +8,10 @@ import pytest
 from csdp import Accountant, Ledger, Mean, Plan, datasets, leakage
 from csdp.chain.files import load_model
 from csdp.errors import InputError
-from csdp.estimate.error import noise_variance
 from csdp.panel import Discretiser
 from csdp.report.demo import CASES, prepare
-from csdp.report.page import day_names
 from csdp.report.records import first_answers
+from csdp.report.time_axis import day_names
 
 
 class TestDemo:
@@ -43,19 +42,23 @@ class TestDemo:
 
     def test_the_estimate_follows_the_truth_better_than_no_data(self, parking_demo):
         study = parking_demo.study
-        plan, rest, found = study.plan, study.prepared.rest, study.estimate
-        age, truth = plan.ages[0], first_answers(study.plan, study.prepared.rest)
-        noise = noise_variance(plan.model, plan.query, plan.epsilon_c)
-        expected, usual = [], []
-        for t in range(age, truth.size):  # over the noise, which no seed fixes: in closed form
-            slot = found.at(rest.times[t])
-            off = slot.usual + slot.gain * (truth[t - age] - slot.usual_aged) - truth[t]
-            expected.append(off**2 + slot.gain**2 * noise)
-            usual.append((slot.usual - truth[t]) ** 2)
-        assert np.nanmean(expected) < 0.85 * np.nanmean(usual)
-        assert np.nanmean(usual) == pytest.approx(study.published.errors.usual, rel=0.1)
+        plan, found = study.plan, study.estimate
+        truth = first_answers(plan, study.prepared.rest)[:, None]
+        start = int(study.prepared.rest.ticks[0])
+        off, _, _ = found.estimator.errors(np.tile(truth, (27, 1)), plan.noise_variance, seed=1, start=start)
+        usual = found.estimator.usual_at(start + np.arange(len(truth)))
+        assert (off**2).mean() < 0.85 * np.nanmean((usual - truth) ** 2)  # over much noise, which no seed fixes
         assert study.published.errors.usual < study.published.errors.constant
-        assert found.mse < 0.75 * found.no_data
+        assert found.kind == "seasonal"
+        assert found.usefulness > 0.25
+
+    def test_it_draws_what_is_published(self, parking_demo):
+        study = parking_demo.study
+        for release, record in zip(study.published.batch, study.published.records, strict=True):
+            assert (record.estimate, record.low, record.high) == (release.estimate[0], release.low[0], release.high[0])
+        assert study.published.certificate.worth["about"] == "now"
+        folder = parking_demo.files[0].parent
+        assert study.published.certificate.worth["words"] in (folder / "share.html").read_text(encoding="utf-8")
 
     def test_no_figure_to_share_knows_the_truth(self, parking_demo):
         for path in parking_demo.files:

@@ -12,6 +12,17 @@ import httpx
 
 from service.parts import _CONTEXT, Access
 
+#: Serves with settings that have no option of the command line.
+_SERVE = """
+import sys
+from csdp.service import Settings
+from csdp.service.server import serve
+def ready(port):
+    print(f"listening on http://127.0.0.1:{port}/", flush=True)
+settings = Settings.from_json(sys.argv[1])
+serve(settings, host="127.0.0.1", port=int(sys.argv[2]), workers=int(sys.argv[3]), ready=ready)
+"""
+
 
 class Process:
     """A service with its own folder; started again it goes on with the same port, keys and ledger."""
@@ -27,11 +38,9 @@ class Process:
     def start(self, seconds=60):
         log = (self.folder / "stderr").open("ab")
         size = (self.folder / "stderr").stat().st_size
-        specs = [part for spec in self._specs for part in ("--spec", str(spec))]
-        command = [sys.executable, "-m", "csdp", "serve", *specs, "--port", str(self.port), "--rate", "100000"]
         with log:
             self.process = subprocess.Popen(
-                [*command, *self._arguments],
+                self._command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -47,6 +56,11 @@ class Process:
             assert self.process.poll() is None, told
             assert time.monotonic() < deadline, told
             time.sleep(0.05)
+
+    def _command(self):
+        specs = [part for spec in self._specs for part in ("--spec", str(spec))]
+        command = [sys.executable, "-m", "csdp", "serve", *specs, "--port", str(self.port), "--rate", "100000"]
+        return [*command, *self._arguments]
 
     def _answers(self, port):
         try:
@@ -70,3 +84,14 @@ class Process:
     def close(self):
         if self.process is not None and self.process.poll() is None:
             self.stop()
+
+
+class Workers(Process):
+    """Several workers, with settings of their own."""
+
+    def __init__(self, folder, settings, *, workers):
+        super().__init__(folder, settings.specs)
+        self._settings, self._workers = settings, workers
+
+    def _command(self):
+        return [sys.executable, "-c", _SERVE, self._settings.to_json(), str(self.port), str(self._workers)]

@@ -88,6 +88,32 @@ def test_ages_of_information_grow_where_readings_are_missing(served):
     assert [(one["sequence"], one["planned"], one["age"]) for one in ages] == [("s0", 1, 1), ("s1", 1, 2)]
 
 
+def test_ticks_charged_during_a_status_do_no_harm(served, monkeypatch):
+    """Between two reads of the ledger the publisher may charge ticks beyond the one that was asked about."""
+    writer, reader = served.client("writer"), served.client("reader")
+    hand_in(writer, [0, 1, 2, 3, 8])  # the newest closed tick is not charged: there was no reading
+    before = reader.get(f"{URL}/status").json()
+    assert before["closed_tick"] == 7 > before["newest_tick"]
+    hand_in(writer, [9])
+    dataset = served.app.state.service.datasets[WARD]
+    summary, later = Ledger.summary, iter(range(10, 40))
+
+    def summary_then_more(ledger, name):
+        found = summary(ledger, name)
+        if ledger is dataset._ledger:
+            for _ in range(3):
+                dataset.publisher_thread.submit(
+                    dataset.publisher_thread.runner.ingest_snapshot, [0, 1], time=STEP * next(later) + 3
+                ).result(20)
+        return found
+
+    monkeypatch.setattr(Ledger, "summary", summary_then_more)
+    answer = reader.get(f"{URL}/status")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["published"] == before["published"]  # all figures are of one moment
+    assert answer.json()["newest_tick"] == before["newest_tick"]
+
+
 def test_leakage_fades_while_nothing_is_published(tmp_path):
     with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, clock="jump = 100")])) as served:
         writer, reader = served.client("writer"), served.client("reader")
@@ -207,6 +233,22 @@ def test_events_come_live_and_go_on_after_a_cut(served):
     with reader.stream("GET", f"{URL}/events", headers={"Last-Event-ID": "0"}) as live:
         seen = (content for name, _, content in events(live) if name == "release")
         assert [next(seen)["tick"] for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_id_beyond_the_newest_entry_is_answered(served):
+    """As after a restore of an older ledger: the client is told, and gets what is published from then on."""
+    writer, reader = served.client("writer"), served.client("reader")
+    hand_in(writer, range(4))
+    newest = released(reader)[-1]["id"]
+    with reader.stream("GET", f"{URL}/events", headers={"Last-Event-ID": str(newest + 10**6)}) as live:
+        heard = (event for event in events(live) if event[0] != "status")
+        name, number, content = next(heard)
+        assert (name, number, content["id"]) == ("reset", newest, newest)
+        assert "older copy" in content["reason"]
+        hand_in(writer, [4, 5])
+        assert [next(heard)[2]["tick"] for _ in range(2)] == [3, 4]
+    with reader.stream("GET", f"{URL}/events", headers={"Last-Event-ID": str(newest + 4)}) as live:
+        assert next(events(live))[0] == "status"  # the newest id of all is nothing special
 
 
 def test_a_client_far_behind_reads_the_ledger(served, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from csdp.service.access import PendingBytes, RateLimit
 from csdp.service.app import create
-from csdp.service.dataset import split_lines
+from csdp.service.publisher_thread import split_lines
 from csdp.service.responses import HttpProblem
 
 from service.parts import WARD, events, hand_in, released, serving, settings_of, snapshot  # isort: skip

@@ -15,9 +15,11 @@ import pytest
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.service.server import check_shareable
+from csdp.stream.spec import read_spec
 
 from service.parts import WARD, events, hand_in, released, settings_of, write_spec  # isort: skip
-from service.processes import Process  # isort: skip
+import postgres  # isort: skip
+from service.processes import Process, Workers  # isort: skip
 from traces import has_trace, raw  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
@@ -48,9 +50,15 @@ class Ward(threading.Thread):
         self.tick = 0
         self.refusals = 0
         self.pace = 0.0
+        self._stopped = threading.Event()
+
+    def stop(self):
+        self._stopped.set()
+        if self.ident is not None:
+            self.join(60)
 
     def run(self):
-        while self.tick < self._ticks:
+        while self.tick < self._ticks and not self._stopped.is_set():
             body = {"time": 10 * self.tick + 3, "values": [raw(self._rng) for _ in range(self._sequences)]}
             try:
                 # A new connection each time: with several workers each of them gets its share.
@@ -203,6 +211,107 @@ def test_two_workers_share_a_dataset(started, tmp_path, postgres_server):
     assert heard == ticks[: len(heard)]
     assert service.stop() == 0
     assert not psutil.pid_exists(service.process.pid) or parent.children() == []
+
+
+@pytest.mark.slow
+def test_a_hung_leader_is_replaced(tmp_path, postgres_server):
+    """A stopped worker is told by /health, loses its lease, and publishes nothing when it goes on."""
+    spec = write_spec(tmp_path, count=20, ledger=postgres_server.new_database())
+    service = Workers(tmp_path, settings_of(tmp_path, specs=[spec], lease_seconds=5.0), workers=2)
+    ward = Ward(service, 20, ticks=10**6)
+    ward.pace = 0.02
+    try:
+        service.start()
+        parent = psutil.Process(service.process.pid)
+        until(lambda: len(parent.children()) == 2)
+        ward.start()
+        until(lambda: ward.tick >= 15)
+        leader = find_leader(parent)
+        with service.client("reader") as reader:
+            assert reader.get("/health").json()["status"] == "ok"
+            before = len(released(reader, limit=1000))
+        leader.suspend()
+        with service.client("reader") as reader:
+            until(lambda: reader.get("/health").json()["status"] == "degraded", 20)
+            until(lambda: len(released(reader, limit=1000)) > before + 5)  # another one publishes
+            assert reader.get("/health").json()["status"] == "ok"
+        assert leader.status() == psutil.STATUS_STOPPED
+        leader.resume()
+        taken = ward.tick
+        until(lambda: ward.tick >= taken + 15)
+        ward.stop()
+        with service.client("reader") as reader:
+            ticks = [one["tick"] for one in released(reader, limit=1000)]
+        assert len(parent.children()) == 2
+        assert service.stop() == 0
+    finally:
+        ward.stop()
+        service.close()
+    assert len(set(ticks)) == len(ticks)
+    with Ledger.open(read_spec(spec).ledger, read_only=True) as ledger:
+        assert ledger.verify() == []
+        assert ledger.summary(WARD).lost <= 1  # what it had reserved when it was stopped
+
+
+@pytest.mark.slow
+def test_leaders_and_the_database_come_and_go(tmp_path):
+    """A leader is killed, the server restarts, a leader hangs and wakes up, again and again: no tick comes twice."""
+    with postgres.cluster() as server:
+        spec = write_spec(tmp_path, count=20, ledger=server.new_database())
+        service = Workers(tmp_path, settings_of(tmp_path, specs=[spec], lease_seconds=5.0), workers=3)
+        ward = Ward(service, 20, ticks=10**6)
+        ward.pace = 0.01
+        try:
+            service.start()
+            parent = psutil.Process(service.process.pid)
+            until(lambda: len(parent.children()) == 3)
+            ward.start()
+            for fault in ("kill", "restart", "hang", "restart", "kill"):
+                taken = ward.tick
+                until(lambda taken=taken: ward.tick >= taken + 15, 90)
+                leader = find_leader(parent)
+                if fault == "kill":
+                    leader.kill()
+                elif fault == "hang":
+                    leader.suspend()
+                    until(lambda leader=leader: find_leader(parent, but=leader) is not None, 60)
+                    leader.resume()
+                else:
+                    server.stop()
+                    server.start()
+            taken = ward.tick
+            until(lambda: ward.tick >= taken + 15, 90)
+            ward.stop()
+            with service.client("reader") as reader:
+                # The first question of a worker after a restart may meet a connection that is gone: 503, ask again.
+                until(lambda: reader.get(f"{URL}/releases").status_code == 200)
+                ticks = [one["tick"] for one in released(reader, limit=1000)]
+                until(lambda: reader.get("/health").json()["status"] == "ok")
+            assert service.stop() == 0
+        finally:
+            ward.stop()
+            service.close()
+        assert len(set(ticks)) == len(ticks) > 40
+        with Ledger.open(read_spec(spec).ledger, read_only=True) as ledger:
+            assert ledger.verify() == []
+            summary = ledger.summary(WARD)
+            assert summary.committed >= len(ticks)
+            assert summary.lost <= 5  # at most one for each fault
+
+
+def find_leader(parent, *, but=None):
+    """The worker that answers the others, once there is one: its socket was made under a name with its number."""
+    found = []
+
+    def look():
+        for worker in parent.children():
+            sockets = [str(one.laddr) for one in worker.net_connections(kind="unix")]
+            if worker != but and any(name.endswith(f".{worker.pid}") for name in sockets):
+                found.append(worker)
+        return found
+
+    until(look)
+    return found[0]
 
 
 def test_several_workers_need_postgresql(tmp_path):

@@ -14,7 +14,8 @@ from csdp.publisher import Publisher
 from csdp.report.certificate import certify
 from csdp.stream import Clock, Runner, run
 from csdp.stream.from_spec import open_stream
-from csdp.stream.spec import first_spec, read_spec
+from csdp.stream.spec import read_spec
+from csdp.stream.template import first_spec
 from csdp.stream.ticks import REPEATS, Majority
 
 from stream import hostile  # isort: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 
 import numpy as np
@@ -140,6 +141,60 @@ def test_a_state_of_another_version(tmp_path):
         np.savez(handle, version=np.array("csdp/stream-state/99"))
     with pytest.raises(InputError, match="another version"), running(tmp_path, state_file=file):
         pass
+
+
+@pytest.mark.parametrize("witness", ["sink", "state file"])
+def test_a_restored_older_ledger_is_refused(tmp_path, witness):
+    """Its charges after the copy are missing, and the same ticks would be published once more with fresh noise."""
+
+    def settings():
+        if witness == "sink":
+            return {"sink": FileSink(tmp_path / "out.ndjson")}
+        return {"state_file": tmp_path / "stream.state"}
+
+    with running(tmp_path, **settings()) as runner:
+        feed(runner, range(5))
+    copy = tmp_path / "copy.db"
+    with sqlite3.connect(tmp_path / "ledger.db") as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    with running(tmp_path, **settings()) as runner:
+        feed(runner, range(5, 12))
+    newest = max(published(tmp_path))
+    for file in tmp_path.glob("ledger.db*"):
+        file.unlink()
+    copy.chmod(0o600)
+    copy.rename(tmp_path / "ledger.db")
+    assert max(published(tmp_path)) < newest
+    with (
+        pytest.raises(LedgerConflictError, match=f"knows of tick {newest}, .* missing_up_to = {newest}"),
+        running(tmp_path, **settings()),
+    ):
+        pass
+    with (
+        pytest.raises(LedgerConflictError, match=f"the {witness} of dataset"),
+        running(tmp_path, missing_up_to=newest - 1, **settings()),
+    ):
+        pass
+    before = published(tmp_path)
+    with running(tmp_path, missing_up_to=newest, **settings()) as runner:
+        feed(runner, range(16))  # everything once more, from the beginning
+    after = published(tmp_path)
+    assert all(tick > newest for tick in set(after) - set(before))
+    assert max(after) == 14
+
+
+def test_a_state_file_of_an_earlier_version_knows_no_charges(tmp_path):
+    file = tmp_path / "stream.state"
+    with running(tmp_path, state_file=file) as runner:
+        feed(runner, range(5))
+        runner.close()
+    with np.load(file) as content:
+        kept = {name: content[name] for name in content.files if name != "charged"}
+    with file.open("wb") as handle:
+        np.savez(handle, **kept)
+    with running(tmp_path, state_file=file) as runner:
+        feed(runner, range(5, 8))
+    assert set(published(tmp_path)) == {1, 2, 3, 4, 5, 6}
 
 
 def test_without_a_state_file_no_reading_reaches_the_disk(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -77,3 +78,21 @@ def test_infinity_is_text(tmp_path):
     with (tmp_path / "out").open("wb") as stream:
         LineSink(stream).deliver({"tick": 1, "epsilon_s": math.inf}, threading.Event())
     assert (tmp_path / "out").read_bytes() == b'{"tick":1,"epsilon_s":"inf"}\n'
+
+
+def test_who_was_replaced_repeats_nothing(tmp_path):
+    """A process that hung between its commit and its delivery finds that another one has delivered since."""
+    stop = threading.Event()
+    hung = FileSink(tmp_path / "out.ndjson")
+    hung.deliver({"tick": 1}, stop)
+    heir = FileSink(tmp_path / "out.ndjson")
+    for tick in (2, 3):
+        heir.deliver({"tick": tick}, stop)
+    assert hung.deliver({"tick": 2}, stop)
+    hung.deliver({"tick": 4}, stop)
+    heir.deliver({"tick": 4}, stop)
+    heir.deliver({"tick": 5}, stop)
+    for sink in (hung, heir):
+        sink.close()
+    lines = (tmp_path / "out.ndjson").read_text().splitlines()
+    assert [json.loads(line)["tick"] for line in lines] == [1, 2, 3, 4, 5]

@@ -15,8 +15,9 @@ from csdp.errors import CsdpError, InputError
 from csdp.stream import Clock, FileSource, StreamSource
 from csdp.stream.from_spec import make_plan, open_stream, resolve_sequences
 from csdp.stream.mqtt import MqttSource
-from csdp.stream.spec import ExplicitPlan, PlanTarget, first_spec, read_spec
-from csdp.stream.toml import key_lines
+from csdp.stream.spec import ExplicitPlan, PlanTarget, read_spec
+from csdp.stream.template import first_spec
+from csdp.toml_text import key_lines
 
 GOOD = """\
 dataset = "house"
@@ -128,7 +129,7 @@ def test_a_server_as_ledger_and_a_target(spec):
         ("lateness = 300", "times = 'data'\nahead = 0", 14, "with times='data' nothing says"),
         ("[clock]", "[limits]\nbudget = -1\n[clock]", 12, "limits.budget: -1 given; a positive number"),
         ("[clock]", "limits = 5\n[clock]", 11, "plan.limits: unknown key"),
-        ('kind = "stdin"', 'kind = "kafka"', 16, "source.kind: 'kafka' given; one of 'stdin', 'file', 'mqtt'"),
+        ('kind = "stdin"', 'kind = "kafka"', 16, "source.kind: 'kafka' given; one of 'stdin', 'file', 'input', 'mqtt'"),
         ('kind = "stdin"', 'kind = "file"', 15, "source: no 'path'"),
         ('kind = "stdin"', 'kind = "stdin"\npath = "x"', 17, "source.path: unknown key; allowed: kind"),
         ('kind = "stdin"', 'kind = "file"\npath = "x"\nfollow = 1', 18, "true or false"),

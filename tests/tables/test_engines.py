@@ -256,7 +256,7 @@ class TestCommandLine:
 
     def run(self, place, *more, code=0, ledger="ledger.db"):
         command = [sys.executable, "-m", "csdp", "release", place / "t.parquet", "--chain", place / "chain.json",
-                   "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", place / ledger, *more]  # fmt: skip
+                   "--age", "2", "--epsilon-c", "1", "--about", "then", "--dataset", "d", "--ledger", place / ledger, *more]  # fmt: skip
         done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=200)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr

@@ -21,7 +21,6 @@ from csdp.accountant.lateness import Lateness, Stale, read_stale
 from csdp.accountant.protocol import AccountedComponent, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
 from csdp.arrays import Floats
-from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
 from csdp.plan import Plan
@@ -189,17 +188,9 @@ class Accountant:
         if passed and any(component.model.size > EXACT_LATER for component in self.components):
             return None
         if passed not in self._single:
-            plan = self.plan
             self._single[passed] = None
             with suppress(CsdpError):
-                self._single[passed] = leakage(
-                    plan.chain,
-                    plan.query,
-                    ages=[age + passed for age in plan.ages],
-                    epsilon_c=plan.epsilon_c,
-                    adversary=plan.adversary,
-                    at_any_tick=True,
-                )
+                self._single[passed] = self.plan.one_release(passed)
         return self._single[passed]
 
     def peak(self, state: State) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from csdp.bounds.environment import find_vantages
 from csdp.bounds.result import Leakage, round_up
@@ -24,16 +25,15 @@ _HOLDS_FOR = {
 
 def make_answer(plan: Plan, value: float, bound: str) -> Leakage:
     """The leakage of the present under a plan, rounded up, with its assumptions."""
-    given = _environment_words(plan)
     return Leakage(
         epsilon=round_up(value),
         bound=bound if bound not in {"cap", "none"} else "lineage",
         sound=True,
         adversary=plan.adversary,
-        environment="given" if given and not plan.model.phases > 1 else None,
+        environment=find_vantages(plan.model, None, None)[0][1].environment,
         assumptions=(
             plan.chain.members[0].assumption,
-            *given,
+            *_environment_words(plan),
             _HOLDS_FOR.get(bound, ""),
             "which readings were missing must not depend on their values",
         ),
@@ -43,6 +43,6 @@ def make_answer(plan: Plan, value: float, bound: str) -> Leakage:
 
 def _environment_words(plan: Plan) -> tuple[str, ...]:
     """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
-    if plan.model.phases > 1:
-        return (f"given the clock: the largest over its {plan.model.phases} phases",)
-    return find_vantages(plan.model, None, None)[0][1].assumptions
+    vantage, phases = find_vantages(plan.model, None, None)[0][1], plan.model.phases
+    clock = f"given the clock: the largest over its {phases} phases"
+    return vantage.assumptions if phases == 1 else (clock, *replace(vantage, phase=None).assumptions)

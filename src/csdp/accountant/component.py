@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.kernels import BackwardKernel, FlowSolver, answer_distances, step_back
+from csdp.accountant.kernels import BackwardKernel, step_back
 from csdp.accountant.lateness import Stale
 from csdp.accountant.protocol import Before, Kind, Read, worst_component
 from csdp.accountant.rest import accelerate_to_rest
@@ -23,6 +23,7 @@ from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coeffic
 from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.lineage import has_lineage, lineage
+from csdp.bounds.metric import FlowSolver, answer_distances
 from csdp.bounds.slice.bound import slice_bound
 from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES

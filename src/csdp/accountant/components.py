@@ -9,6 +9,7 @@ import numpy as np
 from csdp.accountant.component import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
 from csdp.accountant.protocol import AccountedComponent
+from csdp.accountant.table_costs import single_costs, table_cost
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
@@ -38,14 +39,14 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
         submodel = components[0].model
         # Components that are alike are no longer so once one of them is read late.
         stale_limit = plans[0].stale_limit if copies == 1 and len(plans) == 1 else 0
-        vector = _build_vector(components, kind, stale_limit=stale_limit)
+        vector = _build_vector(components, plans, kind, stale_limit=stale_limit)
         component_of = JointComponent if submodel.has_one_kernel else EnvironmentComponent
         accounted.append(
             vector
             or component_of(
                 submodel,
                 ages=[plan.ages[i] for plan in plans for i in members],
-                costs=[_cost(component) for component in components],
+                costs=[_cost(*each) for each in zip(components, plans, strict=True)],
                 adversary=plans[0].adversary,
                 kind=kind,
             )
@@ -55,13 +56,14 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
 
 
 def _build_vector(
-    components: Sequence[Component], kind: str, *, stale_limit: int
+    components: Sequence[Component], plans: Sequence[Plan], kind: str, *, stale_limit: int
 ) -> InfluenceComponent | SliceComponent | None:
     """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
     past, ahead = has_influence(model), has_lineage(model)
-    backward = past and (model.size * len(model.step_chains) > METRIC_STATES or not model.has_law)
+    large = model.size * len(model.step_chains) > METRIC_STATES
+    backward = past and (large or not model.has_law or _is_persistent_bit(model))
     forward = ahead and model.size > SCALAR_STATES
     if kind == "vector" and not (fits and (past or ahead)):
         raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
@@ -69,18 +71,34 @@ def _build_vector(
         return None
     members = components[0].members
     costs: dict[int, Floats] = {}
-    for component in components:
+    for component, plan in zip(components, plans, strict=True):
         setting = component.setting
         ages = [setting.ages[i] for i in members]
-        for age, cost in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
+        least = np.inf if plan.mechanism is None else single_costs(plan, members)
+        for age, largest in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
+            cost = np.minimum(largest, least)
             costs[age] = costs[age] + cost if age in costs else cost
     vector = InfluenceComponent if past else SliceComponent
     alpha = sum(component.alpha for component in components)
     return vector(model, members, costs, alpha=alpha, stale_limit=stale_limit)
 
 
-def _cost(component: Component) -> Cost:
-    """The cost of one plan in one component: whole, and per age where the query is a sum."""
+def _is_persistent_bit(model: Model) -> bool:
+    """One sequence of two states that tend to stay, under environments: there `influence` is exact, and far cheaper."""
+    if model.has_one_kernel or model.size > 2:
+        return False
+    kernels = [chain.kernel() for chain in model.step_chains]
+    return all(kernel[0, 1] + kernel[1, 0] <= 1 for kernel in kernels)
+
+
+def _cost(component: Component, plan: Plan) -> Cost:
+    """The cost of one plan in one component; of a table, by its own probabilities."""
+    cost = _noise_cost(component)
+    return cost if plan.mechanism is None else table_cost(cost, plan, component.members)
+
+
+def _noise_cost(component: Component) -> Cost:
+    """The cost of noise in one component: whole, and per age where the query is a sum."""
     setting = component.setting
     query = setting.query
     s, m = len(component.members), setting.model.states
@@ -89,14 +107,10 @@ def _cost(component: Component) -> Cost:
     if component.model.size > 1024:
         return whole
     rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
-    if isinstance(query, FoldComputation):
+    if isinstance(query, FoldComputation) and query.fold == "sum":
         chosen = query.contributions(component.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
-        if query.fold == "sum":
-            old = np.asarray(ages)
-            return Cost(component.alpha, {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}, rate)
+        old = np.asarray(ages)
+        return Cost(component.alpha, {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}, rate)
     if len(set(ages)) > 1:
         return whole
-    if not isinstance(query, FoldComputation):
-        return Cost(component.alpha, {ages[0]: tuple(component.custom_answers())}, rate)
-    folded = chosen.max(axis=1) if query.fold == "max" else chosen.min(axis=1)
-    return Cost(component.alpha, {ages[0]: tuple(component.variants(folded))}, rate)
+    return Cost(component.alpha, {ages[0]: tuple(component.answers())}, rate)

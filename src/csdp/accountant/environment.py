@@ -2,7 +2,7 @@
 
 Under a clock the state has a block for every phase of its slice, so that one history serves them all: block h follows
 the histories whose slice lies at phase h, and a step leads from each block to the next. Where the environment is given
-but not by a clock there is one block, and every step takes the worst environment.
+but not by a clock there is one block. Every step takes the worst of the environments that the clock leaves possible.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from csdp.accountant.component import (
     JointComponent,
     all_pairs_contraction,
 )
-from csdp.accountant.kernels import FlowSolver, LawPairs, ProfileTable, step_back
+from csdp.accountant.kernels import ProfileTable, step_back
 from csdp.accountant.protocol import Kind
 from csdp.aging import UNIT
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
-from csdp.bounds.environment import Vantage, list_paths, longest_paths
+from csdp.bounds.environment import Environment, Vantage, list_paths, longest_paths
+from csdp.bounds.metric import FlowSolver, LawPairs
 from csdp.chain import EnvironmentChain
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
@@ -43,7 +44,7 @@ class EnvironmentComponent(JointComponent):
         is_forward = self.model.direction == "forward"
         if kind not in {"auto", "metric", "scalar"}:
             raise InputError(f"state: {kind!r} given for an EnvironmentChain; 'auto', 'metric', 'scalar' or 'vector'")
-        given = self.model.cycle is None
+        given = self.model.kind != "clock"
         if self.model.size > SCALAR_STATES or (given and not is_forward and self.adversary != "informed"):
             return "cap"
         if given and is_forward:
@@ -66,11 +67,12 @@ class EnvironmentComponent(JointComponent):
     # ---- kernels -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _kernels(self) -> list[Floats]:
-        """Backward kernels: of every phase of a clock, or of every environment."""
-        if self.model.cycle is None:
-            return [chain.backward_kernel() for chain in self.model.environments]
-        return [self.model.backward_kernel(phase=phase) for phase in range(self.model.period)]
+    def _kernels(self) -> list[list[Floats]]:
+        """Backward kernels of every block: that of a phase of the clock, or those of the environments it may have."""
+        if self.model.kind == "clock":
+            return [[self.model.backward_kernel(phase=phase)] for phase in range(self.model.period)]
+        each = [chain.backward_kernel() for chain in self.model.environments]
+        return [[each[e] for e in self.model.environment_numbers(phase)] for phase in range(self._blocks)]
 
     @cached_property
     def _relative(self) -> float:
@@ -79,8 +81,8 @@ class EnvironmentComponent(JointComponent):
         return 4.0 * law + 8.0 * (self.model.size + 8) * UNIT
 
     @cached_property
-    def _tables(self) -> list[ProfileTable]:
-        return [ProfileTable(kernel, relative=self._relative) for kernel in self._kernels]
+    def _tables(self) -> list[list[ProfileTable]]:
+        return [[ProfileTable(kernel, relative=self._relative) for kernel in block] for block in self._kernels]
 
     @property
     def _blocks(self) -> int:
@@ -123,20 +125,19 @@ class EnvironmentComponent(JointComponent):
         return np.asarray(1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1))
 
     def _step(self, state: Floats, *, whole: bool) -> Floats:
-        if self.model.cycle is None:
-            worst = np.maximum.reduce([self._move(state, e, whole=whole) for e in range(len(self._kernels))])
-            return np.asarray(worst)
-        moved = [self._move(state[phase - 1], phase, whole=whole) for phase in range(self._blocks)]
-        return np.stack(moved)
+        return np.stack([self._move(state[phase - 1], phase, whole=whole) for phase in range(self._blocks)])
 
-    def _move(self, state: Floats, number: int, *, whole: bool) -> Floats:
-        """One block a step later, under one of the kernels."""
-        table, largest = self._tables[number], float(state.max())
+    def _move(self, block: Floats, phase: int, *, whole: bool) -> Floats:
+        """One block a step later, under the worst of the kernels that lead back to it."""
+        tables, largest = self._tables[phase], float(block.max())
         if not whole:
-            return np.asarray(table.largest(largest) * self._apart(state) + np.zeros_like(state))
-        block = state.reshape(state.shape[-2:])
-        moved = step_back(block, self._kernels[number], table.pairs(largest), relative=self._relative)
-        return np.asarray(moved.reshape(state.shape))
+            level = max(table.largest(largest) for table in tables)
+            return np.asarray(level * self._apart(block) + np.zeros_like(block))
+        moved = [
+            step_back(block, kernel, table.pairs(largest), relative=self._relative)
+            for kernel, table in zip(self._kernels[phase], tables, strict=True)
+        ]
+        return np.asarray(np.maximum.reduce(moved))
 
     @cached_property
     def _one_step_contraction(self) -> float:
@@ -180,14 +181,16 @@ class EnvironmentComponent(JointComponent):
         return min(_METRIC_STEPS, longest_paths(self.model))
 
     def _pairs_at(self, steps: int, phase: int) -> AgedPairs:
-        return self._caps.pairs_at(steps, Vantage("given") if self.model.cycle is None else Vantage(phase=phase))
+        known: Environment | None = None if self.model.kind == "clock" else "given"
+        return self._caps.pairs_at(steps, Vantage(known, None if self.model.cycle is None else phase))
 
     def _contraction_over_paths(self, steps: int) -> float:
         if steps == 0:
             return 1.0
         counted = min(steps, self._longest)
         if counted not in self._contractions:
-            views = [PathView(self.model, path) for path in list_paths(self.model, counted)]
+            phases = [None] if self.model.cycle is None else range(self.model.period)
+            views = [PathView(self.model, path) for h in phases for path in list_paths(self.model, counted, h)]
             self._contractions[counted] = max(contraction_coefficient(v, counted, self.adversary) for v in views)
         return self._contractions[counted] * min(1.0, self._one_step_contraction) ** (steps - counted)
 
@@ -214,7 +217,7 @@ class EnvironmentComponent(JointComponent):
         level = float(state.max())
         counted = min(steps, self._longest)
         for _ in range(min(steps - counted, _SCALAR_STEPS)):
-            level = max(table.largest(level) for table in self._tables)
+            level = max(table.largest(level) for tables in self._tables for table in tables)
         values = [self._pairs_at(counted, phase).profile(level) for phase in range(self._blocks)]
         return min(max(values) * (1 + 1e-12), self.cap(steps)[0])
 

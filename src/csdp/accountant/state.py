@@ -214,11 +214,16 @@ def _raise(state: Floats, excess: float) -> Floats:
     """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
     square = state.shape[-1] > 1 and state.shape[-1] == state.shape[-2]
     apart = 1.0 - np.eye(state.shape[-1]) if square else np.ones((1, 1))
-    return np.asarray(state + excess * float(state.max()) * apart)
+    return np.asarray(state + excess * _largest_finite(state) * apart)
 
 
 def _movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:
     """Largest change of a state, relative to its largest entry."""
     # Equal entries may be infinite: a component that nothing bounds has not moved.
     far = (np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b)) for a, b in zip(before, after, strict=True))
-    return max(float(d.max() / max(b.max(), 1e-300)) for d, b in zip(far, after, strict=True))
+    return max(float(d.max() / max(_largest_finite(b), 1e-300)) for d, b in zip(far, after, strict=True))
+
+
+def _largest_finite(state: Floats) -> float:
+    """What is infinite stays so, and says nothing of how far the rest has moved."""
+    return float(np.max(state, where=np.isfinite(state), initial=0.0))

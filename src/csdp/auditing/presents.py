@@ -107,7 +107,8 @@ def worst_pair(
             values = [(component.value("exact"), component) for component in setting.components]
         except TooLargeError as error:
             raise TooLargeError(
-                f"pair: the worst one cannot be computed, because {error}; give pair=(present, alternative)",
+                f"pair: the worst one cannot be computed, because {error}; give pair= with a present and an "
+                "alternative",
                 needed=error.needed,
                 limit=error.limit,
             ) from None
@@ -121,8 +122,10 @@ def worst_pair(
             other = list(present)
             other[component.members[worst.sequence]] = worst.alternative
             best, chosen = worst.value, Pair(model, tuple(present), tuple(other))
-    if chosen is None:
-        raise InputError("pair: this release does not depend on the present; give pair=(present, alternative)")
+    if chosen is None or chosen.present == chosen.alternative:
+        raise InputError(
+            "pair: this release does not depend on the present; give pair= with a present and an alternative"
+        )
     return chosen
 
 

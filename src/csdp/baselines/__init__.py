@@ -8,6 +8,7 @@ from csdp.baselines.fourier import Fourier
 from csdp.baselines.laplace import AgeDP, GroupDP, LaplaceDP, TemporalBudgets
 from csdp.baselines.protocol import Baseline, Errors, Mechanism, Quantity, Trace
 from csdp.baselines.pufferfish import ApproximateMarkovQuilt, MarkovQuilt, Wasserstein, markov_quilt_scale
+from csdp.baselines.strategies import BinaryTree, HaarWavelet, ToeplitzNoise
 from csdp.baselines.streams import Pegasus, WindowAbsorption, WindowDistribution
 from csdp.baselines.temporal import TemporalLeakage, temporal_budgets, temporal_leakage
 from csdp.errors import InputError
@@ -17,12 +18,14 @@ __all__ = [
     "ApproximateMarkovQuilt",
     "Baseline",
     "BayesianDP",
+    "BinaryTree",
     "CorrelatedDP",
     "DependentDP",
     "Errors",
     "ExactDependentDP",
     "Fourier",
     "GroupDP",
+    "HaarWavelet",
     "InferentialPrivacy",
     "LaplaceDP",
     "MarkovQuilt",
@@ -31,6 +34,7 @@ __all__ = [
     "Quantity",
     "TemporalBudgets",
     "TemporalLeakage",
+    "ToeplitzNoise",
     "Trace",
     "Wasserstein",
     "WindowAbsorption",
@@ -56,6 +60,9 @@ _KINDS: tuple[type[Baseline], ...] = (
     ApproximateMarkovQuilt,
     TemporalBudgets,
     Fourier,
+    HaarWavelet,
+    BinaryTree,
+    ToeplitzNoise,
     WindowDistribution,
     WindowAbsorption,
     Pegasus,

@@ -3,181 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, overload
 
 from csdp import baselines
 from csdp.accountant import Accountant
 from csdp.aging import Progress
+from csdp.baselines.comparison_table import TIE, Comparison, Row, Verdict
+from csdp.baselines.continual import ContinualComparison, ContinualRow, compare_continual
 from csdp.baselines.fourier import Fourier
 from csdp.baselines.laplace import AgeDP, LaplaceBaseline
 from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
-from csdp.bounds.result import as_text
+from csdp.baselines.strategies import StrategyBaseline
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
+from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT, find_plan
 from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.queries import Query
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-__all__ = ["Comparison", "Row", "compare"]
+__all__ = ["Comparison", "ContinualComparison", "ContinualRow", "Row", "compare"]
 #: Paths up to which the window of the Fourier baseline may grow, so that its leakage is exact.
 _WINDOW_PATHS = 4096
 
 
-Verdict = Literal["ours", "same release", "equal", "worse", "BETTER", "misses target", "not comparable"]
-
-#: Relative difference below which two methods count as equal.
-TIE = 1e-6
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One method: its own guarantee, its exact leakage, and its error."""
-
-    method: str
-    name: str
-    label: str  #: the kind of its guarantee
-    guarantee: str
-    age: int | None = None
-    nominal: float | None = None  #: epsilon of its own guarantee; None where it has none or could not be run
-    scale: float | None = None
-    leakage: Quantity  #: of the present, one release, informed adversary
-    lifetime: Quantity  #: of a record, all releases
-    mse_raw: float | None = None
-    mse: float | None = None  #: of the best linear estimate
-    verdict: Verdict
-    note: str = ""
+@overload
+def compare(
+    chain: Model,
+    query: Query,
+    *,
+    max_mse: float | None = None,
+    budget: float | None = None,
+    max_age: int = 50,
+    length: int = 100,
+    event_limit: float = EVENT_LIMIT,
+    releases: Literal[1] = 1,
+    progress: Progress | None = None,
+) -> Comparison: ...
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """All methods at one budget (errors are compared) or one error target (leakages are compared)."""
-
-    rows: tuple[Row, ...]
-    target: Literal["budget", "max_mse"]
-    value: float
-    query: str
-    length: int
-    no_data: float
-    chain_digest: str
-
-    def __getitem__(self, name: str) -> Row:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
-
-    @property
-    def better(self) -> tuple[Row, ...]:
-        """Rows that do better than our plan."""
-        return tuple(row for row in self.rows if row.verdict == "BETTER")
-
-    @property
-    def unknown(self) -> tuple[Row, ...]:
-        """Rows with less error than our plan whose leakage of the present is not known."""
-        mine = self["ours"].mse
-        return tuple(
-            row
-            for row in self.rows
-            if row.leakage.value is None and row.mse is not None and mine is not None and row.mse < mine
-        )
-
-    @property
-    def headline(self) -> str:
-        """The result for our plan, in one or two sentences."""
-        what = "error" if self.target == "budget" else "leakage"
-        if self.better:
-            first = f"Our plan is NOT the best here: less {what} by {', '.join(row.method for row in self.better)}."
-        else:
-            first = f"No method that can be compared has less {what} than our plan."
-        if not self.unknown:
-            return first
-        names = ", ".join(f"{row.method} ({_describe_bound(row.leakage)})" for row in self.unknown)
-        return f"{first} Less error, but what it leaks is not known: {names}."
-
-    @property
-    def lifetime_headline(self) -> str:
-        """Methods with a lower lifetime leakage than our plan, which does not protect old records."""
-        mine = self["ours"].lifetime.value
-        lower = [
-            row.method
-            for row in self.rows[1:]
-            if row.name != "no-data"
-            and mine is not None
-            and row.lifetime.value is not None
-            and row.verdict in {"equal", "worse", "BETTER"}
-            and row.lifetime.value < mine * (1 - TIE)
-        ]
-        if not lower:
-            return "No method that can be compared has a lower lifetime leakage of a record."
-        return f"Over the lifetime of a record our plan tells more than: {', '.join(lower)}."
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return the rows as plain data."""
-        return [asdict(row) for row in self.rows]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain data, for JSON."""
-        return {
-            "target": self.target,
-            "value": self.value,
-            "query": self.query,
-            "length": self.length,
-            "no_data": self.no_data,
-            "chain_digest": self.chain_digest,
-            "headline": self.headline,
-            "lifetime_headline": self.lifetime_headline,
-            "rows": self.records(),
-        }
-
-    def __rich__(self) -> Table:
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
-        goal = "leakage of the present at most" if self.target == "budget" else "error (linear estimate) at most"
-        title = (
-            f"{self.query}: every method at {goal} {self.value:g}; informed adversary, one release; lifetime over "
-            f"{self.length} releases; publish nothing: error {self.no_data:.4g}"
-        )
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("method and kind of guarantee")
-        table.add_column("age", justify="right")
-        for name in ("own\nepsilon", "leakage\n(exact)", "lifetime", "error\nraw", "error\nlinear"):
-            table.add_column(name, justify="right")
-        table.add_column("against\nours")
-        short = {"same release": "same", "not comparable": "-", "misses target": "misses"}
-        for row in self.rows:
-            table.add_row(
-                f"{row.method}\n  {row.label}",
-                "-" if row.age is None else str(row.age),
-                _format_number(row.nominal),
-                _format_quantity(row.leakage),
-                _format_quantity(row.lifetime),
-                _format_number(row.mse_raw),
-                _format_number(row.mse),
-                short.get(row.verdict, row.verdict),
-                style={"ours": "bold", "BETTER": "bold red", "not comparable": "dim"}.get(row.verdict),
-            )
-        return table
-
-
-def _format_number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _format_quantity(quantity: Quantity) -> str:
-    if quantity.value is not None:
-        return f"{quantity.value:.4g}"
-    return "not\ncomputed" if quantity.at_most is None else f"at most\n{as_text(quantity.at_most, 4)}"
-
-
-def _describe_bound(quantity: Quantity) -> str:
-    return "no bound either" if quantity.at_most is None else f"at most {as_text(quantity.at_most, 4)}"
+@overload
+def compare(
+    chain: Model,
+    query: Query,
+    *,
+    budget: float,
+    max_age: int = 50,
+    event_limit: float = EVENT_LIMIT,
+    releases: Literal["continual"],
+    progress: Progress | None = None,
+) -> ContinualComparison: ...
 
 
 def compare(
@@ -189,8 +66,9 @@ def compare(
     max_age: int = 50,
     length: int = 100,
     event_limit: float = EVENT_LIMIT,
+    releases: Literal[1, "continual"] = 1,
     progress: Progress | None = None,
-) -> Comparison:
+) -> Comparison | ContinualComparison:
     """Compare our plan with every baseline, at equal secret, adversary ("informed") and age.
 
     With `budget` every method adds just enough noise that its exact CSDP leakage of the present is within it, and
@@ -206,6 +84,7 @@ def compare(
         max_age: largest age of our plan.
         length: number of releases for the lifetime leakage.
         event_limit: largest noise level of any method.
+        releases: 1, or "continual" for a release at every tick without end (`compare_continual`); it needs a budget.
         progress: called with (text, done, total).
 
     >>> from csdp import CoupledChain, Mean
@@ -214,6 +93,14 @@ def compare(
     >>> table.headline
     'No method that can be compared has less error than our plan.'
     """
+    if releases not in {1, "continual"}:
+        raise InputError(f"releases: {releases!r} given; 1 or 'continual'")
+    if releases == "continual":
+        if budget is None or max_mse is not None:
+            raise InputError("compare: releases='continual' compares errors at one budget; give budget, not max_mse")
+        return compare_continual(
+            chain, query, budget=budget, max_age=max_age, event_limit=event_limit, progress=progress
+        )
     if (max_mse is None) == (budget is None):
         which = "neither" if budget is None else "both"
         raise InputError(f"compare: {which} of max_mse and budget given; give exactly one target")
@@ -286,6 +173,7 @@ class _ComparisonTask:
             lifetime=lifetime,
             mse_raw=raw.safe,
             mse=best.error.safe,
+            mse_posterior=_posterior_error(self.chain, self.query, plan),
             verdict="ours",
             note=best.note,
         )
@@ -302,6 +190,10 @@ class _ComparisonTask:
             "markov-quilt-approx": baselines.ApproximateMarkovQuilt(length=self.length),
             "temporal-budgets": baselines.TemporalBudgets(length=self.length, allocation="uniform"),
             "fourier": Fourier(window=window, coefficients=min(2, window)),
+            "wavelet": baselines.HaarWavelet(window=2 ** (window.bit_length() - 1)),
+            # Their leakage is enumerated over many more outputs; releases without end show what they are for.
+            "tree": baselines.BinaryTree(window=min(2, window)),
+            "toeplitz": baselines.ToeplitzNoise(window=min(2, window)),
             "w-event-bd": baselines.WindowDistribution(window=w),
             "w-event-ba": baselines.WindowAbsorption(window=w),
         }
@@ -317,7 +209,7 @@ class _ComparisonTask:
         method = baseline.title.split(" (")[0]
         if own not in {None, 0}:
             method += f", age {own}"
-        if isinstance(baseline, Fourier):
+        if isinstance(baseline, Fourier | StrategyBaseline):
             method += f", window {baseline.window}"
         about: dict[str, Any] = {
             "method": method,
@@ -343,6 +235,7 @@ class _ComparisonTask:
             lifetime=mechanism.lifetime(self.length),
             mse_raw=errors.raw,
             mse=errors.linear,
+            mse_posterior=errors.posterior,
             verdict="same release" if same else "equal",
             note=note,
         )
@@ -446,3 +339,10 @@ def _no_data_row(no_data: float) -> Row:
         mse=no_data,
         verdict="equal",
     )
+
+
+def _posterior_error(chain: Model, query: Query, plan: Plan) -> float | None:
+    """The error of the posterior mean from one release of our plan, as for every other method."""
+    sensitivity = query.sensitivity(1, chain.value_table)
+    same = baselines.LaplaceDP(age=plan.ages[0]).calibrate(chain, query, scale=sensitivity / plan.epsilon_c)
+    return same.errors().posterior

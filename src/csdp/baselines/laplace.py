@@ -127,7 +127,15 @@ class LaplaceRelease:
             raw += share * plain[scale].safe
             linear += share * mse(self.chain, self.query, ages=self.age, epsilon_c=level, estimate="linear").safe
         any_scale = plain[self.scales[0]]
-        return Errors(raw, linear, any_scale.no_data, any_scale.how)
+        return Errors(raw, linear, any_scale.no_data, any_scale.how, self._posterior_error())
+
+    def _posterior_error(self) -> float | None:
+        """Of the posterior mean; None for several scales or outputs, or where the system is too large for it."""
+        with suppress(CsdpError):
+            if len(self.scales) == 1 and self.chain.size <= LAW_STATES:
+                level = self.epsilon_c
+                return mse(self.chain, self.query, ages=self.age, epsilon_c=level, estimate="posterior").mse
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content as plain data."""

@@ -38,12 +38,16 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean squared error against the present answer: of the raw release, and of the best linear estimate from it."""
+    """Mean squared error against the present answer: of the raw release, and of the best linear estimate from it.
+
+    `posterior`: of the posterior mean given one release, where it is known (one output, small systems).
+    """
 
     raw: float
     linear: float
     no_data: float
     how: str
+    posterior: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

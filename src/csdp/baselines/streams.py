@@ -95,7 +95,7 @@ def simulated_errors(stream: AnswerStream, run: Callable[[States, Source], Trace
 
     Linear: the best linear function from the output of a tick to the present answer, at most the error of the mean.
     """
-    states = _path(stream.chain)
+    states = simulated_path(stream.chain)
     truth = stream.answers(states)[WARM_UP:]
     # Another seed than the path's, so that noise is independent of the data.
     out = run(states, np.random.default_rng([0, 1])).values[WARM_UP:]
@@ -112,7 +112,8 @@ def simulated_errors(stream: AnswerStream, run: Callable[[States, Source], Trace
 
 
 @lru_cache(maxsize=4)
-def _path(chain: Model) -> States:
+def simulated_path(chain: Model) -> States:
+    """Return one path of a chain, from a fixed seed: a warm-up, then the ticks that count."""
     return chain.simulate(SIMULATED_TICKS + WARM_UP, seed=0).astype(np.intp)
 
 
@@ -190,6 +191,11 @@ class StreamRelease(ABC):
         """Not computed; an upper bound for one record over this many ticks."""
         ticks = check_whole("releases", releases)
         return bound_lifetime(self._stream, self.epsilon, self.not_computed, ticks=ticks, window=self.protected_ticks)
+
+    def simulate(self, states: States) -> Floats:
+        """Outputs (T, d) with noise of a statistical generator, from a fixed seed: for errors, never for a release."""
+        # Another seed than the path's, so that noise is independent of the data.
+        return self._run(states, np.random.default_rng([0, 1])).values
 
     def errors(self) -> Errors:
         """Simulated."""

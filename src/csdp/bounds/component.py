@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ import numpy as np
 from csdp.aging import AgedReadings, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
-from csdp.bounds.environment import PLAIN, Vantage, aged_laws, list_views
-from csdp.bounds.exact import WorstCase, find_worst_case
+from csdp.bounds.environment import PLAIN, aged_laws, list_views
+from csdp.bounds.exact import ComponentLeakage, WorstCase, find_worst_case
 from csdp.bounds.influence import (
     InfluenceRanges,
     costs_by_age,
@@ -24,11 +24,13 @@ from csdp.bounds.influence import (
 )
 from csdp.bounds.lineage import Lineage, has_lineage, lineage, require_forward
 from csdp.bounds.lumped import can_lump, find_lumped_worst_case, lump
+from csdp.bounds.metric import answer_distances, metric_bound
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
-from csdp.bounds.result import BOUNDS, UNSOUND, Witness, round_up
+from csdp.bounds.result import BOUNDS, Witness
 from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
 from csdp.bounds.spectral import spectral_factor
 from csdp.chain import CoupledChain, Model
+from csdp.chain.steps import METRIC_STATES
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Fold, all_snapshots, is_enumerable
@@ -37,26 +39,11 @@ if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
 
 #: Bounds that rest on the law of the oldest reading.
-OF_THE_PAST = frozenset({"exact", "profile", "two-point", "loose", "freshness"})
+OF_THE_PAST = frozenset({"exact", "metric", "profile", "two-point", "loose", "freshness"})
 #: Slices over which the swing of an environment is followed; it does not grow after that.
 SWING_STEPS = 64
 #: What a component keeps when only the noise level changes.
 _FREE_OF_NOISE = frozenset({"model", "_pairs", "_aged_folds", "_lineage_result", "_slice_result", "_swing"})
-
-
-@dataclass(frozen=True)
-class ComponentLeakage:
-    """The leakage of one component by one bound, not rounded yet, and why."""
-
-    epsilon: float
-    bound: str
-    worst_case: WorstCase | None = None
-    reason: str = ""
-
-    @property
-    def certified(self) -> float:
-        """The number to report: rounded up where it is a bound, as computed where it is a printed formula."""
-        return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
 
 
 class Component:
@@ -81,6 +68,7 @@ class Component:
             )
         methods: dict[str, Callable[[], ComponentLeakage]] = {
             "exact": self._exact,
+            "metric": self._metric,
             "contraction": self._contraction,
             "lineage": self._lineage,
             "slice": self._slice,
@@ -157,6 +145,11 @@ class Component:
 
     def _exact(self, secret: int | None = None) -> ComponentLeakage:
         """The exact leakage: of the component, or of its sequence number `secret`."""
+        if not self.setting.query.of_states:
+            raise InputError(
+                f"exact: {self.setting.query.name} depends on readings, whose law inside a state is not known; use "
+                "bound='auto'"
+            )
         if self._is_lumped:
             return self._exact_lumped()
         self.setting.vantage.require_known_present(self.model, self.setting.adversary)
@@ -236,6 +229,15 @@ class Component:
         ours = ours.reshape(m ** len(self.members), -1, tensor.shape[-1])
         return [ours[:, other] for other in range(ours.shape[1])]
 
+    def answers(self) -> list[Floats]:
+        """Answers on this component's snapshots, for what the other components may contribute."""
+        query, s, m = self.setting.query, len(self.members), self.setting.model.states
+        if not isinstance(query, FoldComputation):
+            return self.custom_answers()
+        chosen = query.contributions(self.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
+        fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
+        return self.variants(fold(chosen, axis=1))
+
     def _exact_lumped(self) -> ComponentLeakage:
         setting, query = self.setting, self.setting.query
         assert isinstance(query, FoldComputation)
@@ -251,6 +253,23 @@ class Component:
         return ComponentLeakage(worst.value, "exact", worst, "counts of an exchangeable chain")
 
     # ---- bounds --------------------------------------------------------------------------------------------------
+
+    def _metric(self) -> ComponentLeakage:
+        size = self.model.size
+        if max(self._ages) == 0 and self.setting.adversary == "informed":
+            one = self._sensitivity_ratio(1) * self.setting.epsilon_c
+            return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
+        if size > METRIC_STATES:
+            raise TooLargeError(
+                f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto",
+                needed=size,
+                limit=METRIC_STATES,
+            )
+        rate = self.setting.epsilon_c / (self.setting.sensitivity * self.setting.query.denominator)
+        distances = answer_distances(self.answers(), rate) * (1 + 1e-13)
+        return ComponentLeakage(
+            metric_bound(self._pairs, distances), "metric", None, "each pair of snapshots by itself"
+        )
 
     def _contraction(self) -> ComponentLeakage:
         setting, age = self.setting, min(self._ages)
@@ -343,6 +362,9 @@ class Component:
         if not self.model.has_law:
             best = min(self._at_any_size(), key=lambda value: value.epsilon)
             return replace(best, reason=f"for all members of a family at once; {best.bound}: {best.reason}")
+        if not self.setting.query.of_states and not self.setting.needs_any_past:
+            best = min([*self._at_any_size(), *self._from_pairs()], key=lambda value: value.epsilon)
+            return replace(best, reason=f"the law of the readings is not known; {best.bound}: {best.reason}")
         if not self.setting.needs_any_past:
             try:
                 return replace(self._exact(), reason="exact fits the size limit")
@@ -355,6 +377,15 @@ class Component:
         best = min(choices, key=lambda value: value.epsilon)
         why = f"{self.setting.no_law_of_past}, so this holds for any law of the past"
         return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
+
+    def _from_pairs(self) -> list[ComponentLeakage]:
+        """The sharpest bound that needs no law of the answers, where snapshots are few enough."""
+        if self.model.size <= METRIC_STATES or max(self._ages) == 0:
+            with suppress(TooLargeError):
+                return [self._metric()]
+        with suppress(TooLargeError):
+            return [replace(self.value("profile"), reason="from the sensitivity alone")]
+        return []
 
     def _at_any_size(self) -> list[ComponentLeakage]:
         """The bounds for a component of any size; they hold for any law of the past."""
@@ -378,7 +409,8 @@ class Component:
         if self.model.direction != "forward":
             return []
         setting, age = self.setting, min(self._ages)
-        known = replace(setting, model=setting.model.given_path(), vantage=Vantage("given"))
+        given = replace(setting.vantage, environment="given")
+        known = replace(setting, model=setting.model.given_path(), vantage=given)
         swing = float(self._swing.max())
         path = known.answer("auto").epsilon
         choices = [ComponentLeakage(path + swing, "swing", None, f"{path:.6g} for a known path, {swing:.6g} for it")]

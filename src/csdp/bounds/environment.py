@@ -1,6 +1,6 @@
 """What an adversary knows of the environment, and the laws of aged readings that follow from it.
 
-- `phase`: a public clock; the present lies at a tick of one phase.
+- `phase`: a public clock; the present lies at a tick of one phase. It may be known beside one of the others.
 - `given`: the environment of every tick may be known, however long ago; the worst path counts.
 - `path`, `present`, `hidden`: of a hidden environment are known those from the oldest reading to now, that of now, or
   none; before that the long-run law of (environment, snapshot) holds. None of the three bounds another.
@@ -20,6 +20,7 @@ import numpy as np
 from csdp.aging import Adversary, AgedLaw, AgedReadings, Deviation, Mass, Progress
 from csdp.arrays import Floats
 from csdp.chain import EnvironmentChain, Model
+from csdp.chain.checks import check_phase
 from csdp.chain.views import ClockView, JointView, PathView, View
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Fold
@@ -49,9 +50,8 @@ class Vantage:
             "present": "the adversary knows the environment of now and not those before",
             "hidden": "the adversary does not know the environment",
         }
-        if self.phase is not None:
-            return (f"given the clock: the present lies at phase {self.phase}",)
-        return () if self.environment is None else (words[self.environment],)
+        clock = () if self.phase is None else (f"given the clock: the present lies at phase {self.phase}",)
+        return clock if self.environment is None else (*clock, words[self.environment])
 
     def require_known_present(self, model: Model, adversary: Adversary) -> None:
         """Refuse adversaries who must weigh presents where their law given a path of environments is not known."""
@@ -76,51 +76,69 @@ def find_vantages(model: Model, phase: int | None, environment: Environment | No
             what = "phase" if phase is not None else "environment"
             raise InputError(f"{what}: given for a model without environments; use it with an EnvironmentChain")
         return [(model, PLAIN)]
+    if phase is not None and model.cycle is None:
+        raise InputError("phase: given for an environment that is not a clock's; leave it out")
+    phases: list[int | None] = [None]
+    if model.cycle is not None:
+        phases = [*range(model.period)] if phase is None else [check_phase(phase, model.period)]
     if model.kind == "clock":
         if environment is not None:
             raise InputError(f"environment: {environment!r} given, but a clock is public; use phase=, or leave it out")
-        if phase is not None:
-            model.at_phase(phase)
-        return [(model, Vantage(phase=h)) for h in (range(model.period) if phase is None else (phase,))]
-    if phase is not None:
-        raise InputError("phase: given for an environment that is not a clock's; leave it out")
+        return [(model, Vantage(phase=h)) for h in phases]
     if environment not in {None, *ENVIRONMENTS}:
         raise InputError(f"environment: {environment!r} given; use one of {', '.join(ENVIRONMENTS)}")
     if environment is None or environment == "given":
-        return [(model.given_path(), Vantage("given"))]
+        return [(model.given_path(), Vantage("given", h)) for h in phases]
     if model.kind == "series":
         raise InputError(f"environment: {environment!r} given, but a series is public; use 'given'")
-    return [(model, Vantage(environment))]
+    return [(model, Vantage(environment, h)) for h in phases]
 
 
 def list_views(model: Model, vantage: Vantage, lead: int) -> list[View]:
     """The views of a model over `lead` steps; the largest answer counts."""
     if not isinstance(model, EnvironmentChain) or vantage == PLAIN:
         return [model]
-    if vantage.phase is not None:
-        return [ClockView(model, vantage.phase)]
     if vantage.environment == "given":
-        return [PathView(model, path) for path in list_paths(model, lead)]
+        return [PathView(model, path) for path in list_paths(model, lead, vantage.phase)]
     if vantage.environment == "path":
-        return _views_of_known_paths(model, lead)
-    return [JointView(model)]
+        return _views_of_known_paths(model, lead, vantage.phase)
+    if vantage.environment is None and vantage.phase is not None:
+        return [ClockView(model, vantage.phase)]
+    return [JointView(model.unclocked)]
 
 
-def _views_of_known_paths(chain: EnvironmentChain, lead: int) -> list[View]:
+def _views_of_known_paths(chain: EnvironmentChain, lead: int, phase: int | None) -> list[View]:
     """One view for every path of environments from the oldest reading to now that can occur."""
-    law = chain.joint_law_with_error[0].reshape(len(chain.environments), -1)
-    switching, end = chain.switching, -1 if chain.direction == "forward" else 0
+    joint = chain.unclocked
+    law = joint.joint_law_with_error[0].reshape(len(joint.environments), -1)
+    switching, end = joint.switching, -1 if chain.direction == "forward" else 0
     assert switching is not None
     views: list[View] = []
-    for path in list_paths(chain, lead + 1):  # the present first
+    for path in _list_hidden_paths(chain, lead + 1, phase):
         if law[path[end]].sum() > 0 and all(switching[a, b] > 0 for b, a in itertools.pairwise(path)):
-            views.append(PathView(chain, path[:lead], law[path[end]] / law[path[end]].sum()))
+            views.append(PathView(joint, path[:lead], law[path[end]] / law[path[end]].sum()))
     return views
+
+
+def _list_hidden_paths(chain: EnvironmentChain, steps: int, phase: int | None) -> list[tuple[int, ...]]:
+    """All paths of the environments of `chain.unclocked` that end now, at a phase of the clock; the present first."""
+    if phase is None:
+        return list_paths(chain, steps)
+    blocks = [list(_environments_at(chain, phase - n)) for n in range(steps)]
+    refuse_many_paths(chain.regimes, steps)
+    return list(itertools.product(*blocks))
+
+
+def _environments_at(chain: EnvironmentChain, phase: int) -> range:
+    """Numbers of the environments of `chain.unclocked` at a phase of the clock."""
+    first = phase % chain.period * chain.regimes
+    return range(first, first + chain.regimes)
 
 
 def has_law_of_past(model: Model) -> bool:
     """Whether the law of an old reading is known: not under an initial law, nor where environments before it count."""
-    in_long_run = model.has_one_kernel or model.phases > 1 or model.direction == "backward"
+    by_clock = model.phases > 1 and len(model.step_chains) == 1
+    in_long_run = model.has_one_kernel or by_clock or model.direction == "backward"
     return model.has_law and model.initial is None and in_long_run
 
 
@@ -130,9 +148,15 @@ def longest_paths(model: Model) -> int:
     return 2**62 if chains < 2 else max(1, int(math.log(MAX_PATHS) / math.log(chains) / 2))
 
 
-def list_paths(chain: EnvironmentChain, steps: int) -> list[tuple[int, ...]]:
-    """All paths of environments over some steps, the present first."""
-    count = len(chain.environments)
+def list_paths(chain: EnvironmentChain, steps: int, phase: int | None = None) -> list[tuple[int, ...]]:
+    """All paths of environments over some steps, the present first; those of a clock where its phase is given."""
+    refuse_many_paths(chain.regimes if phase is not None else len(chain.environments), steps)
+    phases = [None if phase is None else phase - n for n in range(steps)]
+    return list(itertools.product(*(chain.environment_numbers(each) for each in phases)))
+
+
+def refuse_many_paths(count: int, steps: int) -> None:
+    """TooLargeError where environments over some steps have more paths than are tried."""
     if steps * math.log(count) > math.log(MAX_PATHS) + 1e-9:
         raise TooLargeError(
             f"{count} environments over {steps} steps have {count}**{steps} paths; at most {MAX_PATHS:,} are tried. "
@@ -140,7 +164,6 @@ def list_paths(chain: EnvironmentChain, steps: int) -> list[tuple[int, ...]]:
             needed=float(count) ** min(steps, 500),
             limit=MAX_PATHS,
         )
-    return list(itertools.product(range(count), repeat=steps))
 
 
 @dataclass(frozen=True)
@@ -148,7 +171,7 @@ class FoldedLaw:
     """An aged law on (environment, snapshot), for an adversary who knows the environment of now, or who does not."""
 
     joint: AgedLaw
-    environment: int | None  #: the one that is known; None where it is summed out
+    environments: tuple[int, ...]  #: those that are possible to the adversary: one, or several that are summed out
 
     @property
     def model(self) -> View:
@@ -162,7 +185,7 @@ class FoldedLaw:
 
     def _fold(self, values: Floats) -> Floats:
         split = values.reshape(self.model.copies, self.model.size, *values.shape[1:])
-        return np.asarray(split.sum(axis=0) if self.environment is None else split[self.environment])
+        return np.asarray(split[list(self.environments)].sum(axis=0))
 
     @cached_property
     def deviation(self) -> Deviation:
@@ -197,7 +220,11 @@ def aged_laws(
     if vantage.environment not in {"hidden", "present"}:
         return list(laws)
     (joint,) = laws
+    possible = tuple(range(joint.model.copies))
+    if vantage.phase is not None:
+        assert isinstance(model, EnvironmentChain)
+        possible = tuple(_environments_at(model, vantage.phase))
     if vantage.environment == "hidden":
-        return [FoldedLaw(joint, None)]
+        return [FoldedLaw(joint, possible)]
     shares = joint.model.law_at(0)[0].reshape(joint.model.copies, -1).sum(axis=1)
-    return [FoldedLaw(joint, int(e)) for e in np.flatnonzero(shares > 0)]
+    return [FoldedLaw(joint, (e,)) for e in possible if shares[e] > 0]

@@ -16,6 +16,7 @@ import numpy as np
 
 from csdp.aging import Adversary, AgedReadings, Progress, known_subsets, marginal
 from csdp.arrays import Floats
+from csdp.bounds.result import UNSOUND, round_up
 from csdp.errors import TooLargeError
 
 #: Combinations of output values that are searched at most.
@@ -38,6 +39,21 @@ class WorstCase:
     present: tuple[int, ...] = ()
     alternative: int = 0
     output: tuple[float, ...] = ()  # before the division by the query's denominator
+
+
+@dataclass(frozen=True)
+class ComponentLeakage:
+    """The leakage of one component by one bound, not rounded yet, and why."""
+
+    epsilon: float
+    bound: str
+    worst_case: WorstCase | None = None
+    reason: str = ""
+
+    @property
+    def certified(self) -> float:
+        """The number to report: rounded up where it is a bound, as computed where it is a printed formula."""
+        return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
 
 
 class _Known(NamedTuple):

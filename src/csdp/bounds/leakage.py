@@ -25,6 +25,7 @@ ADVERSARIES: tuple[str, ...] = get_args(Adversary)
 #: By bound: what it holds for.
 _HOLDS_FOR = {
     "exact": "one release; nothing is left out or estimated",
+    "metric": "one release; any query with these distances between snapshots",
     "profile": "one release; any query with this sensitivity",
     "two-point": "one release; any query with this sensitivity, from total variation and log ratio only",
     "loose": "one release; any query with this sensitivity, from total variation only",
@@ -164,7 +165,7 @@ class Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
-        computation = verify_query(query, model)
+        computation = verify_query(query, model).costs
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)

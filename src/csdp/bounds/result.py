@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, get_args
 
 from csdp.aging import Adversary
+from csdp.errors import InputError
 
 Bound = Literal[
     "exact",
@@ -70,6 +71,38 @@ def as_text(value: float, digits: int = 6) -> str:
     return f"{float(raised):.{digits}g}"
 
 
+def belief(epsilon: float, prior: float = 0.5) -> float:
+    """The most that an observer can believe in one of two present values, who believed `prior` before; rounded up.
+
+    `p e^epsilon / (p e^epsilon + 1 - p)`: odds between two values change by a factor of at most e^epsilon.
+
+    >>> round(belief(0.5), 3), belief(0.0), belief(math.inf)
+    (0.622, 0.5, 1.0)
+    """
+    if not 0 < prior < 1:
+        raise InputError(f"prior: {prior!r} given; a probability between 0 and 1")
+    if not epsilon >= 0:
+        raise InputError(f"epsilon: {epsilon!r} given; a leakage of 0 or more")
+    against = (1 - prior) / prior * math.exp(-epsilon)
+    return min(1.0, 1.0 / (1.0 + against) * (1 + 1e-15)) if epsilon else prior
+
+
+def in_words(epsilon: float) -> str:
+    """What a leakage means for an observer who had no idea which of two present values is true.
+
+    >>> in_words(0.5)
+    'a 50 % guess becomes at most 63 %'
+    >>> in_words(math.inf), in_words(1e-9)
+    ('a 50 % guess can become certainty', 'a 50 % guess stays below 50.1 %')
+    """
+    likely = belief(epsilon)
+    if likely < 0.501:
+        return "a 50 % guess stays below 50.1 %"
+    if likely > 0.999:
+        return "a 50 % guess can become certainty"
+    return f"a 50 % guess becomes at most {as_text(100 * likely, 3 if likely < 0.51 or likely > 0.99 else 2)} %"
+
+
 @dataclass(frozen=True)
 class Witness:
     """The worst case: which sequence, which present value against which, and the output that tells them apart best."""
@@ -109,6 +142,11 @@ class Leakage:
     point: float | None = None
     environment: str | None = None
     phase: int | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What it means for an observer who had no idea which of two present values is true."""
+        return in_words(self.epsilon)
 
     def __float__(self) -> float:
         return self.epsilon

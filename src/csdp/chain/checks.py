@@ -167,16 +167,35 @@ def check_initial(initial: Any, sequences: int, states: int) -> Floats | None:
     return freeze(check_rows("initial", law))
 
 
-def check_cycle(cycle: Any, environments: int) -> tuple[int, ...] | None:
-    """The number of the environment at each phase of a clock."""
+def check_cycle(cycle: Any, environments: int, *, shared: bool = False) -> tuple[tuple[int, ...] | None, int]:
+    """The number of the environment at each phase of a clock, and how many may hold at one tick.
+
+    `shared`: beside the clock there is another source of environments, and numbers are those of classes, which have
+    equally many environments each.
+    """
     if cycle is None:
-        return None
+        return None, environments
     numbers = np.asarray(cycle)
     if numbers.ndim != 1 or not numbers.size or not np.issubdtype(numbers.dtype, np.integer):
         raise InputError(f"cycle: {cycle!r} given; the number of a member for each phase of the clock expected")
     if numbers.min() < 0 or numbers.max() >= environments:
         raise InputError(f"cycle: members 0 to {environments - 1} exist; {cycle!r} given")
-    return tuple(int(number) for number in numbers)
+    classes = int(numbers.max()) + 1
+    if shared and environments % classes:
+        raise InputError(
+            f"cycle: {classes} classes and {environments} members given; each class needs equally many: member "
+            "c * G + g is that of class c and environment g of G"
+        )
+    return tuple(int(number) for number in numbers), environments // classes if shared else 1
+
+
+def check_phase(phase: int | None, period: int) -> int:
+    """A phase of a clock."""
+    if phase is None or isinstance(phase, bool) or not 0 <= phase < period or phase != int(phase):
+        raise InputError(
+            f"phase: {phase!r} given; the law depends on the phase of the clock: give phase=0 to {period - 1}"
+        )
+    return int(phase)
 
 
 def check_switching(switching: Any, environments: int) -> Floats | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -14,19 +14,23 @@ from csdp.arrays import Floats, Indices
 from csdp.chain import checks
 from csdp.chain.coupled import CoupledChain, connected_parts, count_kinds
 from csdp.chain.environment_steps import (
-    ComposedStep,
     SwitchedStep,
     check_members,
+    check_path,
     draw_environments,
     draw_snapshots,
+    find_environment_law,
+    find_periodic_laws,
     iterate_marginals,
+    make_joint_kernel,
+    refuse_large_joint,
     unroll_clock,
 )
 from csdp.chain.laws import margins, reverse_kernel, sort_eigenvalues
 from csdp.chain.model import Model, States
 from csdp.chain.stationary import stationary_law
-from csdp.chain.steps import KERNEL_STATES, MAX_STATES, KernelStep, ReversedStep, Step, joint_states
-from csdp.errors import InputError, TooLargeError
+from csdp.chain.steps import KERNEL_STATES, ReversedStep, Step
+from csdp.errors import InputError
 
 #: How the environment of a tick becomes known: by the clock, by a public series, or not at all.
 EnvironmentKind = Literal["clock", "series", "hidden"]
@@ -43,17 +47,20 @@ class EnvironmentChain(Model):
 
     Given the path of environments, the sequences follow a coupled chain whose numbers change from tick to tick:
     `Pr(x_t | x_{t-1})` is that of member e_t, and with backward members `Pr(x_{t-1} | x_t)` is. So sequences may move
-    together within a step (a common shock), and mornings may differ from nights. Give exactly one of:
+    together within a step (a common shock), and mornings may differ from nights. Give one of:
 
     - `cycle`, a public clock: e_t = cycle[t mod H]; the phase of a tick is t mod H.
     - `switching`, a hidden Markov environment: `switching[e][e'] = Pr(e_{t+1} = e' | e_t = e)`.
     - `series`, the name of a public series that is given with the readings and is not driven by the sequences.
 
+    A clock may be given with one of the other two, which then has G environments for each class of the clock:
+    e_t = cycle[t mod H] * G + g_t, with g_t hidden (`switching` is G x G) or the number of the series.
+
     Certificates that are given the environment do not protect facts about the environment itself.
 
     Args:
         members: CoupledChains, all forward or all backward, with the same names, states and values, and no initial law.
-        cycle: number of the member at each phase. switching: (E, E) row-stochastic. series: a name.
+        cycle: number of the member at each phase, or of its class. switching: row-stochastic. series: a name.
 
     >>> day, night = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.3, 0.1))
     >>> chain = EnvironmentChain([day, night], cycle=(0, 0, 1))
@@ -71,6 +78,8 @@ class EnvironmentChain(Model):
     cycle: tuple[int, ...] | None
     switching: Floats | None
     series: str | None
+    #: environments that may hold at one tick given the clock: all without one, 1 with nothing but a clock
+    regimes: int
 
     def __init__(
         self,
@@ -81,21 +90,23 @@ class EnvironmentChain(Model):
         series: str | None = None,
     ) -> None:
         environments = check_members(members)
-        given = [cycle is not None, switching is not None, series is not None]
-        if sum(given) != 1:
+        if (switching is None) == (series is None) and (cycle is None or series is not None):
+            given = sum(each is not None for each in (cycle, switching, series))
             raise InputError(
-                f"EnvironmentChain: {sum(given)} of cycle=, switching= and series= given; give exactly one: a public "
-                "clock, a hidden environment, or a public series that comes with the readings"
+                f"EnvironmentChain: {given} of cycle=, switching= and series= given; give one: a public clock, a "
+                "hidden environment, or a public series that comes with the readings; or a clock and one of the others"
             )
-        first = environments[0]
+        first, others = environments[0], switching is not None or series is not None
+        phases, regimes = checks.check_cycle(cycle, len(environments), shared=others)
         self._set(
             environments=environments,
             direction=first.direction,
-            cycle=checks.check_cycle(cycle, len(environments)),
-            switching=checks.check_switching(switching, len(environments)),
+            cycle=phases,
+            regimes=regimes,
+            switching=checks.check_switching(switching, regimes),
             series=checks.check_series(series),
         )
-        if cycle is not None:
+        if not others:
             self._set(given=", given the phase of the clock")
         else:
             self._set(given=", given the environment of every tick", not_protected=(_NOT_PROTECTED,))
@@ -106,20 +117,31 @@ class EnvironmentChain(Model):
 
     @property
     def kind(self) -> EnvironmentKind:
-        """How the environment becomes known: "clock", "series" or "hidden"."""
-        return "clock" if self.cycle is not None else "hidden" if self.switching is not None else "series"
+        """How the environment becomes known: "clock", "series" or "hidden"; of two, the one that is not the clock."""
+        return "hidden" if self.switching is not None else "series" if self.series is not None else "clock"
 
     @property
     def period(self) -> int:
         """H, the number of phases of the clock."""
-        return len(self._clock("period"))
-
-    def _clock(self, what: str) -> tuple[int, ...]:
         if self.cycle is None:
             raise InputError(
-                f"{what}: the environment of this chain is {self._kind_text}, not by a clock; there are no phases"
+                f"period: the environment of this chain is {self._kind_text}, not by a clock; there are no phases"
             )
+        return len(self.cycle)
+
+    def _clock(self, what: str) -> tuple[int, ...]:
+        """The cycle, where the clock alone says which environment holds."""
+        if self.cycle is None or self.kind != "clock":
+            why = "there are no phases" if self.cycle is None else "the clock alone does not tell it"
+            raise InputError(f"{what}: the environment of this chain is {self._kind_text}, not by a clock; {why}")
         return self.cycle
+
+    def environment_numbers(self, phase: int | None = None) -> tuple[int, ...]:
+        """Numbers of the members that may hold at a tick: all of them, or those of a phase of the clock."""
+        if phase is None or self.cycle is None:
+            return tuple(range(len(self.environments)))
+        first = self.cycle[phase % len(self.cycle)] * self.regimes
+        return tuple(range(first, first + self.regimes))
 
     def environment_at(self, tick: int) -> int:
         """Number of the member under which the step that leads to a tick happens, by the clock."""
@@ -129,29 +151,31 @@ class EnvironmentChain(Model):
     def at_phase(self, phase: int | None) -> CoupledChain:
         """The chain of the step that leads to a tick of this phase (back from it, for backward members)."""
         cycle = self._clock("phase")
-        if phase is None or isinstance(phase, bool) or not 0 <= phase < len(cycle) or phase != int(phase):
-            raise InputError(
-                f"phase: {phase!r} given; the law depends on the phase of the clock: give phase=0 to {len(cycle) - 1}"
-            )
-        return self.environments[cycle[int(phase)]]
+        return self.environments[cycle[checks.check_phase(phase, len(cycle))]]
 
     @cached_property
     def environment_law(self) -> Floats:
         """Long-run share of each environment: of the clock's phases, or of the hidden environment's ticks."""
-        if self.cycle is not None:
-            return np.bincount(self.cycle, minlength=len(self.environments)) / len(self.cycle)
-        if self.switching is None:
+        if self.series is not None:
             raise InputError("environment_law: a public series has no law; it is given with the readings")
-        return stationary_law(
-            KernelStep(self.switching),
-            start=np.full(len(self.environments), 1.0 / len(self.environments)),
-            positive=bool((self.switching > 0).all()),
-            kernel=lambda: np.asarray(self.switching),
-        )[0]
+        if self.switching is None:
+            return np.bincount(self._clock("environment_law"), minlength=len(self.environments)) / self.period
+        return find_environment_law(self.switching)
 
     def given_path(self) -> EnvironmentChain:
         """The same chains under environments that are known, tick by tick; a public environment is known already."""
-        return self if self.switching is None else EnvironmentChain(self.environments, series="environment")
+        if self.switching is None:
+            return self
+        return EnvironmentChain(self.environments, cycle=self.cycle, series="environment")
+
+    @cached_property
+    def unclocked(self) -> EnvironmentChain:
+        """The same process without a clock beside its hidden environment, which holds the phase too: h * G + g."""
+        if self.cycle is None or self.switching is None:
+            return self
+        members = [self.environments[e] for phase in range(self.period) for e in self.environment_numbers(phase)]
+        following = np.roll(np.eye(self.period), 1, axis=1)
+        return EnvironmentChain(members, switching=np.kron(following, self.switching))
 
     # ---- law ---------------------------------------------------------------------------------------------------
 
@@ -179,21 +203,8 @@ class EnvironmentChain(Model):
         """The periodic stationary law of every phase (H, m**s), and an estimate of its largest relative error."""
         cycle = self._clock("stationary")
         self.refuse_large()
-        # From phase 0 round the clock, in the members' own direction: each pair is (phase reached, member).
-        ahead = [((n + 1) % len(cycle), cycle[(n + 1) % len(cycle)]) for n in range(len(cycle))]
-        back = [((-n - 1) % len(cycle), cycle[-n % len(cycle)]) for n in range(len(cycle))]
-        walk = [(phase, self.environments[e]) for phase, e in (ahead if self.direction == "forward" else back)]
-        law, error = stationary_law(
-            ComposedStep([chain.own_step for _, chain in walk]),
-            start=np.full(self.size, 1.0 / self.size),
-            positive=self.is_positive,
-            kernel=lambda: reduce(np.matmul, [chain._own_kernel() for _, chain in walk]),
-        )
-        laws = np.empty((len(cycle), self.size))
-        for phase, chain in walk:
-            pushed = chain.own_step.push(law[:, None])[:, 0]
-            laws[phase] = law = pushed / pushed.sum()
-            error += (chain.own_step.depth + 2) * np.finfo(np.float64).eps
+        members = [self.environments[e] for e in cycle]
+        laws, error = find_periodic_laws(members, positive=self.is_positive)
         return checks.freeze(laws), error
 
     def marginals(self, *, phase: int | None = None) -> Floats:
@@ -214,11 +225,9 @@ class EnvironmentChain(Model):
     @cached_property
     def joint_own_step(self) -> Step:
         """One step of the law of (environment, snapshot) in the members' own direction, for a hidden environment."""
-        switching = self._hidden()
+        self._hidden()
         steps = [chain.own_step for chain in self.environments]
-        if self.direction == "forward":
-            return SwitchedStep(switching, steps, environment_first=True)
-        return SwitchedStep(reverse_kernel(switching, self.environment_law), steps, environment_first=False)
+        return SwitchedStep(self.own_switching, steps, environment_first=self.direction == "forward")
 
     @cached_property
     def joint_step(self) -> Step:
@@ -243,29 +252,25 @@ class EnvironmentChain(Model):
     def refuse_large_joint(self) -> None:
         """TooLargeError where the law of (environment, snapshot) has too many entries to be made."""
         self._hidden()
-        size = len(self.environments) * joint_states(self.sequences, self.states)
-        if size > MAX_STATES:
-            raise TooLargeError(
-                f"{len(self.environments)} environments times {self.states}**{self.sequences} snapshots; at most "
-                f"{MAX_STATES:,} joint states are made. Ask for environment='path', which needs no joint law",
-                needed=size,
-                limit=MAX_STATES,
-            )
+        refuse_large_joint(len(self.environments), self.sequences, self.states)
 
     def joint_own_kernel(self) -> Floats:
         """Kernel on (environment, snapshot) in the members' own direction, (E m**s, E m**s), environment first."""
-        switching, n = self._hidden(), self.size
         kernels = np.array([chain._own_kernel() for chain in self.environments])
-        if self.direction == "forward":
-            return np.asarray(np.einsum("ef,fxy->exfy", switching, kernels).reshape(len(kernels) * n, -1))
-        back = reverse_kernel(switching, self.environment_law)
-        return np.asarray(np.einsum("ef,exy->exfy", back, kernels).reshape(len(kernels) * n, -1))
+        return make_joint_kernel(self.own_switching, kernels, environment_first=self.direction == "forward")
+
+    @cached_property
+    def own_switching(self) -> Floats:
+        """`switching` in the members' own direction of time."""
+        assert self.switching is not None
+        forward = self.direction == "forward"
+        return self.switching if forward else reverse_kernel(self.switching, self.environment_law)
 
     def _hidden(self) -> Floats:
-        if self.switching is None:
+        if self.switching is None or self.cycle is not None:
             raise InputError(
                 f"joint law: the environment of this chain is {self._kind_text}; only a hidden one has a law together "
-                "with the snapshot"
+                "with the snapshot (with a clock: that of `unclocked`)"
             )
         return self.switching
 
@@ -292,23 +297,21 @@ class EnvironmentChain(Model):
 
     def simulate_given(self, environments: Sequence[int], *, seed: int, burn_in: int = _BURN_IN) -> States:
         """Snapshots (T, s) given the environment of every tick; before and after these their ends repeat."""
-        path = np.asarray(environments, dtype=np.intp)
-        if path.ndim != 1 or not path.size or path.min() < 0 or path.max() >= len(self.environments):
-            raise InputError(
-                f"environments: one number from 0 to {len(self.environments) - 1} for each tick expected, at least one"
-            )
-        ends = max(burn_in, 1)
+        path, ends = check_path(environments, len(self.environments)), max(burn_in, 1)
         states = draw_snapshots(self.environments, np.pad(path, ends, mode="edge"), np.random.default_rng(seed))
         return states[ends:-ends]
 
     def _draw_environments(self, count: int, first: int, random: np.random.Generator) -> Indices:
-        if self.cycle is not None:
-            return np.array([self.environment_at(first + n) for n in range(count)], dtype=np.intp)
-        if self.switching is None:
+        if self.series is not None:
             raise InputError(
                 f"simulate: the environment is the public series {self.series!r}; use simulate_given(environments, ...)"
             )
-        return draw_environments(self.switching, self.environment_law, count, random)
+        classes = np.zeros(count, dtype=np.intp)
+        if self.cycle is not None:
+            classes = np.asarray(self.cycle, dtype=np.intp)[(first + np.arange(count)) % self.period]
+        if self.switching is None:
+            return classes
+        return classes * self.regimes + draw_environments(self.switching, self.environment_law, count, random)
 
     # ---- structure ---------------------------------------------------------------------------------------------
 
@@ -344,10 +347,13 @@ class EnvironmentChain(Model):
 
     @cached_property
     def step_chains(self) -> tuple[CoupledChain, ...]:
-        """The members, of which any may come next; under a clock one chain that holds all phases; none if hidden."""
+        """The chains of which any may come next: members, or under a clock chains of all phases; none if hidden."""
+        if self.switching is not None:
+            return ()
         if self.cycle is None:
-            return self.environments if self.series is not None else ()
-        return (unroll_clock([self.environments[e] for e in self.cycle]),)
+            return self.environments
+        of_phase = [self.environment_numbers(phase) for phase in range(self.period)]
+        return tuple(unroll_clock([self.environments[e] for e in path]) for path in zip(*of_phase, strict=True))
 
     @cached_property
     def is_positive(self) -> bool:
@@ -429,13 +435,15 @@ class EnvironmentChain(Model):
 
     @property
     def _kind_text(self) -> str:
-        if self.cycle is not None:
-            return f"by a clock of {len(self.cycle)} ticks"
-        return "hidden" if self.series is None else f"the public series {self.series!r}"
+        clock = "" if self.cycle is None else f"by a clock of {len(self.cycle)} ticks"
+        if self.kind == "clock":
+            return clock
+        other = "hidden" if self.series is None else f"the public series {self.series!r}"
+        return f"{clock} and {other}" if clock else other
 
     def __repr__(self) -> str:
         backward = "backward, " * (self.direction == "backward")
-        kind = f"{'' if self.kind == 'clock' else ','} {self._kind_text}"
+        kind = f"{',' if self.cycle is None else ''} {self._kind_text}"
         return (
             f"EnvironmentChain({backward}{len(self.environments)} environments{kind}, {self.sequences} "
             f"sequence{'s' * (self.sequences > 1)}, {self.states} states, digest {self.digest[:8]})"

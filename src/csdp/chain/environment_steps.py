@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from csdp.arrays import Floats, Indices
 from csdp.chain import checks
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.model import States
-from csdp.chain.steps import Step
-from csdp.errors import InputError
+from csdp.chain.stationary import stationary_law
+from csdp.chain.steps import MAX_STATES, KernelStep, Step, joint_states
+from csdp.errors import InputError, TooLargeError
 
 
 class ComposedStep:
@@ -73,17 +75,67 @@ class SwitchedStep:
         return np.concatenate(moved)
 
 
+def walk_clock(members: Sequence[CoupledChain]) -> list[tuple[int, CoupledChain]]:
+    """From phase 0 once round the clock in the members' own direction: (phase reached, member of the step)."""
+    count = len(members)
+    if members[0].direction == "forward":
+        return [(n % count, members[n % count]) for n in range(1, count + 1)]
+    return [((n - 1) % count, members[n % count]) for n in range(count, 0, -1)]
+
+
+def find_periodic_laws(members: Sequence[CoupledChain], *, positive: bool) -> tuple[Floats, float]:
+    """Periodic stationary law (H, m**s) of a clock's members, one for each phase, and its relative error."""
+    walk, size = walk_clock(members), members[0].size
+    law, error = stationary_law(
+        ComposedStep([chain.own_step for _, chain in walk]),
+        start=np.full(size, 1.0 / size),
+        positive=positive,
+        kernel=lambda: reduce(np.matmul, [chain._own_kernel() for _, chain in walk]),
+    )
+    laws = np.empty((len(members), size))
+    for phase, chain in walk:
+        pushed = chain.own_step.push(law[:, None])[:, 0]
+        laws[phase] = law = pushed / pushed.sum()
+        error += (chain.own_step.depth + 2) * np.finfo(np.float64).eps
+    return laws, error
+
+
+def find_environment_law(switching: Floats) -> Floats:
+    """Long-run law of a hidden environment."""
+    return stationary_law(
+        KernelStep(switching),
+        start=np.full(switching.shape[0], 1.0 / switching.shape[0]),
+        positive=bool((switching > 0).all()),
+        kernel=lambda: switching,
+    )[0]
+
+
+def refuse_large_joint(environments: int, sequences: int, states: int) -> None:
+    """TooLargeError where the law of (environment, snapshot) has too many entries to be made."""
+    size = environments * joint_states(sequences, states)
+    if size > MAX_STATES:
+        raise TooLargeError(
+            f"{environments} environments times {states}**{sequences} snapshots; at most {MAX_STATES:,} joint states "
+            "are made. Ask for environment='path', which needs no joint law",
+            needed=size,
+            limit=MAX_STATES,
+        )
+
+
+def make_joint_kernel(switching: Floats, kernels: Floats, *, environment_first: bool) -> Floats:
+    """Kernel (E N, E N) on (environment, snapshot) of kernels (E, N, N), as `SwitchedStep` moves them."""
+    whole = np.einsum("ef,fxy->exfy" if environment_first else "ef,exy->exfy", switching, kernels)
+    return np.asarray(whole.reshape(whole.shape[0] * whole.shape[1], -1))
+
+
 def iterate_marginals(members: Sequence[CoupledChain]) -> Floats:
     """Law of every sequence at every phase of a clock (H, s, m), by running it until the laws repeat."""
-    first, h = members[0], len(members)
+    first, walk = members[0], walk_clock(members)
     law = np.full((first.sequences, first.states), 1.0 / first.states)
-    laws = np.empty((h, *law.shape))
-    # (phase reached, member of the step), once round the clock in the members' own direction
-    ahead = [(n % h, members[n % h]) for n in range(1, h + 1)]
-    back = [((n - 1) % h, members[n]) for n in range(h - 1, -1, -1)]
+    laws = np.empty((len(members), *law.shape))
     for _ in range(10_000):
         before = laws.copy()
-        for phase, member in ahead if first.direction == "forward" else back:
+        for phase, member in walk:
             laws[phase] = law = member.evolve(law, 1)
         if np.abs(laws - before).max() < 1e-15:
             return laws
@@ -158,3 +210,11 @@ def check_members(members: Iterable[CoupledChain]) -> tuple[CoupledChain, ...]:
             )
     checks.check_alike("EnvironmentChain", chains)
     return tuple(chain.carrying() for chain in chains)
+
+
+def check_path(environments: Sequence[int], count: int) -> Indices:
+    """The environment of every tick, numbers below `count`."""
+    path = np.asarray(environments, dtype=np.intp)
+    if path.ndim != 1 or not path.size or path.min() < 0 or path.max() >= count:
+        raise InputError(f"environments: one number from 0 to {count - 1} for each tick expected, at least one")
+    return path

@@ -59,16 +59,24 @@ class View(Hashable, Protocol):
         """The same steps from a past of which every snapshot has some weight."""
 
 
+def has_long_run(model: Model) -> bool:
+    """Whether laws of the long run exist, as errors and searched plans need them: not under a public series."""
+    return not isinstance(model, EnvironmentChain) or model.series is None
+
+
 def long_run_views(model: Model) -> list[View]:
     """Views whose average over ticks is the long run: the model itself, or each phase of its clock."""
     if not isinstance(model, EnvironmentChain):
         return [model]
-    if model.kind == "series":
+    if not has_long_run(model):
         raise InputError(
             f"the public series {model.series!r} has no law, so there is no long run: error and plans need a clock or "
-            "a hidden environment (cycle= or switching=); leakage and certificates do not"
+            "a hidden environment (environment='clock' or environment='hidden' of a fit); leakage and certificates do "
+            "not"
         )
-    return [JointView(model)] if model.kind == "hidden" else [ClockView(model, h) for h in range(model.period)]
+    if model.kind == "hidden":
+        return [JointView(model.unclocked)]
+    return [ClockView(model, h) for h in range(model.period)]
 
 
 class _EnvironmentView:

@@ -14,8 +14,10 @@ from csdp.cli.fit import fit, suggest
 from csdp.cli.leakage import compare, leakage
 from csdp.cli.ledger import ledger_app
 from csdp.cli.plan import plan
+from csdp.cli.reading import open_input
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
+from csdp.cli.synth import synth
 from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
 
@@ -48,13 +50,15 @@ def csdp_command(
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
 
     Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset; 4 an audit found a
-    violation; 5 another process holds ticks; 130 interrupted.
+    violation; 5 another process holds ticks; 6 a release would hardly tell more than saying nothing; 130 interrupted.
     """
 
 
+app.command(name="open", rich_help_panel=DATA)(open_input)
 app.add_typer(chain_app, name="chain", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(suggest)
 app.command(rich_help_panel=DATA)(fit)
+app.command(rich_help_panel=DATA)(synth)
 app.command(rich_help_panel=LEAKAGE)(leakage)
 app.command(rich_help_panel=LEAKAGE)(plan)
 app.command(rich_help_panel=LEAKAGE)(compare)

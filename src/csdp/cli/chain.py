@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 #: Largest number of sequences for a coupling of every pair: the file has one entry per pair.
 ALL_TO_ALL = 2000
 
+Steps = Annotated[int, typer.Option(help="Number of snapshots to draw, one per row.")]
+Content = Annotated[
+    Literal["states", "values"],
+    typer.Option("--as", help="Write state numbers 0,1,... (states) or the values of the states (values)."),
+]
+SnapshotFile = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", metavar="OUT.csv|.parquet|.npy", help="File to write the snapshots to; - prints CSV."
+    ),
+]
+
 chain_app = typer.Typer(
     cls=CommandGroup,
     help="Make, show and simulate models of correlated sequences.\n\n\b\nExample:\n"
@@ -246,18 +258,10 @@ def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None
 @chain_app.command("simulate")
 def simulate(
     chain: options.ChainFile,
-    steps: Annotated[int, typer.Option(help="Number of snapshots to draw, one per row.")],
+    steps: Steps,
     seed: options.Seed = 0,
-    content: Annotated[
-        Literal["states", "values"],
-        typer.Option("--as", help="Write state numbers 0,1,... (states) or the values of the states (values)."),
-    ] = "states",
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", metavar="OUT.csv|.parquet|.npy", help="File to write the snapshots to; - prints CSV."
-        ),
-    ] = "-",
+    content: Content = "states",
+    output: SnapshotFile = "-",
 ) -> None:
     """Draw snapshots from a model: a table with a column `time` and one per sequence, or a numpy array.
 
@@ -266,15 +270,31 @@ def simulate(
       csdp chain simulate chain.json --steps 1000 --seed 1 -o states.csv
       csdp chain simulate chain.json --steps 1000 --as values -o values.npy
     """
+    model = options.read_chain(chain)
+    kind = check_output(output, model)
+    write_snapshots(model, draw_snapshots(model, steps, seed, content), output, kind)
+    if output != "-":
+        typer.echo(f"wrote {output}: {steps:,} snapshots of {model.sequences:,} sequences, seed {seed}")
+
+
+def check_output(output: str, model: Model) -> str:
+    """The kind of file that a name asks for: csv (also for -), parquet or npy."""
     kind = "csv" if output == "-" else Path(output).suffix.lower().removeprefix(".")
     if kind not in {"csv", "parquet", "npy"}:
         raise InputError(f"output: {output!r} given; the name must end in .csv, .parquet or .npy")
-    model = options.read_chain(chain)
     if kind != "npy" and "time" in {name.lower() for name in model.names}:
         raise InputError("chain: a sequence is named 'time' like the column of times; rename it, or write .npy")
-    rows: npt.NDArray[Any] = model.simulate(steps, seed=seed)
-    if content == "values":
-        rows = model.value_table[np.arange(model.sequences), rows]
+    return kind
+
+
+def draw_snapshots(model: Model, steps: int, seed: int, content: str) -> npt.NDArray[Any]:
+    """Snapshots of a model, one per row, as state numbers or as the values of the states."""
+    rows = model.simulate(steps, seed=seed)
+    return rows if content == "states" else model.value_table[np.arange(model.sequences), rows]
+
+
+def write_snapshots(model: Model, rows: npt.NDArray[Any], output: str, kind: str) -> None:
+    """Write snapshots as a file of some kind; - prints CSV."""
     if output == "-":
         text = io.StringIO()
         _write_csv(text, model, rows)
@@ -288,7 +308,6 @@ def simulate(
     else:
         with open(output, "w", encoding="utf-8", newline="") as text_file:
             _write_csv(text_file, model, rows)
-    typer.echo(f"wrote {output}: {rows.shape[0]:,} snapshots of {rows.shape[1]:,} sequences, seed {seed}")
 
 
 def _write_csv(file: Any, model: Model, rows: npt.NDArray[Any]) -> None:

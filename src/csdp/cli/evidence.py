@@ -17,6 +17,7 @@ from csdp.auditing.audit import Audit
 from csdp.auditing.audit import audit as run_audit
 from csdp.bounds.result import as_text
 from csdp.cli import options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.release import print_guarantees
 from csdp.cli.terminal import (
     VIOLATED,
@@ -30,7 +31,7 @@ from csdp.cli.terminal import (
     written_files,
 )
 from csdp.errors import InputError
-from csdp.panel import Panel
+from csdp.panel import InputSpec, Panel, Readings, read_readings
 
 if TYPE_CHECKING:
     from csdp.auditing.replay import Replay
@@ -65,6 +66,14 @@ def audit(
             help="What --mechanism receives: the aged snapshots (aged), or all snapshots up to the present (history)."
         ),
     ] = "aged",
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Two presents to tell apart, one state for each sequence (-1: unknown), such as [[0,1],[1,1]].",
+            show_default="the worst pair of one release",
+        ),
+    ] = None,
     releases: Annotated[
         int, typer.Option(help="Number of successive releases whose outputs the attacker sees together.")
     ] = 1,
@@ -103,7 +112,7 @@ def audit(
     if ledger is not None:
         attack_options = {
             "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c, "--claim": claim,
-            "--mechanism": mechanism, "--adversary": adversary, "--figure": figure, "--seed": seed,
+            "--mechanism": mechanism, "--adversary": adversary, "--pair": pair, "--figure": figure, "--seed": seed,
         }  # fmt: skip
         options.refuse_together(attack_options, "--ledger")
         _replay(ledger, dataset=dataset, head=head, chain=chain, plan=plan, form=form)
@@ -124,6 +133,7 @@ def audit(
             mechanism,
             reads=reads,
             claim=claim,
+            pair=None if pair is None else options.parse_json_or_file("pair", pair),
             releases=releases,
             samples=samples,
             confidence=confidence,
@@ -227,9 +237,11 @@ def _print_replay(result: Replay, form: Format) -> None:
 # ---- csdp report ---------------------------------------------------------------------------------------------------
 
 
+@takes_readings
 def report(
     ledger: options.LedgerArgument,
     dataset: options.Dataset,
+    reading: InputSpec,
     output: Annotated[
         str,
         typer.Option(
@@ -238,12 +250,10 @@ def report(
     ],
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATA.csv|.parquet", help="Readings; adds a private page that shows the true values, index.html."
-        ),
+        typer.Option(metavar="DATA", help="Readings; adds a private page that shows the true values, index.html."),
     ] = None,
     discretiser: options.DiscretiserFile = None,
-    step: options.Step = None,
+    outside: options.OutsideOption = "refuse",
     form: options.FormatOption = "table",
 ) -> None:
     """Write a report of a dataset from its ledger. Nothing is published or charged.
@@ -260,13 +270,26 @@ def report(
     from csdp.report.reports import report_ledger
 
     panel: Panel | None = None
+    readings: Readings | None = None
+    unit, located = "", None
     if data is not None:
         with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
-        panel = options.read_states(data, model, discretiser=discretiser, step=options.parse_step(step))
+        located = locate(data, reading)
+        panel = options.read_states(located, model, discretiser=discretiser, outside=outside)
+        readings = read_readings(located, names=model.names) if located.categories is None else None
+        unit = located.value or ", ".join(readings.names if readings is not None and len(readings.names) <= 3 else ())
     with progress_bar() as progress:
         result = report_ledger(
-            ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, progress=progress
+            ledger,
+            output,
+            dataset=dataset,
+            version=csdp.__version__,
+            panel=panel,
+            readings=readings,
+            unit=unit,
+            timezone=reading.timezone if located is None else located.timezone,
+            progress=progress,
         )
     if form == "json":
         print_json({"files": written_files(result.files), "certificate": result.certificate.to_dict()})

@@ -15,11 +15,13 @@ from csdp.bounds.result import as_text
 from csdp.chain import CoupledChain, EnvironmentChain, FitRecord
 from csdp.chain.files import save_model
 from csdp.cli import options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import console, print_json, print_lines, print_table, print_warnings, printable, progress_bar
 from csdp.errors import CsdpWarning, InputError
+from csdp.estimate.result import about_words
 from csdp.fitting.fit import EnvironmentName, KernelName, Method
 from csdp.fitting.fit import fit as fit_chain
-from csdp.panel import Discretiser, Panel, Readings, read_readings
+from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
 from csdp.queries import Mean
 
 if TYPE_CHECKING:
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
 JOINT_STATES = 256
 
 
+@takes_readings
 def fit(
     data: options.DataFile,
+    reading: InputSpec,
     output: Annotated[str, typer.Option("--output", "-o", metavar="CHAIN.json", help="File to write the chain to.")],
     states: Annotated[int, typer.Option(help="Number of states of each sequence.")] = 4,
     strategy: Annotated[
@@ -92,15 +96,15 @@ def fit(
     environment: Annotated[
         EnvironmentName | None,
         typer.Option(
-            help="Let the chain depend on an environment: a public clock, a hidden one, or whichever explains held-out "
-            "readings better (auto).",
+            help="Let the chain depend on an environment: a public clock, a hidden one, both, or whichever explains "
+            "held-out readings better (auto).",
             show_default="none",
         ),
     ] = None,
     cycle: Annotated[
         int | None,
         typer.Option(
-            help="Number of ticks after which the clock of --environment clock or auto repeats.",
+            help="Number of ticks after which the clock of --environment clock, both or auto repeats.",
             show_default="times of day",
         ),
     ] = None,
@@ -122,7 +126,6 @@ def fit(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Fit only readings before this time, the public past.")
     ] = None,
-    step: options.Step = None,
     engine: options.Engine = "memory",
     form: options.FormatOption = "table",
 ) -> None:
@@ -149,7 +152,7 @@ def fit(
                 "--kernel": None if kernel == "free" else kernel,
             }  # fmt: skip
             _check_engine_options(engine, method, in_memory_only, public=public)
-            counted = _fit_pair_counts(data, engine, method, states, smoothing, step=step)
+            counted = _fit_pair_counts(locate(data, reading), engine, method, states, smoothing)
             result = FitResult(target, counted, "From pair counts alone: how well it explains the readings is unknown.")
         else:
             declared = discretiser is not None or edges is not None or (strategy == "uniform" and bounds is not None)
@@ -158,7 +161,7 @@ def fit(
                     "epsilon: states derived from private readings would leak without being charged; declare them with "
                     "--edges, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
                 )
-            readings = _read_past(data, step, until)
+            readings = _read_past(locate(data, reading), until)
             if discretiser is not None:
                 mapping = Discretiser.load(discretiser)
             else:
@@ -238,9 +241,9 @@ class FitResult:
         }
 
 
-def _read_past(data: str, step: str | None, until: str | None) -> Readings:
+def _read_past(data: InputSpec, until: str | None) -> Readings:
     """Read the readings, only those before `until` if that is given."""
-    readings = read_readings(data, step=options.parse_step(step))
+    readings = read_readings(data)
     if until is None:
         return readings
     past, _ = readings.split(until)
@@ -336,9 +339,7 @@ def _check_engine_options(engine: str, method: str, in_memory_only: Mapping[str,
             raise InputError(f"engine {engine}: {name} needs the readings in memory; leave it out, or --engine memory")
 
 
-def _fit_pair_counts(
-    data: str, engine: Any, method: str, states: int, smoothing: float, *, step: str | None
-) -> CoupledChain:
+def _fit_pair_counts(data: InputSpec, engine: Any, method: str, states: int, smoothing: float) -> CoupledChain:
     """Fit a chain to the pair counts of a table that need not fit in memory."""
     import numpy as np
 
@@ -348,14 +349,14 @@ def _fit_pair_counts(
     from csdp.fitting.sample import Sample
     from csdp.tables.open import find_table, pair_counts
 
-    names = tuple(name for name in find_table(data, ()).header if name.lower() != "time")
-    if set(names) == {"sequence", "value"}:
+    table = find_table(data, ())
+    names = tuple(name for name in table.header if name != table.time)
+    if table.sequence is not None:
         raise InputError(f"engine {engine}: a wide table expected, with one column for each sequence")
-    width = options.parse_engine_step(step, engine)
     graph = complete_graph(len(names))
     values = np.arange(float(states))
     edges = np.column_stack([graph.targets, graph.sources])
-    counts = pair_counts(data, edges, names=names, values=values, engine=engine, step=width).astype(np.float64)
+    counts = pair_counts(data, edges, names=names, values=values, engine=engine).astype(np.float64)
     ticks = counts.sum(axis=(1, 2))
     if method == "ching":
         laws = pairs.pair_marginals(counts, graph)
@@ -372,8 +373,10 @@ def _fit_pair_counts(
 # ---- csdp suggest --------------------------------------------------------------------------------------------------
 
 
+@takes_readings
 def suggest(
     data: options.DataFile,
+    reading: InputSpec,
     budget: options.Budget = 1.0,
     public: options.Public = False,
     output: Annotated[
@@ -398,18 +401,17 @@ def suggest(
     from csdp.report.suggestion import suggest as make_suggestion
 
     with print_warnings(), progress_bar() as progress:
-        suggestion = make_suggestion(data, budget=budget, public=public, progress=progress)
+        suggestion = make_suggestion(locate(data, reading), budget=budget, public=public, progress=progress)
     files = suggestion.save(Path(output), data=data) if output is not None else []
     commands = suggestion.commands(data, output or "DIR")
     if form == "json":
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
-        usefulness = suggestion.error.usefulness
-        print_json(
-            {"usefulness": usefulness, "reasons": reasons, "files": [str(path) for path in files], "next": commands}
-        )
+        worth = {"usefulness": suggestion.error.usefulness, "about": suggestion.error.about}
+        print_json({**worth, "reasons": reasons, "files": [str(path) for path in files], "next": commands})
         return
     rows = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
-    print_lines([f"The proposed plan {suggestion.error.in_words}."])
+    words = about_words(suggestion.error.about, suggestion.plan.max_age)
+    print_lines([f"The proposed plan {suggestion.error.in_words} ({words})."])
     print_table("A first proposal", {"what": {}, "proposed": {}, "why": {}}, rows)
     print_lines(f"wrote {path}" for path in files)
     print_lines(["Next:", *(f"  {line}" for line in commands)])

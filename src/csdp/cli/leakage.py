@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from csdp.bounds.leakage import Setting
@@ -15,6 +16,7 @@ from csdp.bounds.overview import leakage_table as all_bounds
 from csdp.bounds.result import Leakage
 from csdp.chain import Model
 from csdp.cli import options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import (
     Format,
     console,
@@ -26,7 +28,7 @@ from csdp.cli.terminal import (
 )
 from csdp.errors import InputError
 from csdp.fitting.fit import fit
-from csdp.panel import read_panel
+from csdp.panel import InputSpec, Panel, read_readings
 from csdp.queries import parse_query
 from csdp.report.certificate import UNSOUND_WARNING, guarantee
 
@@ -169,13 +171,15 @@ def _print_table(setting: Setting, table: LeakageTable) -> None:
 # ---- csdp compare --------------------------------------------------------------------------------------------------
 
 
+@takes_readings
 def compare(
+    reading: InputSpec,
     chain: Annotated[
         str,
         typer.Argument(
             metavar="CHAIN.json|DATA",
-            help="Model file written by `csdp chain new` (- reads standard input), or a file of public readings (.csv "
-            "or .parquet, cells are state numbers) to fit a model to.",
+            help="Model file written by `csdp chain new` (- reads standard input), or public readings (a table, or an "
+            "[input] section in a .toml file; cells are state numbers) to fit a model to.",
         ),
     ],
     query: options.Query = "mean",
@@ -190,6 +194,12 @@ def compare(
         int, typer.Option(help="Number of releases in the lifetime leakage, and of ticks in a series.")
     ] = 100,
     event_limit: options.EventLimit = 10.0,
+    releases: Annotated[
+        Literal["one", "continual"],
+        typer.Option(
+            help="Compare one release of each method, or a release at every tick without end, at a certified --budget."
+        ),
+    ] = "one",
     public: options.Public = False,
     figure: Annotated[
         Path | None, typer.Option(metavar=options.FIGURE, help="Draw the comparison to this file.")
@@ -201,15 +211,27 @@ def compare(
     \b
     Example:
       csdp compare chain.json --query mean --budget 0.2 --max-age 5
+      csdp compare chain.json --query mean --budget 0.5 --max-age 2 --releases continual
 
     Every row states its guarantee. Nothing is published.
     """
     from csdp.baselines.comparison import compare as compare_methods
 
     options.check_figure(figure)
+    if releases == "continual":
+        options.refuse_together({"--max-mse": max_mse, "--figure": figure}, "--releases continual")
+        _compare_continual(
+            _read_or_fit_model(chain, reading, public=public),
+            query,
+            budget,
+            max_age=max_age,
+            event_limit=event_limit,
+            form=form,
+        )
+        return
     with progress_bar() as progress:
         comparison = compare_methods(
-            _read_or_fit_model(chain, public),
+            _read_or_fit_model(chain, reading, public=public),
             parse_query(query),
             max_mse=max_mse,
             budget=budget,
@@ -230,16 +252,45 @@ def compare(
         print_written([figure] if figure is not None else [])
 
 
-def _read_or_fit_model(path: str, public: bool) -> Model:
+def _compare_continual(
+    model: Model, query: str, budget: float | None, *, max_age: int, event_limit: float, form: str
+) -> None:
+    """Compare methods with a release at every tick without end."""
+    from csdp.baselines.continual import compare_continual
+
+    if budget is None:
+        raise InputError("--releases continual: no --budget given; it is the certified leakage that all methods keep")
+    with progress_bar() as progress:
+        found = compare_continual(
+            model, parse_query(query), budget=budget, max_age=max_age, event_limit=event_limit, progress=progress
+        )
+    if form == "json":
+        print_json(found.to_dict())
+        return
+    console().print(found)
+    print_lines([found.headline, "\nWhat each of them guarantees:"])
+    for row in found.rows:
+        print_lines([f"  {row.method}: {row.guarantee}.{f' Note: {row.note}.' if row.note else ''}"])
+
+
+def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:
     """Read a model from its file, or fit one to a file of public readings."""
-    if not path.endswith((".csv", ".parquet")):
+    if path == "-" or path.lower().endswith(".json"):
         return options.read_chain(path)
     if not public:
         raise InputError(
             f"{path}: readings given; a model fitted to private readings leaks them. Give --public if they are public, "
-            "or fit with csdp.fit(..., epsilon=...) and give the chain"
+            "or give the chain that `csdp fit --epsilon` makes of them"
         )
-    return fit(read_panel(path), public=True, ensemble=0)
+    readings = read_readings(locate(path, reading))
+    numbers = readings.readings[~np.isnan(readings.readings)]
+    if ((numbers < 0) | (numbers != np.floor(numbers))).any():
+        raise InputError(
+            f"{path}: not all readings are state numbers 0, 1, 2, ...; make a chain of them with `csdp fit {path} "
+            "--public -o chain.json`, and give that"
+        )
+    states = np.where(np.isnan(readings.readings), -1, readings.readings).astype(np.int64)
+    return fit(Panel(readings.names, readings.ticks, readings.times, states, readings.step), public=True, ensemble=0)
 
 
 def _print_comparison(comparison: Comparison) -> None:

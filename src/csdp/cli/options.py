@@ -17,7 +17,7 @@ from csdp.chain.files import load_model, read_model
 from csdp.cli.terminal import Format
 from csdp.errors import InputError
 from csdp.json_text import parse_json
-from csdp.panel import Discretiser, Panel, read_panel
+from csdp.panel import Discretiser, InputSpec, Panel, read_panel
 from csdp.panel.readings import Outside
 from csdp.queries import parse_query
 from csdp.report.files import ensure_writable
@@ -47,9 +47,9 @@ ChainOption = Annotated[str | None, typer.Option(metavar="CHAIN.json", help=_CHA
 DataFile = Annotated[
     str,
     typer.Argument(
-        metavar="DATA.csv|.parquet",
-        help="Readings: a wide table (column `time` and one column per sequence) or a long one (columns time, "
-        "sequence, value).",
+        metavar="DATA",
+        help="Readings: a table (.csv, .tsv, .jsonl, .parquet, .arrow, .xlsx, .sqlite, .duckdb, or a postgresql:// "
+        "address), wide or long; or a .toml file with an [input] section, as `csdp open` writes it.",
     ),
 ]
 LedgerArgument = Annotated[str, typer.Argument(metavar="FILE|URL", help=_LEDGER)]
@@ -77,6 +77,13 @@ Step = Annotated[
         metavar="TIME",
         help="Time between two ticks, such as 300 (seconds for timestamps) or 5min.",
         show_default="taken from the file",
+    ),
+]
+OutsideOption = Annotated[
+    Literal["refuse", "clamp"],
+    typer.Option(
+        help="For readings that are not values of the model: reject the file (refuse), or use the nearest value "
+        "(clamp)."
     ),
 ]
 Engine = Annotated[
@@ -164,21 +171,18 @@ def _read_text(path: str, where: str) -> str:
         raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
 
 
-def read_states(
-    data: str, model: Model, *, discretiser: str | None, step: int | str | None, outside: Outside = "refuse"
-) -> Panel:
+def read_states(data: InputSpec, model: Model, *, discretiser: str | None, outside: Outside = "refuse") -> Panel:
     """Read readings as states of a model.
 
     Args:
-        data: File of readings.
+        data: Readings, and how to read them.
         model: The model whose sequences and values the file has.
         discretiser: File of the discretiser that maps readings to states; None if readings are values of the model.
-        step: Time between two ticks; None to take it from the file.
         outside: What to do with readings that are not values of the model.
     """
     if discretiser is not None:
-        return read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser), step=step)
-    return read_panel(data, names=model.names, values=model.value_table, step=step, outside=outside)
+        return read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser))
+    return read_panel(data, names=model.names, values=model.value_table, outside=outside)
 
 
 def check_figure(path: Path | None) -> None:
@@ -203,14 +207,6 @@ def parse_step(text: str | None) -> int | str | None:
         return None if text is None else int(text)
     except ValueError:
         return text
-
-
-def parse_engine_step(text: str | None, engine: str) -> int | None:
-    """Parse a step for an engine that reads the file itself, which accepts whole numbers only."""
-    step = parse_step(text)
-    if isinstance(step, str):
-        raise InputError(f"step: {text!r} given; with --engine {engine} a whole number (seconds for timestamps)")
-    return step
 
 
 def parse_ages(age: int | None, ages: str | None) -> int | list[int]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from csdp.bounds.result import as_text
-from csdp.cli import options
+from csdp.cli import estimates, options
 from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar
 from csdp.errors import InputError
+from csdp.estimate.result import about_words
 from csdp.queries import parse_query
 
 if TYPE_CHECKING:
-    from csdp.estimate.error import Estimate
+    from csdp.estimate import LearnedEstimator
+    from csdp.estimate.result import Error, Estimate
     from csdp.planning import DynamicPlan, FoundPlan
 
 
@@ -49,14 +51,26 @@ def plan(
     ] = None,
     start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
     estimate: Annotated[
-        Literal["raw", "linear", "posterior"],
+        Literal["history", "linear", "posterior", "raw"],
         typer.Option(
-            help="Measure the error of the raw release, of its best linear estimate, or of its posterior mean (one "
-            "output, few sequences)."
+            help="Measure the error of the estimate from the last releases (history, what is published), from the "
+            "newest alone (linear), of its posterior mean (posterior; one output, few sequences), or of the raw number."
         ),
-    ] = "raw",
+    ] = "history",
+    past: estimates.Past = None,
+    until: estimates.Until = None,
+    period: estimates.Period = None,
+    discretiser: options.DiscretiserFile = None,
+    anyway: estimates.Anyway = False,
     adversary: options.AdversaryOption = "informed",
     event_limit: options.EventLimit = 10.0,
+    mechanism: Annotated[
+        Literal["noise", "optimal", "auto"],
+        typer.Option(
+            help="With --budget, for one release: add noise, draw from the best table of outputs (optimal), or use a "
+            "table where it has over 2 % less error (auto)."
+        ),
+    ] = "noise",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
     ] = None,
@@ -70,12 +84,13 @@ def plan(
 
     \b
     Example:
-      csdp plan chain.json --query mean --budget 0.2 --estimate linear -o plan.json
-      csdp plan chain.json --max-mse 0.3 --max-age 20 --figure frontier.svg
-      csdp plan chain.json --budget 0.2 --min-age 1 --horizon 24 -o plan.json
-      csdp plan chain.json --about then --budget 0.5 --max-error 0.02 --figure delay.svg
+      csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json --figure delay.svg
+      csdp plan chain.json --query mean --budget 1 --figure frontier.svg
+      csdp plan chain.json --budget 1.5 --horizon 24
+      csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
 
-    Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT
+    Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
+    less than 5 % of the error of saying nothing is not written: exit code 6, with what would help.
     """
     from csdp.planning import find_plan
 
@@ -97,21 +112,33 @@ def plan(
             adversary=adversary,
             about=about,
             event_limit=event_limit,
+            mechanism=mechanism,
             progress=progress,
         )
+    learned = estimates.learn(found.plan, past, until, period=period, about=about, discretiser=discretiser)
+    error = found.error if learned is None else learned.expected(found.plan.noise_variance)
+    estimates.require_useful(found.plan, error, anyway=anyway)
     schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)
     if output is not None:
         made = found.plan if schedule is None else schedule.plan
-        output.write_text(made.to_json(indent=1) + "\n", encoding="utf-8")
+        estimates.write_plan(output, made, about=about, estimator=learned)
     if figure is not None:
         _draw_plan(found, figure, ages=range(min_age, max_age + 1), budget=budget)
     if form == "json":
-        print_json(_plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()})
+        data = _plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()}
+        print_json(data | ({} if learned is None else {"usefulness": error.usefulness, "learned": measured(learned)}))
     else:
-        _print_plan(found)
+        _print_plan(found, error)
+        print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
         if schedule is not None:
             _print_schedule(schedule)
         print_written(path for path in (output, figure) if path is not None)
+
+
+def measured(learned: LearnedEstimator) -> dict[str, Any]:
+    """What was measured of a learned estimator, for JSON."""
+    names = ("kind", "about", "ticks", "mse", "no_data", "usefulness", "level", "coverage", "compared")
+    return {name: getattr(learned, name) for name in names}
 
 
 def _squared_target(max_mse: float | None, max_error: float | None) -> float | None:
@@ -137,7 +164,7 @@ def _draw_plan(found: FoundPlan, path: Path, *, ages: range, budget: float | Non
         ages=sorted({*delays, found.delay} if then else {0, 1, 2, 3, 5, 8, *plan.ages} & set(ages)),
         levels=[plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0)] if then else None,
         releases="continual" if then else 1,
-        estimate=found.error.estimate,
+        estimate=cast("Estimate", found.error.estimate),
         adversary=plan.adversary,
         about=found.error.about,
     )
@@ -165,7 +192,7 @@ def _schedule(
         budget=budget,
         horizon=horizon,
         start=start,
-        estimate=estimate,
+        estimate="linear" if estimate == "history" else estimate,  # a schedule weighs ticks one by one
         adversary=found.plan.adversary,
     )
 
@@ -181,6 +208,7 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
         "leakage": found.leakage.to_dict(),
         "mse": found.error.mse,
         "no_data": found.error.no_data,
+        "mechanism": "noise" if found.plan.mechanism is None else "table",
         "evaluations": found.evaluations,
         "saved": found.saved,
         "note": found.note,
@@ -188,11 +216,10 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
     }
 
 
-def _headline(found: FoundPlan) -> str:
+def _headline(found: FoundPlan, error: Error) -> str:
     """What the plan is worth, in a sentence or two."""
-    error = found.error
     if error.about == "now":
-        return f"This plan {error.in_words}."
+        return f"This plan {error.in_words} ({about_words('now')})."
     ticks = "1 tick" if found.delay == 1 else f"{found.delay} ticks"
     return (
         f"Hold every number back by {ticks}: all releases together, for ever, then tell at most "
@@ -201,12 +228,17 @@ def _headline(found: FoundPlan) -> str:
     )
 
 
-def _print_plan(found: FoundPlan) -> None:
-    print_lines([_headline(found)])
+def _level_words(found: FoundPlan) -> str:
+    """What epsilon_c is: of noise its level, of a table what it tells of a record."""
+    return "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
+
+
+def _print_plan(found: FoundPlan, error: Error) -> None:
+    print_lines([_headline(found, error)])
     ages = sorted(set(found.plan.ages))
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g}"),
+        (_level_words(found), f"{found.plan.epsilon_c:.6g}"),
         ("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})"),
         (
             "mean squared error",

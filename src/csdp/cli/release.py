@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import as_text
-from csdp.cli import options
+from csdp.cli import estimates, options
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
-from csdp.panel import Panel
+from csdp.estimate import LearnedEstimator
+from csdp.estimate.result import about_words
+from csdp.panel import InputSpec, Panel
 from csdp.report import files
 from csdp.report.certificate import Certificate, certify
 from csdp.report.files import Series, write_series
 
 if TYPE_CHECKING:
+    from csdp.estimate import Error, Estimator
     from csdp.ledger import Ledger
     from csdp.plan import Plan
     from csdp.publisher import Publisher, Release, Skipped
@@ -30,10 +34,12 @@ if TYPE_CHECKING:
 WIDE = 1000
 
 
+@takes_readings
 def release(
     data: options.DataFile,
     dataset: options.Dataset,
     ledger: options.LedgerOption,
+    reading: InputSpec,
     output: Annotated[
         str,
         typer.Option(
@@ -66,15 +72,14 @@ def release(
             show_default="0",
         ),
     ] = None,
-    outside: Annotated[
-        Literal["refuse", "clamp"],
-        typer.Option(
-            help="For readings that are not values of the model: reject the file (refuse), or use the nearest value "
-            "(clamp)."
-        ),
-    ] = "refuse",
+    outside: options.OutsideOption = "refuse",
+    about: estimates.OptionalAbout = None,
+    past: estimates.Past = None,
+    until: estimates.Until = None,
+    period: estimates.Period = None,
+    estimator: estimates.EstimatorFile = None,
+    anyway: estimates.Anyway = False,
     discretiser: options.DiscretiserFile = None,
-    step: options.Step = None,
     simulated_times: Annotated[
         bool,
         typer.Option(
@@ -109,13 +114,14 @@ def release(
     \b
     Example:
       csdp chain simulate chain.json --steps 200 --seed 1 -o readings.csv
-      csdp release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --budget 0.5 \
+      csdp release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --about then --budget 0.5 \
 --dataset ward-7 --ledger ledger.db -o released.csv
 
+    Estimates with a band stand beside the noisy numbers: from the last releases, by the model or learned (--past).
     With timestamps, a tick is published once the wall clock has passed its end. Every release is charged in the ledger
     before it is computed. Running the same command again writes the same values and charges nothing. Exit codes: 0
     done; 2 bad input, nothing released; 3 refused by a limit, what was published before is written; 5 another process
-    holds some of the ticks, or was stopped while it held them.
+    holds some of the ticks, or was stopped while it held them; 6 hardly worth releasing, nothing charged (--anyway).
     """
     from csdp.ledger import Ledger
     from csdp.publisher import Publisher
@@ -138,7 +144,15 @@ def release(
         adversary=adversary,
         stale_limit=stale_limit,
     )
-    with _open_readings(data, chosen, engine, step, outside, master, memory_limit, discretiser) as (readings, source):
+    stored = estimates.read_stored(plan)
+    learned = estimates.learn(
+        chosen, past, until, period=period, about=about or stored.about, discretiser=discretiser, reading=reading
+    )
+    estimating = estimates.choose_estimator(chosen, stored, about=about, learned=learned, estimator_file=estimator)
+    expected = None if estimating is None else estimating.expected(chosen.noise_variance)
+    estimates.require_useful(chosen, expected, anyway=anyway)
+    located = locate(data, reading)
+    with _open_readings(located, chosen, engine, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
@@ -159,6 +173,7 @@ def release(
                 times="wall" if stamped and not simulated_times else "data",
                 on_refusal=on_refusal,
                 wait=wait,
+                estimator=estimating,
             ) as publisher,
         ):
             releases, skipped, refusal = _publish(publisher, book, source, readings, wide=wide)
@@ -170,13 +185,46 @@ def release(
     counts |= {"held": absent["held"], "lost": absent["lost"]}
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
-        print_json({**files_written, **counts, "certificate": certificate.to_dict()})
+        print_json({**_worth(estimating, expected), **files_written, **counts, "certificate": certificate.to_dict()})
     else:
+        _print_worth(chosen, estimating, expected)
         _print_release(certificate, out, certificate_path, counts)
     if refusal is not None:
         raise refusal
     if absent["held"] or (absent["lost"] and not count):
         raise _held_error(out, wait, count, absent)
+
+
+def _worth(estimator: Estimator | None, expected: Error | None) -> dict[str, Any]:
+    """What the estimates are and remove, for JSON."""
+    if estimator is None or expected is None:
+        return {"usefulness": None}
+    return {
+        "usefulness": expected.usefulness,
+        "estimate": {
+            "kind": estimator.kind,
+            "about": estimator.about,
+            "level": estimator.level,
+            "mse": expected.mse,
+            "no_data": expected.no_data,
+            "measured_on": expected.how,
+        },
+    }
+
+
+def _print_worth(plan: Plan, estimator: Estimator | None, expected: Error | None) -> None:
+    """Print what the estimates are worth, before anything else."""
+    if estimator is None or expected is None:
+        print_lines(["No estimate: the moments of the model are out of reach, so what a release is worth is unknown."])
+        return
+    print_lines(
+        [
+            f"The estimate {expected.in_words} ({about_words(estimator.about, plan.max_age)}; {estimator.kind}, by "
+            f"{expected.how}); bands are to hold {100 * estimator.level:g} % of the truths."
+        ]
+    )
+    if isinstance(estimator, LearnedEstimator):
+        print_lines([f"Estimate: {estimator.in_words}."])
 
 
 def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> TicksHeldError:
@@ -196,10 +244,9 @@ def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> Tic
 
 @contextmanager
 def _open_readings(
-    data: str,
+    data: InputSpec,
     plan: Plan,
     engine: Literal["memory", "duckdb", "spark"],
-    step: str | None,
     outside: Literal["refuse", "clamp"],
     master: str | None,
     memory_limit: str | None,
@@ -209,8 +256,7 @@ def _open_readings(
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
-        width = options.parse_step(step)
-        panel = options.read_states(data, plan.model, discretiser=discretiser, step=width, outside=outside)
+        panel = options.read_states(data, plan.model, discretiser=discretiser, outside=outside)
         yield panel, panel
         return
     from csdp.tables import EngineSource, open_table
@@ -220,7 +266,6 @@ def _open_readings(
         names=plan.model.names,
         values=plan.model.values,
         engine=engine,
-        step=options.parse_engine_step(step, engine),
         outside=outside,
         master=master,
         memory_limit=memory_limit,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.cli.options import Check, FileDataset, FormatOption
+from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import (
     CommandGroup,
     Format,
@@ -23,6 +24,7 @@ from csdp.cli.terminal import (
     printable,
 )
 from csdp.errors import InputError
+from csdp.panel import InputSpec
 
 if TYPE_CHECKING:
     from csdp.plan import Plan
@@ -42,14 +44,17 @@ key_app = typer.Typer(
 )
 
 
+@takes_readings
 def init(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA.csv|.parquet",
-            help="Sample of the readings that will arrive; the names of sequences and the step are taken from it.",
+            metavar="DATA",
+            help="Sample of the readings that will arrive, a table or a .toml file with an [input] section; the names "
+            "of sequences and the step are taken from it.",
         ),
     ],
+    reading: InputSpec,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="STREAM.toml", help="File to write the specification to.")
     ] = Path("stream.toml"),
@@ -64,11 +69,13 @@ def init(
     \b
     Example: csdp init readings.csv -o stream.toml
     """
-    from csdp.stream.spec import first_spec
+    from csdp.stream.template import first_spec
 
     if output.exists() and not force:
         raise InputError(f"{output}: exists already; give another --output, or --force to replace it")
-    output.write_text(first_spec(data, dataset=dataset, chain=chain), encoding="utf-8")
+    output.write_text(
+        first_spec(locate(data, reading), dataset=dataset, chain=chain, folder=output.parent), encoding="utf-8"
+    )
     print_lines([f"wrote {output}; look through it, then: csdp stream --spec {output}"])
     if not (output.parent / chain).is_file():
         print_lines([f"{chain}: not there yet. Make one from public data with `csdp fit`, or with `csdp chain new`"])

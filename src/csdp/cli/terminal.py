@@ -7,13 +7,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, TicksHeldError
+from csdp.cli.advice import as_options, find_command
+from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, NotUsefulError, TicksHeldError
 from csdp.report.files import json_text
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ REFUSED = 3
 VIOLATED = 4
 #: Exit code: another process holds ticks, or was stopped while it held them.
 HELD = 5
+#: Exit code: a release would hardly tell more than saying nothing.
+NOT_USEFUL = 6
 _INTERRUPTED = 130
 
 #: A column of `print_table` whose cells are aligned at their right.
@@ -48,6 +52,9 @@ _HINTS = {
     errno.EADDRINUSE: "another process uses that address; choose another port",
     errno.ECONNREFUSED: "nothing listens there; check host and port",
 }
+
+#: How the running command says what the library advises.
+_ADVICE: ContextVar[Callable[[str], str]] = ContextVar("advice", default=str)
 
 #: The panels of `csdp --help`, in the order of the pipeline; each command names its own as `rich_help_panel`.
 DATA, LEAKAGE, PUBLISHING, EVIDENCE, SETUP = PANELS = (
@@ -89,16 +96,24 @@ class CommandGroup(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run the command that the arguments name."""
+        words = list(sys.argv[1:] if args is None else args)
+
+        def advise(message: str) -> str:
+            return as_options(message, find_command(self, words), given=words, root=self)
+
+        token = _ADVICE.set(advise)
         try:
             code = super().main(args, "csdp", complete_var, False, windows_expand_args, **extra)
         except typer.TyperException as error:
             _fail(_usage_message(error), BAD_INPUT)
         except BudgetExceeded as error:
-            _fail(str(error), REFUSED)
+            _fail(advise(str(error)), REFUSED)
         except TicksHeldError as error:
-            _fail(str(error), HELD)
+            _fail(advise(str(error)), HELD)
+        except NotUsefulError as error:
+            _fail(advise(str(error)), NOT_USEFUL)
         except CsdpError as error:
-            _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), BAD_INPUT)
+            _fail(advise("; ".join([str(error), *getattr(error, "__notes__", ())])), BAD_INPUT)
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
             hint = f"; {_HINTS[error.errno]}" if error.errno in _HINTS else ""
@@ -107,6 +122,8 @@ class CommandGroup(TyperGroup):
             _fail("not enough memory; use a smaller model or fewer steps, or for a leakage --bound lineage", BAD_INPUT)
         except typer.Abort:
             _fail("interrupted", _INTERRUPTED)
+        finally:
+            _ADVICE.reset(token)
         if standalone_mode:
             sys.exit(code or 0)
         return code
@@ -227,4 +244,4 @@ def print_warnings() -> Iterator[None]:
         warnings.simplefilter("always", CsdpWarning)
         yield
     for text in dict.fromkeys(str(item.message) for item in caught if issubclass(item.category, CsdpWarning)):
-        print_notice(f"warning: {text}")
+        print_notice(f"warning: {_ADVICE.get()(text)}")

@@ -7,6 +7,7 @@ sensitivity, names of outputs) must agree with its parts, or it is refused; its 
 """
 
 from csdp.computation.computation import FoldComputation, FunctionComputation
+from csdp.computation.readings import ReadingsComputation
 from csdp.computation.verification import Computation, verify_query
 
-__all__ = ["Computation", "FoldComputation", "FunctionComputation", "verify_query"]
+__all__ = ["Computation", "FoldComputation", "FunctionComputation", "ReadingsComputation", "verify_query"]

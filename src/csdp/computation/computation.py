@@ -44,6 +44,8 @@ class FoldComputation:
     groups: Groups | None = None  #: the groups of sequences that it answers for, where it has one answer per group
     source: Query | None = field(default=None, repr=False)  #: the query as it was given; None in another process
     assumption: str = ""  #: what is believed about the query and not verified
+    #: whether answers are a function of the states; else the parts say only what a release costs between states
+    of_states: bool = True
     blocks: int = field(init=False, repr=False)  #: number of blocks of outputs
     width: int = field(init=False, repr=False)  #: outputs of one block
     #: whether sequences are treated alike, so that the counts of the states determine the answer
@@ -56,10 +58,20 @@ class FoldComputation:
 
     # ---- capabilities --------------------------------------------------------------------------------------------
 
+    @property
+    def costs(self) -> FoldComputation:
+        """The computation whose differences between snapshots of states bound what a release tells of them: itself."""
+        return self
+
     @cached_property
+    def _in_own_block(self) -> bool:
+        """Whether every sequence has a block of outputs of its own, in their order."""
+        return self.blocks > 1 and np.array_equal(self.block, np.arange(self.table.shape[0]))
+
+    @property
     def per_sequence(self) -> bool:
         """Whether there is one output per sequence, in their order, which only that sequence moves."""
-        return self.width == 1 and self.blocks > 1 and np.array_equal(self.block, np.arange(self.table.shape[0]))
+        return self.width == 1 and self._in_own_block
 
     @property
     def own(self) -> Floats:
@@ -105,7 +117,7 @@ class FoldComputation:
     def labels(self, ages: Sequence[int]) -> Indices:
         """Numbers (s,) that agree for sequences with the same age and part; separate blocks may be alike."""
         rows: list[Any] = [np.asarray(ages, dtype=np.float64)]
-        if self.blocks > 1 and not self.per_sequence:
+        if self.blocks > 1 and not self._in_own_block:
             rows.append(self.block)
         if self.rows.shape[0] > 1:
             rows.append(self.rows.reshape(len(ages), -1))
@@ -213,6 +225,14 @@ class FoldComputation:
         starts = np.searchsorted(self.block[order], np.arange(self.blocks))
         return lambda states: np.add.reduceat(own[everyone, states][:, order], starts, axis=1).reshape(len(states), -1)
 
+    def publish(self, noised: Floats, read: int | None) -> Floats:
+        """What an answer on the lattice stands for; `read`, the number of sequences read, does not matter."""
+        return noised / self.denominator
+
+    def noise_factor(self, read: int | None) -> float:
+        """The noise does not depend on how many sequences were read."""
+        return 1.0
+
     def answers_of_counts(self, counts: Ints) -> Floats:
         """Answers (T, d) from the number of sequences in each state (T, m), where all are treated alike."""
         part = self.rows[0]
@@ -298,8 +318,14 @@ class FunctionComputation:
     assumption: str = ""  #: what is believed about the query and not verified
 
     is_symmetric = per_sequence = False
+    of_states = True
     groups = weights = None
     denominator = 1.0
+
+    @property
+    def costs(self) -> FunctionComputation:
+        """The computation whose differences between snapshots of states bound what a release tells of them: itself."""
+        return self
 
     @property
     def text(self) -> str:
@@ -356,6 +382,14 @@ class FunctionComputation:
     def lattice_answers(self, states: npt.NDArray[Any]) -> Floats:
         """Answers (T, d) of snapshots (T, s), on the lattice."""
         return self.evaluate(states.astype(np.intp), self.table)
+
+    def publish(self, noised: Floats, read: int | None) -> Floats:
+        """What an answer on the lattice stands for; `read`, the number of sequences read, does not matter."""
+        return noised / self.denominator
+
+    def noise_factor(self, read: int | None) -> float:
+        """The noise does not depend on how many sequences were read."""
+        return 1.0
 
     def output_names(self, names: Sequence[str], values: Floats) -> tuple[str, ...]:
         """Names of the output coordinates, as they were when the query was verified."""

@@ -20,11 +20,22 @@ from csdp.computation.computation import (
     is_same_table,
     round_to_lattice,
 )
+from csdp.computation.readings import ReadingsComputation, read_level_value, read_levels
 from csdp.errors import CsdpError, InputError
 from csdp.lattice import LATTICE_BITS, common_unit, fine_unit
-from csdp.queries import BlockQuery, FoldQuery, Query, all_snapshots, is_enumerable, largest_change
+from csdp.queries import (
+    BlockQuery,
+    FoldQuery,
+    Query,
+    ReadingsQuery,
+    all_snapshots,
+    is_enumerable,
+    largest_change,
+    reading_range,
+)
+from csdp.reading_range import ReadingRange
 
-Computation = FoldComputation | FunctionComputation
+Computation = FoldComputation | FunctionComputation | ReadingsComputation
 T = TypeVar("T")
 
 #: Binary digits of a part: a weight of 20 times a value of 20, and some room.
@@ -50,8 +61,8 @@ def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Com
     1.0
     """
     table, names = model.value_table, model.names
-    if isinstance(query, FoldComputation | FunctionComputation):
-        ready = isinstance(query, FoldComputation) or query.step is not None or not on_lattice
+    if isinstance(query, Computation):
+        ready = not isinstance(query, FunctionComputation) or query.step is not None or not on_lattice
         if ready and is_same_table(table, query.table):
             return query
         if query.source is None:
@@ -63,6 +74,9 @@ def verify_query(query: Query, model: Model, *, on_lattice: bool = False) -> Com
     name = query.name
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"query: its name is {name!r}; a text that is not empty")
+    of = reading_range(query)
+    if of is not None:
+        return _verify_readings(query, name, of, names, table)
     if isinstance(query, FoldQuery):
         return _verify_fold(query, name, names, table)
     return _verify_function(query, name, names, table, on_lattice=on_lattice)
@@ -236,12 +250,7 @@ def _compare_statements(query: FoldQuery, computation: FoldComputation, names: t
             "what is published are the parts"
         )
     for k, claimed in claims.items():
-        moved = _largest_change(computation, k) / divisor
-        if not (isinstance(claimed, int | float | np.floating | np.integer) and claimed >= moved * (1 - SLACK)):
-            raise InputError(
-                f"query {name}: sensitivity {claimed!r} given for {k} record{'s' * (k > 1)}, but by its parts the "
-                f"answer moves by {moved:g}"
-            )
+        _compare_claim(name, k, claimed, _largest_change(computation, k) / divisor)
     return outputs
 
 
@@ -258,6 +267,56 @@ def _largest_change(computation: FoldComputation, k: int) -> float:
         at = total[computation.block[i]]
         at += step if np.abs(at + step).sum() >= np.abs(at - step).sum() else -step
     return float(np.abs(total).sum())
+
+
+# ---- readings ------------------------------------------------------------------------------------------------------
+
+
+def _verify_readings(
+    query: Query, name: str, of: ReadingRange, names: tuple[str, ...], table: Floats
+) -> ReadingsComputation:
+    if not isinstance(query, ReadingsQuery):
+        raise InputError(
+            f"query {name}: of readings, but it does not say what they add; it needs level_parts, level_value, shares "
+            "and is_mean (csdp.queries.ReadingsQuery)"
+        )
+    s = table.shape[0]
+    parts, shares = _read_twice(name, "level_parts or shares", read_levels, query, name, of, s)
+    base, step = _read_twice(name, "level_value", read_level_value, query, name)
+    if not isinstance(query.is_mean, bool) or (query.is_mean and not (shares == 1).all()):
+        raise InputError(f"query {name}: is_mean is {query.is_mean!r}; True or False, and True only without shares")
+    parts.flags.writeable = shares.flags.writeable = False
+    computation = ReadingsComputation(
+        name=name,
+        text=str(getattr(query, "text", name)),
+        of=of,
+        parts=parts,
+        shares=shares,
+        base=base,
+        step=step,
+        is_mean=query.is_mean,
+        table=table,
+        outputs=_read_outputs(query, name, names, table, parts.shape[1]),
+        source=query,
+    )
+    if computation.largest / computation.unit >= 2.0**PART_DIGITS * s:
+        raise InputError(
+            f"query {name}: weights and levels need {PART_DIGITS} binary digits at most, so that sums are exact; use a "
+            "coarser resolution, or weights with fewer binary digits"
+        )
+    for k in sorted({1, min(2, s), s}):
+        moved = computation.undivided_sensitivity(k) / computation.denominator
+        _compare_claim(name, k, _read(name, "sensitivity", query.sensitivity, k, table), moved)
+    return computation
+
+
+def _compare_claim(name: str, k: int, claimed: Any, moved: float) -> None:
+    """Refuse a declared sensitivity below a change that k records make by the parts."""
+    if not (isinstance(claimed, int | float | np.floating | np.integer) and claimed >= moved * (1 - SLACK)):
+        raise InputError(
+            f"query {name}: sensitivity {claimed!r} given for {k} record{'s' * (k > 1)}, but by its parts the "
+            f"answer moves by {moved:g}"
+        )
 
 
 # ---- functions -----------------------------------------------------------------------------------------------------

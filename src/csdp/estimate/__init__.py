@@ -1,6 +1,28 @@
-"""How far a release is from the present: error of raw releases, of the linear estimate, and of the filter."""
+"""Estimates from what was published, and how far they are from the truth. Post-processing only."""
 
-from csdp.estimate.error import BayesFilter, Error, FilterState, mse
+from csdp.estimate.error import BayesFilter, FilterState, mse
+from csdp.estimate.history import HistoryEstimator, model_estimator
+from csdp.estimate.learned import LearnedEstimator, learn_estimator
+from csdp.estimate.protocol import Estimated, Estimator, Observation
+from csdp.estimate.result import Error
 from csdp.estimate.second_order import Moments, moments
+from csdp.estimate.single import LinearEstimator, PosteriorEstimator, linear_estimator
 
-__all__ = ["BayesFilter", "Error", "FilterState", "Moments", "moments", "mse"]
+__all__ = [
+    "BayesFilter",
+    "Error",
+    "Estimated",
+    "Estimator",
+    "FilterState",
+    "HistoryEstimator",
+    "LearnedEstimator",
+    "LinearEstimator",
+    "Moments",
+    "Observation",
+    "PosteriorEstimator",
+    "learn_estimator",
+    "linear_estimator",
+    "model_estimator",
+    "moments",
+    "mse",
+]

@@ -18,14 +18,14 @@ from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
+from csdp.estimate.history import MEMORY, has_history, model_estimator
 from csdp.estimate.posterior import PosteriorMean
+from csdp.estimate.result import About, Error, Estimate, check_about
 from csdp.estimate.second_order import Moments, moments
 from csdp.noise import simulate_noise
 from csdp.queries import Query, all_snapshots
 
-Estimate = Literal["raw", "linear", "posterior", "filter"]
 Law = Literal["joint", "independent-marginals"]
-About = Literal["now", "then"]
 
 #: Joint states up to which the filter keeps its belief.
 FILTER_STATES = 4096
@@ -34,51 +34,6 @@ FILTER_TICKS = 6000
 _BATCHES = 30
 #: Steps of a simulated noise scale where the answers are on no lattice.
 _FINE = 1024
-
-
-@dataclass(frozen=True)
-class Error:
-    """Mean squared error of an estimate of the answer, summed over outputs.
-
-    `aging`: what the age alone costs (raw). `noise`: variance of the noise. `no_data`: the error of publishing nothing
-    but the stationary expectation. `interval`: a 99.9 % confidence interval where the figure is simulated; a plan
-    uses its upper end. `about`: whether the answer is that of the present ("now") or of the time read ("then").
-    """
-
-    mse: float
-    aging: float
-    noise: float
-    no_data: float
-    estimate: Estimate
-    how: str
-    interval: tuple[float, float] | None = None
-    about: About = "now"
-
-    def __float__(self) -> float:
-        return self.mse
-
-    @property
-    def safe(self) -> float:
-        """What a plan may count on."""
-        return self.mse if self.interval is None else self.interval[1]
-
-    @property
-    def usefulness(self) -> float:
-        """Which share of the error of publishing nothing is removed; negative where the release is worse."""
-        return 1.0 - self.mse / self.no_data if self.no_data > 0 else 0.0
-
-    @property
-    def in_words(self) -> str:
-        """What a release is worth, as the end of a sentence.
-
-        >>> Error(0.03, 0.0, 0.03, 0.12, "raw", "pair laws").in_words
-        'removes 75 % of the error of saying nothing'
-        >>> Error(0.2, 0.0, 0.2, 0.12, "raw", "pair laws").in_words
-        'is worse than saying nothing: error 0.2 against 0.12'
-        """
-        if self.mse > self.no_data:
-            return f"is worse than saying nothing: error {self.mse:.3g} against {self.no_data:.3g}"
-        return f"removes {100 * self.usefulness:.3g} % of the error of saying nothing"
 
 
 def mse(
@@ -102,8 +57,10 @@ def mse(
         ages: how old the published readings are, in steps: one age for all sequences, or one each.
         epsilon_c: the noise level.
         estimate: "raw", `E|f(z) - f(x_t)|^2 + noise variance`; "linear", the best linear estimate, never above the
-            no-data error; "posterior", the posterior mean given one release, never above the linear one (one output,
-            small systems); "filter", the Bayes filter of the whole released history, simulated.
+            no-data error; "history", the best linear estimate from the last eight of a release at every tick, which
+            is what a publisher puts out (the linear one where ages differ or the law of the start is given);
+            "posterior", the posterior mean given one release, never above the linear one (one output, small
+            systems); "filter", the Bayes filter of the whole released history, simulated.
         given: condition on these aged values, as the paper's figures do.
         law: with `given`, "independent-marginals" reproduces the paper's own numbers.
         about: "now" for the error against the present answer, "then" against that of the time that was read.
@@ -127,8 +84,8 @@ def mse(
     level = check_epsilon(epsilon_c)
     if law not in {"joint", "independent-marginals"}:
         raise InputError(f"law: {law!r} given; 'joint' or 'independent-marginals'")
-    if estimate not in {"raw", "linear", "posterior", "filter"}:
-        raise InputError(f"estimate: {estimate!r} given; 'raw', 'linear', 'posterior' or 'filter'")
+    if estimate not in {"raw", "linear", "posterior", "history", "filter"}:
+        raise InputError(f"estimate: {estimate!r} given; 'raw', 'linear', 'posterior', 'history' or 'filter'")
     check_about(about, estimate)
     if given is not None:
         if about != "now":
@@ -139,14 +96,6 @@ def mse(
     if law != "joint":
         raise InputError("law='independent-marginals' needs given=, the aged values")
     return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate, about)
-
-
-def check_about(about: About, estimate: Estimate) -> None:
-    """Refuse an unknown `about`, and the filter for the time that was read."""
-    if about not in {"now", "then"}:
-        raise InputError(f"about: {about!r} given; 'now' (the present answer) or 'then' (that of the time read)")
-    if about == "then" and estimate == "filter":
-        raise InputError("estimate='filter' estimates the present answer; with about='then' use 'raw' or 'linear'")
 
 
 def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
@@ -167,8 +116,9 @@ def error_from_moments(
     epsilon_c: float,
     estimate: Estimate,
     about: About = "now",
+    memory: int = MEMORY,
 ) -> Error:
-    """The error of one estimate, from moments that are already known."""
+    """The error of one estimate, from moments that are already known; `memory`: releases that "history" looks at."""
     query = verify_query(query, model)
     noise = noise_variance(model, query, epsilon_c)
     if about == "then":
@@ -183,7 +133,10 @@ def error_from_moments(
         return Error(value, aging, total, no_data, estimate, "joint law", None, about)
     if estimate == "filter":
         return _filter_error(model, query, ages, epsilon_c, Error(0.0, aging, total, no_data, estimate, "simulation"))
-    value = aging + total if estimate == "raw" else float((known.linear_estimate(noise)[2] ** 2).sum())
+    if estimate == "history" and has_history(model, ages):
+        value = model_estimator(model, query, age=ages[0], about=about, memory=memory).expected(noise).mse
+    else:
+        value = aging + total if estimate == "raw" else float((known.linear_estimate(noise)[2] ** 2).sum())
     interval = None
     if known.how == "simulation" and (aging > 0 or estimate != "raw"):
         # Covariances of a path of n nearly independent snapshots are off by some of their own size over sqrt(n).

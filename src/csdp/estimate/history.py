@@ -1,4 +1,4 @@
-"""Estimates of an answer from the last releases: Wiener weights, from a model or learned on the public past.
+"""Estimates of an answer from the last releases: Wiener weights.
 
 With r = f - usual (the long-run mean, or the mean of the time of day) and releases `y_j = f(t_j) + noise_j`, the best
 linear estimate of the answer at time u is `usual(u) + sum_j w_j (y_j - usual(t_j))`, where `(G + N) w = g`: G holds the
@@ -8,40 +8,53 @@ never worse than the linear estimate from the newest release alone. All of this 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import Model
+from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
-from csdp.estimate.error import About
-from csdp.estimate.second_order import moments
+from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, clip, standard_errors_of, with_band
+from csdp.estimate.result import About, Error
+from csdp.estimate.second_order import Moments, moments
 from csdp.queries import Query
 
-#: Releases that an estimate looks back on.
+#: Releases that an estimate looks back on, and numbers in them at most.
 MEMORY = 8
-#: Ticks of a public past from which an estimate is learned at least.
-SHORTEST_PAST = 60
-#: Shares of the public past: the first is fitted to, the second calibrates the band, the rest checks both.
-_FITTED, _CALIBRATED = 0.5, 0.75
-#: Least standard error, as a share of the spread of the answers.
-_SHARPEST = 1e-6
+LARGEST_HISTORY = 512
+#: Least standard error, as a share of the spread of the answers; what is added to a diagonal, so that outputs which
+#: determine each other can be solved for without noise.
+_SHARPEST, _RIDGE = 1e-6, 1e-13
+#: Patterns of releases whose weights are kept.
+_PATTERNS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class HistoryEstimator:
-    """Wiener estimates of each output from the last releases.
+    """Wiener estimates from the last releases.
 
     Args:
         usual: the mean of each output at each phase of the clock, (H, d); one row where there is no clock.
-        covariance: covariance of each output with itself h ticks later, h = 0, 1, ..., (lags, d).
-        age: how many ticks before a release its readings were taken.
+        covariance: of the outputs with those h ticks later, h = 0, 1, ...: (lags, d, d), or (lags, d) where every
+            output is estimated by itself.
+        age: how many ticks before a release its readings are taken.
         about: whether the present answer is estimated ("now"), or that of the time that was read ("then").
         memory: releases that are looked back on.
         factor: standard errors in half a band; learned, or 1.96.
         bounds: least and largest possible answer, which estimates and bands keep to.
+        level: share of the truths that a band is to hold.
+        scale: learned correction of the standard errors.
+        no_data: squared error of saying what is usual; by default that of the covariances.
+
+    >>> estimator = HistoryEstimator(np.zeros((1, 1)), 0.8 ** np.arange(9.0)[:, None], age=0)
+    >>> quiet = [Observation(t, (1.0,), age=0, noise=1.0) for t in (4, 5)]
+    >>> round(estimator.of(quiet[1:]).estimate[0], 3), round(estimator.of(quiet).estimate[0], 3)
+    (0.5, 0.643)
     """
 
     usual: Floats
@@ -50,7 +63,50 @@ class HistoryEstimator:
     about: About = "now"
     memory: int = MEMORY
     factor: float = 1.96
-    bounds: tuple[float, float] | None = None
+    bounds: Bounds | None = None
+    level: float = LEVEL
+    scale: float = 1.0
+    no_data: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """ "seasonal" with a clock, else "history"; "newest" where nothing is looked back on."""
+        return "seasonal" if len(self.usual) > 1 else "history" if self.memory > 1 else "newest"
+
+    @property
+    def silent_error(self) -> float:
+        """Squared error of saying nothing but what is usual, summed over outputs."""
+        return float(self._variance.sum()) if self.no_data is None else self.no_data
+
+    def check(self, ages: Sequence[int], outputs: int) -> None:
+        """Refuse releases of other ages, or with another number of outputs."""
+        if set(ages) != {self.age}:
+            given = ", ".join(map(str, sorted(set(ages))))
+            raise InputError(
+                f"estimator: made for age {self.age}, but the plan has {given}; learn it for the plan's age"
+            )
+        if outputs != self.usual.shape[1]:
+            raise InputError(f"estimator: made for {self.usual.shape[1]} outputs, but the plan's query has {outputs}")
+
+    def of(self, releases: Sequence[Observation]) -> Estimated:
+        """The estimate from the last releases, the newest last.
+
+        What a release read later than planned moves its answer as much as noise would: it is counted as noise.
+        """
+        last = releases[-self.memory :]
+        read = np.array([one.tick - one.age for one in last])
+        noise = np.array([one.noise for one in last]) + self._late_noise([one.stale for one in last])
+        target = last[-1].tick - (last[-1].age if self.about == "then" else 0)
+        estimate, error = self._solve(read, target, np.array([one.values for one in last]), noise)
+        return with_band(estimate, error, factor=self.factor, bounds=self.bounds, no_data=self.silent_error)
+
+    def expected(self, noise: float) -> Error:
+        """The error with a release at every tick, from as many as it looks back on."""
+        back = tuple(range(self.memory - 1, -1, -1))
+        _, spread = self._weights(back, 0 if self.about == "then" else self.age, (noise,) * self.memory)
+        mse, outputs = float(((self.scale * spread) ** 2).sum()), self.usual.shape[1]
+        aging = 0.0 if self.about == "then" else float(self._late_noise([self.age])[0]) * outputs
+        return Error(mse, aging, outputs * noise, self.silent_error, self.kind, "covariances", None, self.about)
 
     def usual_at(self, ticks: npt.ArrayLike) -> Floats:
         """What is usual at some ticks, (n, d)."""
@@ -66,25 +122,63 @@ class HistoryEstimator:
             noise: variance of the noise of each of them, (n,).
         """
         at = np.asarray(released)[-self.memory :]
-        read, target = at - self.age, tick - (self.age if self.about == "then" else 0)
-        weights, spread = self._weights(tuple((read[-1] - read).tolist()), int(target - read[-1]), noise[-at.size :])
-        off = values[-at.size :] - self.usual_at(read)
-        return self.clip(self.usual_at(target) + (weights * off).sum(axis=0)), spread
+        target = tick - (self.age if self.about == "then" else 0)
+        return self._solve(at - self.age, target, values[-at.size :], noise[-at.size :])
 
-    def _weights(self, back: tuple[int, ...], ahead: int, noise: Floats) -> tuple[Floats, Floats]:
-        """Weights (n, d) of releases that lie `back` ticks before the newest, and the standard error (d,)."""
-        places = np.asarray(back)
-        between = self._covariance_at(np.abs(places[:, None] - places[None, :]))  # (n, n, d)
-        across = self._covariance_at(np.abs(places + ahead))  # (n, d)
-        spread = np.moveaxis(between, -1, 0) + np.diag(noise)
-        weights: Floats = np.asarray(np.linalg.solve(spread, across.T[..., None])[..., 0].T, dtype=np.float64)
-        left = self.covariance[0] - (weights * across).sum(axis=0)
-        return weights, np.sqrt(np.maximum(left, (_SHARPEST**2) * self.covariance[0]))
+    def _solve(self, read: Indices, target: int, values: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """The estimate at a tick from what was read at some ticks, and its standard error."""
+        back = tuple((read[-1] - read).tolist())
+        weights, spread = self._weights(back, int(target - read[-1]), tuple(noise.tolist()))
+        off = values - self.usual_at(read)  # (n, d)
+        moved = np.einsum("bnik,nbi->bk", weights, off.reshape(len(off), weights.shape[0], -1)).ravel()
+        return self.clip(self.usual_at(target) + moved), self.scale * spread
+
+    @cached_property
+    def _known(self) -> dict[tuple[tuple[int, ...], int, tuple[float, ...]], tuple[Floats, Floats]]:
+        return {}
+
+    def _weights(self, back: tuple[int, ...], ahead: int, noise: tuple[float, ...]) -> tuple[Floats, Floats]:
+        """Weights (blocks, n, k, k) of releases read `back` ticks before the newest, and the standard error (d,)."""
+        pattern = (back, ahead, noise)
+        if pattern not in self._known:
+            if len(self._known) >= _PATTERNS:
+                self._known.clear()
+            self._known[pattern] = self._solve_weights(-np.asarray(back), ahead, np.asarray(noise))
+        return self._known[pattern]
+
+    def _solve_weights(self, places: Indices, ahead: int, noise: Floats) -> tuple[Floats, Floats]:
+        blocks, n, k = len(self._blocks), places.size, self._blocks.shape[-1]
+        between = self._covariance_at(places[None, :] - places[:, None])  # (blocks, n, n, k, k)
+        across = self._covariance_at(ahead - places).reshape(blocks, n * k, k)
+        spread = between.transpose(0, 1, 3, 2, 4).reshape(blocks, n * k, n * k) + np.diag(np.repeat(noise, k))
+        largest = np.abs(np.diagonal(spread, axis1=1, axis2=2)).max(axis=1)
+        spread = spread + (_RIDGE * largest + np.finfo(float).tiny)[:, None, None] * np.eye(n * k)
+        weights = np.linalg.solve(spread, across)
+        left = self._variance - np.einsum("bwk,bwk->bk", across, weights).ravel()
+        return weights.reshape(blocks, n, k, k), np.sqrt(np.maximum(left, (_SHARPEST**2) * self._variance))
+
+    @cached_property
+    def _blocks(self) -> Floats:
+        """Covariances by groups of outputs that are estimated together, (blocks, lags, k, k)."""
+        known = self.covariance
+        return known[None] if known.ndim == 3 else np.ascontiguousarray(known.T)[:, :, None, None]
+
+    @cached_property
+    def _variance(self) -> Floats:
+        """Variance of each output around what is usual, (d,)."""
+        return np.diagonal(self._blocks[:, 0], axis1=1, axis2=2).ravel()
 
     def _covariance_at(self, lags: Indices) -> Floats:
-        """Covariances at some lags; 0 beyond those that are known."""
-        known = np.minimum(lags, len(self.covariance) - 1)
-        return np.asarray(np.where((lags < len(self.covariance))[..., None], self.covariance[known], 0.0))
+        """Covariances with the outputs some ticks later, or earlier; 0 beyond the lags that are known."""
+        known = self._blocks[:, np.minimum(np.abs(lags), self._blocks.shape[1] - 1)]
+        known = np.where((lags < 0)[..., None, None], np.swapaxes(known, -1, -2), known)
+        return np.asarray(np.where((np.abs(lags) < self._blocks.shape[1])[..., None, None], known, 0.0))
+
+    def _late_noise(self, stale: Sequence[int]) -> Floats:
+        """How far an answer moves in so many ticks, mean square of an output: `2 (C(0) - C(stale))`."""
+        later = self._covariance_at(np.asarray(stale, dtype=np.intp))  # (blocks, n, k, k)
+        known = np.diagonal(later, axis1=2, axis2=3).transpose(1, 0, 2).reshape(len(stale), -1)
+        return np.asarray(2 * np.maximum(self._variance - known, 0.0).mean(axis=1))
 
     def band(self, estimate: Floats, error: Floats) -> tuple[Floats, Floats]:
         """The band around an estimate, inside the possible range."""
@@ -92,12 +186,13 @@ class HistoryEstimator:
 
     def clip(self, values: Floats) -> Floats:
         """Values moved into the possible range."""
-        return values if self.bounds is None else np.clip(values, *self.bounds)
+        return clip(values, self.bounds)
 
-    def errors(self, answers: Floats, noise: float, seed: int) -> tuple[Floats, Floats, Floats]:
+    def errors(self, answers: Floats, noise: float, seed: int, *, start: int = 0) -> tuple[Floats, Floats, Floats]:
         """Estimate - truth, standard error and truth along past answers (T, d), with simulated noise of a variance.
 
-        Ticks whose answer, or the answer that would have been read, is not known are left out.
+        Ticks whose answer, or the answer that would have been read, is not known are left out. `start`: the tick of the
+        first answer.
         """
         random = np.random.default_rng(seed)
         noisy = answers + random.laplace(0.0, np.sqrt(noise / 2), answers.shape)  # a simulation: nothing is published
@@ -110,164 +205,50 @@ class HistoryEstimator:
             if not known[target]:
                 continue
             last = np.asarray(releases[max(0, n + 1 - self.memory) : n + 1])
-            guess, error = self.estimate(tick, last, noisy[last - self.age], np.full(last.size, noise))
+            guess, error = self.estimate(start + tick, start + last, noisy[last - self.age], np.full(last.size, noise))
             off.append(guess - answers[target])
             spread.append(error)
             truth.append(answers[target])
         return np.array(off), np.array(spread), np.array(truth)
 
 
+def has_history(model: Model, ages: Sequence[int]) -> bool:
+    """Whether a model gives covariances between releases: one common age, and a law that stays the same."""
+    return len(set(ages)) == 1 and model.initial is None
+
+
 def model_estimator(
-    model: Model, query: Query, *, age: int, about: About = "now", memory: int = MEMORY
-) -> HistoryEstimator:
-    """The estimator whose means and covariances are those of a model, where there is no public past to learn from."""
-    lags = [moments(model, query, ages=[lag] * model.sequences) for lag in range(age + memory)]
-    covariance = np.array([np.diag(known.cross) for known in lags])
-    return HistoryEstimator(lags[0].mean_now[None], covariance, age, about, memory)
-
-
-@dataclass(frozen=True, eq=False)
-class LearnedEstimator:
-    """The estimator that did best on a part of the public past that it was not fitted to, and how well it did.
-
-    `mse`, `no_data`: squared error a tick, summed over outputs, of the estimate and of the best that can be said
-    without any release. `coverage`: share of the truths inside the band, of the `level` that was asked for. `kind`:
-    "newest", "history" or "seasonal". `compared`: squared error of each kind that was tried.
-    """
-
-    estimator: HistoryEstimator
-    kind: str
-    mse: float
-    no_data: float
-    level: float
-    coverage: float
-    compared: dict[str, float]
-
-    @property
-    def usefulness(self) -> float:
-        """Which share of the error of saying nothing is removed."""
-        return 1.0 - self.mse / self.no_data if self.no_data > 0 else 0.0
-
-
-def learn_estimator(
-    answers: npt.ArrayLike,
+    model: Model,
+    query: Query,
     *,
     age: int,
-    noise: float,
-    period: int | None = None,
     about: About = "now",
     memory: int = MEMORY,
-    level: float = 0.95,
-    bounds: tuple[float, float] | None = None,
-) -> LearnedEstimator:
-    """Learn an estimator from the answers of a public past, and check it on the end of that past.
-
-    Args:
-        answers: the answers at consecutive ticks (T,) or (T, d), from a tick whose phase is 0; NaN where not known.
-        age: how many ticks before a release its readings are taken.
-        noise: variance of the noise of a release.
-        period: ticks of the clock (a day, a week) after which what is usual repeats; None without a clock.
-        about: "now" to estimate the present answer, "then" that of the time that was read.
-        memory: releases that are looked back on.
-        level: share of the truths that a band is to hold.
-        bounds: least and largest possible answer.
-
-    >>> learned = learn_estimator(np.sin(np.arange(600) / 20), age=1, noise=0.5)
-    >>> learned.kind, learned.usefulness > 0.6
-    ('history', True)
-    """
-    past = np.asarray(answers, dtype=np.float64)
-    past = past[:, None] if past.ndim == 1 else past
-    _check_past(past, age, noise, period, level)
-    whole = (period or 1) * max(1, round(len(past) * _FITTED) // (period or 1))
-    fitted, held_out = past[:whole], past[whole:]
-    kinds = {"newest": (1, 1), "history": (memory, 1)} | ({"seasonal": (memory, period)} if period else {})
-    start = whole % (period or 1)
-    assert start == 0  # the held-out part begins at phase 0 as well
-    tried = {
-        kind: _fit(fitted, age=age, about=about, memory=size, period=cycle or 1, bounds=bounds)
-        for kind, (size, cycle) in kinds.items()
-    }
-    errors = {kind: one.errors(held_out, noise, seed=0) for kind, one in tried.items()}
-    compared = {kind: float((off**2).sum(axis=1).mean()) for kind, (off, _, _) in errors.items()}
-    best = min(compared, key=lambda kind: compared[kind])
-    off, spread, _ = errors[best]
-    half = int(len(off) * (_CALIBRATED - _FITTED) / (1 - _FITTED))
-    factor = _quantile(np.abs(off[:half]) / spread[:half], level)
-    size, cycle = kinds[best]
-    estimator = replace(
-        _fit(past, age=age, about=about, memory=size, period=cycle or 1, bounds=bounds),
-        factor=_quantile(np.abs(off) / spread, level),
-    )
-    return LearnedEstimator(
-        estimator,
-        best,
-        compared[best],
-        _no_data_error(fitted, held_out, period),
-        level,
-        float((np.abs(off[half:]) <= factor * spread[half:]).mean()),
-        compared,
-    )
-
-
-def _check_past(past: Floats, age: int, noise: float, period: int | None, level: float) -> None:
-    known = int((~np.isnan(past).any(axis=1)).sum()) if past.ndim == 2 else 0
-    needed = max(SHORTEST_PAST, 4 * (period or 1)) + age
-    if past.ndim != 2 or known < needed:
-        raise InputError(
-            f"estimate: a public past of {known} known answers given; at least {needed} to learn an estimate from. "
-            "Give a longer public past, or take the estimate of the model"
-        )
-    if age < 0 or not noise >= 0 or not 0 < level < 1 or (period is not None and period < 1):
-        raise InputError(
-            f"estimate: age {age}, noise variance {noise}, period {period}, level {level} given; an age of 0 or more, "
-            "a variance of 0 or more, a period of 1 or more ticks, a level between 0 and 1"
-        )
-
-
-def _fit(
-    past: Floats, *, age: int, about: About, memory: int, period: int, bounds: tuple[float, float] | None
+    level: float = LEVEL,
+    bounds: Bounds | None = None,
 ) -> HistoryEstimator:
-    """Means by phase and covariances of what remains."""
-    usual = _usual(past, period)
-    rest = past - usual[np.arange(len(past)) % period]
-    known = ~np.isnan(rest)
-    rest = np.where(known, rest, 0.0)
-    lags = min(age + memory, len(past) - 1)
-    covariance = np.array(
-        [
-            (rest[: len(rest) - h] * rest[h:]).sum(axis=0)
-            / np.maximum((known[: len(rest) - h] & known[h:]).sum(axis=0), 1)
-            for h in range(lags + 1)
-        ]
-    )
-    return HistoryEstimator(usual, _nearest_covariance(covariance), age, about, memory, bounds=bounds)
+    """The estimator whose means and covariances are those of a model, where there is no public past to learn from."""
+    computation = verify_query(query, model)
+    memory = max(1, min(memory, LARGEST_HISTORY // len(computation.outputs)))
+    lags = [_lagged_moments(model, computation, lag) for lag in range(age + memory)]
+    if lags[0].how == "simulation":
+        covariance = nearest_covariance(np.array([np.diag(known.cross) for known in lags]))
+    else:
+        covariance = np.array([known.cross for known in lags])
+    factor = standard_errors_of(level)
+    return HistoryEstimator(lags[0].mean_now[None], covariance, age, about, memory, factor, bounds, level)
 
 
-def _usual(past: Floats, period: int) -> Floats:
-    """The mean of every phase (H, d); of all ticks at phases that were never seen."""
-    with np.errstate(invalid="ignore"):
-        phases = [past[phase::period] for phase in range(period)]
-        whole = np.nanmean(past, axis=0)
-        return np.array([np.nanmean(rows, axis=0) if (~np.isnan(rows)).any() else whole for rows in phases])
+@lru_cache(maxsize=256)
+def _lagged_moments(model: Model, query: Computation, lag: int) -> Moments:
+    """Moments of the answer and of that some ticks later; a search and a publisher ask for them again."""
+    return moments(model, query, ages=(lag,) * model.sequences)
 
 
-def _nearest_covariance(covariance: Floats) -> Floats:
-    """Covariances by lag without what no process can have: negative parts of the spectrum are removed."""
+def nearest_covariance(covariance: Floats) -> Floats:
+    """Covariances by lag (lags, d) without what no process can have: negative parts of the spectrum are removed."""
     circle = np.concatenate([covariance, covariance[-2:0:-1]])
     spectrum = np.maximum(np.fft.rfft(circle, axis=0).real, 0.0)
     repaired = np.fft.irfft(spectrum, n=len(circle), axis=0)[: len(covariance)]
     scale = np.divide(covariance[0], repaired[0], out=np.zeros_like(repaired[0]), where=repaired[0] > 0)
     return np.asarray(repaired * scale)
-
-
-def _no_data_error(fitted: Floats, held_out: Floats, period: int | None) -> float:
-    """The error of the best that can be said without any release: the mean, or the mean of the time of day."""
-    said = [_usual(fitted, cycle)[np.arange(len(held_out)) % cycle] for cycle in {1, period or 1}]
-    return min(float(np.nanmean(((held_out - usual) ** 2).sum(axis=1))) for usual in said)
-
-
-def _quantile(ratios: Floats, level: float) -> float:
-    """The level-quantile of |error| / standard error, counted one up for the finite number of them."""
-    ordered = np.sort(ratios.ravel())
-    return float(ordered[min(ordered.size - 1, int(np.ceil((ordered.size + 1) * level)) - 1)])

@@ -47,7 +47,7 @@ class PosteriorMean:
                 f"estimate='posterior' needs one output of a query made of parts; {computation.name} has "
                 f"{len(computation.outputs)}. Use estimate='linear'"
             )
-        read, law, moment, square = _joint_moments(model, computation, ages, then)
+        read, law, moment, squares = _joint_moments(model, computation, ages, then)
         step = computation.spacing / computation.denominator
         self._low, self._step = float(read.min()), step
         places = np.rint((read - self._low) / step)
@@ -65,23 +65,31 @@ class PosteriorMean:
         inner[[0, -1]] = 1.0 if span == 0 else 1.0 / (1.0 + math.exp(-rate))
         mass, first = likelihood @ law, likelihood @ moment
         self._means = np.divide(first, mass, out=np.zeros_like(mass), where=mass > 0)
+        second = np.divide(likelihood @ squares, mass, out=np.zeros_like(mass), where=mass > 0)
+        self._deviations = np.sqrt(np.maximum(second - self._means**2, 0.0))
         #: the mean squared error of the estimate
-        self.mse = max(0.0, square - float((inner * first * self._means).sum()))
+        self.mse = max(0.0, float(squares.sum()) - float((inner * first * self._means).sum()))
 
     def estimate(self, output: float) -> float:
         """The posterior mean given an output."""
-        place = round((output - self._low) / self._step)
-        return float(self._means[min(max(place, 0), self._means.size - 1)])
+        return float(self._means[self._place(output)])
+
+    def deviation(self, output: float) -> float:
+        """The posterior standard deviation given an output."""
+        return float(self._deviations[self._place(output)])
+
+    def _place(self, output: float) -> int:
+        return min(max(round((output - self._low) / self._step), 0), self._means.size - 1)
 
 
 def _joint_moments(
     model: Model, query: FoldComputation, ages: Sequence[int], then: bool
-) -> tuple[Floats, Floats, Floats, float]:
-    """The answers that may be read, their law, E[f(x_t); read] for each, and E[f(x_t)^2]."""
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The answers that may be read, their law, and E[f(x_t); read] and E[f(x_t)^2; read] for each."""
     aged = AgedLaw(model, query.contributions(), ages=ages, fold=query.fold)
     read = aged.classes[:, 0] / query.denominator
     law = aged.mass.measure.sum(axis=0)
     if then:
-        return read, law, law * read, float(law @ read**2)
+        return read, law, law * read, law * read**2
     now = query.evaluate(all_snapshots(model.sequences, model.states), model.value_table)[:, 0]
-    return read, law, now @ aged.mass.measure, float(aged.mass.measure.sum(axis=1) @ now**2)
+    return read, law, now @ aged.mass.measure, now**2 @ aged.mass.measure

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.fitting.environment_em import spread_classes
 from csdp.fitting.environment_prediction import known_environments, shares_of_logs
 from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Chain, Progress, check_chain, match_chain, read_sample
@@ -112,13 +113,15 @@ class _EnvironmentLaw:
         laws = np.array([law for law, _ in each])
         known = np.logical_and.reduce([told for _, told in each])
         chance = laws[:, np.arange(following.size), np.maximum(following, 0)]
+        held = np.ones(1) if self._law is None else self._law
+        classes = None if environment is None else np.array([environment])
         with np.errstate(divide="ignore"):
             scores = np.log(np.where(known & (following >= 0), chance, 1.0))
-            before = np.log(np.arange(len(each)) == environment) if self._law is None else np.log(self._law)
+            before = np.log(spread_classes(held[None], classes, len(each))[0])
         told = before[:, None] + np.cumsum(np.column_stack([np.zeros(len(each)), scores]), axis=1)
         weights = shares_of_logs(told.T)
         if self.chain.switching is not None:
-            self._law = weights[-1] @ self.chain.switching
+            self._law = weights[-1].reshape(-1, self.chain.regimes).sum(axis=0) @ self.chain.switching
         return np.asarray(np.einsum("se,esm->sm", weights[:-1], laws)), known
 
 
@@ -296,8 +299,13 @@ def _typical_rows(chain: Chain) -> tuple[Indices, Indices]:
 
 def _laws_along(chain: Chain, rows: Indices, path: Indices) -> Floats:
     """Laws (rows - 1, s, m) of each row given those before."""
-    law = _next_law(chain)
-    pairs = zip(rows[:-1], rows[1:], path[1:].tolist(), strict=True)
+    law: _NextLaw | _EnvironmentLaw = _next_law(chain)
+    known: list[int | None] = [None] * (len(rows) - 1)
+    if isinstance(chain, EnvironmentChain) and chain.kind != "hidden":
+        known = path[1:].tolist()
+    elif isinstance(chain, EnvironmentChain) and chain.cycle is not None:
+        known = (path[1:] // chain.regimes).tolist()
+    pairs = zip(rows[:-1], rows[1:], known, strict=True)
     return np.array([law(present, following, environment)[0] for present, following, environment in pairs])
 
 

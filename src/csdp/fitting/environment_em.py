@@ -1,10 +1,11 @@
-"""Expectation-maximisation for chains whose law depends on an environment, known or hidden.
+"""Expectation-maximisation for chains whose law depends on an environment, known, hidden, or both.
 
 Not seen are whom each sequence followed at a step, and, where it is hidden, the environment e_t of the step. Both
 are summed out together (Baum et al. 1970): weights `Pr(e_t | all steps)` come from a forward and a backward pass, the
 transitions of environment e are then counted with those weights. Every member gets `prior` pseudo-transitions of the
 common chain, so that an environment hardly ever seen moves as all do. The objective, log-likelihood plus the share of
-the prior, never falls.
+the prior, never falls. Beside a hidden environment the class c_t of a clock may be known: member c * G + g is then that
+of class c and environment g of G.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class EnvironmentEffort:
 
 @dataclass(frozen=True, eq=False)
 class EnvironmentFit:
-    """Members of an environment chain; `expected[k, a, b, e]` are the transitions laid to edge k in environment e."""
+    """Members of an environment chain; `expected[k, a, b, e]` are the transitions laid to edge k in environment e.
+
+    `weights` are those of environments; where classes of a clock are known beside them, of the members of the class.
+    """
 
     graph: Graph
     shares: Floats  # (edges, E)
@@ -62,6 +66,7 @@ class EnvironmentFit:
     path: tuple[float, ...]
     converged: bool
     log_likelihood: float
+    classes: Indices | None = None  # (steps,)
 
     @property
     def environments(self) -> int:
@@ -146,10 +151,11 @@ def climb(
     path: list[float] = list(fit.path)
     converged, likelihood = False, fit.log_likelihood
     for _ in range(iterations):
-        expected = assign_transitions(readings, fit.graph, shares[:, None, None] * moves, weights) + prior
+        laid = spread_classes(weights, fit.classes, shares.shape[1])
+        expected = assign_transitions(readings, fit.graph, shares[:, None, None] * moves, laid) + prior
         shares, moves = share_rows(expected, fit.graph), kernel(expected, moves)
         mix = shares[:, None, None] * moves
-        scores = step_scores(readings, fit.graph, mix)
+        scores = pick_classes(step_scores(readings, fit.graph, mix), fit.classes, weights.shape[1])
         objective = share_of_prior(prior, mix)
         if switches is None:
             likelihood = float((weights * scores).sum(where=weights > 0))
@@ -164,8 +170,35 @@ def climb(
             converged = True
             break
     return EnvironmentFit(
-        fit.graph, shares, moves, expected, weights, switches, switching, start, tuple(path), converged, likelihood
+        fit.graph,
+        shares,
+        moves,
+        expected,
+        weights,
+        switches,
+        switching,
+        start,
+        tuple(path),
+        converged,
+        likelihood,
+        fit.classes,
     )
+
+
+def pick_classes(scores: Floats, classes: Indices | None, count: int) -> Floats:
+    """Columns (steps, count) of the environments of each step's class; all of them where no class is known."""
+    if classes is None:
+        return scores
+    return np.asarray(scores.reshape(scores.shape[0], -1, count)[np.arange(scores.shape[0]), classes])
+
+
+def spread_classes(weights: Floats, classes: Indices | None, members: int) -> Floats:
+    """Weights (steps, members) of all members, 0 for those of other classes: the way back from `pick_classes`."""
+    if classes is None:
+        return weights
+    spread = np.zeros((weights.shape[0], members // weights.shape[1], weights.shape[1]))
+    spread[np.arange(weights.shape[0]), classes] = weights
+    return spread.reshape(weights.shape[0], members)
 
 
 def share_of_prior(prior: Floats, mix: Floats) -> float:
@@ -218,9 +251,16 @@ def reweigh(readings: Sample, fit: EnvironmentFit) -> EnvironmentFit:
     """The same members with the weights of other readings, to climb from: that of a hidden environment."""
     assert fit.switching is not None
     scores = step_scores(readings, fit.graph, fit.shares[:, None, None] * fit.moves)
+    scores = pick_classes(scores, fit.classes, fit.switching.shape[0])
     forward, _ = filter_scores(scores, fit.start, fit.switching)
     weights, switches = smooth_scores(scores, forward, fit.switching)
     return replace(fit, weights=weights, switches=switches, path=())
+
+
+def divide_classes(fit: EnvironmentFit, classes: Indices, count: int) -> EnvironmentFit:
+    """The members of hidden environments for each of `count` classes of a clock, alike at first, to climb from."""
+    shares, moves, expected = (np.tile(each, count) for each in (fit.shares, fit.moves, fit.expected))
+    return replace(fit, shares=shares, moves=moves, expected=expected, classes=classes, path=(), converged=False)
 
 
 def fit_hidden(

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import EnvironmentChain
-from csdp.chain.laws import reverse_kernel
 from csdp.errors import InputError
-from csdp.fitting.environment_em import filter_scores, step_scores
+from csdp.fitting.environment_em import filter_scores, pick_classes, spread_classes, step_scores
 from csdp.fitting.sample import Chain, Prediction, Sample, law_residuals, score_law
 from csdp.fitting.scores import join_graphs, mix_members
 
@@ -28,23 +27,35 @@ _IMPOSSIBLE = -1e6
 
 
 def known_environments(chain: EnvironmentChain, ticks: npt.NDArray[Any], series: Any) -> Indices | None:
-    """The environment (T,) of every tick by the clock or the given series; None where it is hidden."""
+    """The environment (T,) of every tick by the clock or the given series; None where it is hidden.
+
+    Of a clock beside a hidden environment: the class of every tick.
+    """
     if series is not None and chain.kind != "series":
         raise InputError(
             f"environment: a series given, but the environment of this chain is its {chain.kind}; leave it out"
         )
+    classes: Any = None
     if chain.cycle is not None:
-        return np.asarray(np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)])
-    if chain.kind == "hidden":
-        return None
+        classes = np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)]
+    if chain.kind != "series":
+        return None if classes is None else np.asarray(classes)
     path = np.asarray([] if series is None else series)
-    number = len(chain.environments)
+    number = chain.regimes
     if path.shape != ticks.shape or not np.issubdtype(path.dtype, np.integer) or path.min() < 0 or path.max() >= number:
         raise InputError(
             f"environment: the chain follows the public series {chain.series!r}; give environment= a whole number from "
             f"0 to {number - 1} for each of the {ticks.size} ticks"
         )
-    return path.astype(np.intp)
+    return path.astype(np.intp) + (0 if classes is None else classes * number)
+
+
+def start_cycle(chain: EnvironmentChain, classes: Indices) -> tuple[int, ...]:
+    """The cycle of a clock for readings that are counted from 0, given the class of each of them."""
+    cycle = np.asarray(chain.cycle, dtype=np.intp)
+    turned = (np.roll(cycle, -first) for first in range(cycle.size))
+    here = np.arange(classes.size) % cycle.size
+    return tuple(next(each for each in turned if (each[here] == classes).all()).tolist())
 
 
 def add_environments(chain: Chain, sample: Sample, ticks: npt.NDArray[Any], series: Any) -> Sample:
@@ -103,23 +114,21 @@ class EnvironmentPrediction:
     @cached_property
     def _before(self) -> Floats:
         """ln Pr(e_t | past) (steps, E)."""
-        path = self.sample.environments
+        path, members, labels = self.sample.environments, len(self._members), None
         if path is not None:
             # In time the step between two ticks is under the environment of the later one.
             labels = path[1:] if self.sample.direction == "forward" else path[:-1]
-            with np.errstate(divide="ignore"):
-                return np.asarray(np.log(labels[:, None] == np.arange(len(self._members))))
-        start, switching = self._switching()
-        graph = join_graphs(self.chain.environments)
-        scores = step_scores(self.sample, graph, mix_members(self.chain.environments, graph))
-        after = filter_scores(np.maximum(scores, _IMPOSSIBLE), start, np.ascontiguousarray(switching))[0]
+        if self.chain.switching is None:
+            shares = spread_classes(np.ones((self.sample.transitions, 1)), labels, members)
+        else:
+            start, switching = np.asarray(self.chain.environment_law), np.ascontiguousarray(self.chain.own_switching)
+            graph = join_graphs(self.chain.environments)
+            scores = step_scores(self.sample, graph, mix_members(self.chain.environments, graph))
+            picked = pick_classes(np.maximum(scores, _IMPOSSIBLE), labels, self.chain.regimes)
+            after = filter_scores(picked, start, switching)[0]
+            shares = spread_classes(np.vstack([start, after[:-1] @ switching]), labels, members)
         with np.errstate(divide="ignore"):
-            return np.log(np.vstack([start, after[:-1] @ switching]))
-
-    def _switching(self) -> tuple[Floats, Floats]:
-        """The environment's long-run law, and its switching in the direction of the members."""
-        switching, law = np.asarray(self.chain.switching), self.chain.environment_law
-        return law, switching if self.chain.direction == "forward" else reverse_kernel(switching, law)
+            return np.asarray(np.log(shares))
 
 
 def shares_of_logs(logs: Floats) -> Floats:

@@ -15,7 +15,7 @@ from csdp.panel import Panel
 
 #: Most classes that the times of day of a panel are put into where no cycle is given.
 DAY_CLASSES = 8
-_ALLOWED = "'clock', 'hidden', 'auto', or a public series: one whole number for each tick"
+_ALLOWED = "'clock', 'hidden', 'both', 'auto', or a public series: one whole number for each tick"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +40,11 @@ def read_environment(
     named = environment is None or isinstance(environment, str)
     if isinstance(environment, str) and environment not in get_args(EnvironmentName):
         raise InputError(f"environment: {environment!r} given; use {_ALLOWED}")
-    if cycle is not None and environment not in ({"clock", "auto"} if named else ()):
-        raise InputError("cycle: given without a clock; use it with environment='clock' or 'auto'")
+    if cycle is not None and environment not in ({"clock", "both", "auto"} if named else ()):
+        raise InputError("cycle: given without a clock; use it with environment='clock', 'both' or 'auto'")
     if not named:
         return "series", _read_series(environment, ticks)
-    if environment == "clock" or (environment == "auto" and (cycle is not None or _has_clock(data))):
+    if environment in {"clock", "both"} or (environment == "auto" and (cycle is not None or _has_clock(data))):
         return environment, read_clock(cycle, data, ticks)
     return environment, None
 

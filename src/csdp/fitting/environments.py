@@ -1,8 +1,9 @@
-"""Fits of environment chains: by a clock, by a public series, or hidden, compared on readings that were set aside.
+"""Fits of environment chains: by a clock, a public series, hidden, or both, compared on readings that were set aside.
 
 Members of a known environment are shrunk towards the chain common to all of them: each gets `shrinkage` transitions of
 the common chain besides its own, a number chosen on the readings set aside unless it is given. Members of a hidden
-environment get `HIDDEN_SHRINKAGE` of them.
+environment get `HIDDEN_SHRINKAGE` of them. Where a hidden environment stands beside a clock, the members of its classes
+are shrunk towards those of the hidden environment alone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _AGAIN, _AGAIN_TOLERANCE = 60, 1e-6
 class EnvironmentSettings:
     """What all fits that are compared have in common."""
 
-    environment: str | None  # "clock", "series", "hidden", "auto", or None for a chain without
+    environment: str | None  # "clock", "series", "hidden", "both", "auto", or None for a chain without
     known: KnownEnvironment | None
     count: int | None
     neighbours: Any
@@ -57,7 +58,7 @@ class EnvironmentSettings:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One kind of chain that might be fitted; `count` hidden environments, or 0."""
+    """One kind of chain that might be fitted; `count` hidden environments, or 0; both where some are `known` too."""
 
     name: str
     neighbours: Any
@@ -96,9 +97,10 @@ def fit_best(
     chosen = best.candidate
     estimate = fit_candidate(chosen, readings.in_direction(best.direction), settings)
     known = settings.known if chosen.known else None
+    kind = None if known is None else known.kind
     record = {
-        "environment": "hidden" if chosen.count else None if known is None else known.kind,
-        "environments": chosen.count if known is None else known.count,
+        "environment": kind if not chosen.count else "hidden" if known is None else "both",
+        "environments": chosen.count if chosen.count or known is None else known.count,
         "shrinkage": chosen.shrinkage if chosen.count or known is not None else 0.0,
         "kernel": settings.kernel,
         "gains": tuple((each.label, each.gain, each.error) for each in gains),
@@ -115,15 +117,19 @@ def _compare(readings: Sample, settings: EnvironmentSettings, direction: Directi
     gains = []
     if settings.environment == "auto":
         gains += [split.gain(Candidate("independent", 0)), split.gain(Candidate("coupled", settings.neighbours))]
-    if settings.known is not None:
+    if settings.known is not None and settings.environment != "both":
         gains.append(split.best_shrinkage(Candidate(settings.known.kind, members, known=True)))
-    if settings.environment in {"hidden", "auto"}:
-        tried = split.growing_counts(Candidate("hidden", members))
+    if settings.environment in {"clock", "series"}:
+        return gains
+    tried = split.growing_counts(Candidate("hidden", members))
+    best = max(tried, key=lambda each: each.gain).candidate
+    if settings.environment != "both":
         gains += tried
-        if settings.environment == "auto" and settings.neighbours is None:
-            best = max(tried, key=lambda each: each.gain).candidate
-            coupled = replace(best, name=f"{best.name}, coupled", neighbours=None)
-            gains.append(split.gain(coupled))
+    if settings.environment == "auto" and settings.neighbours is None:
+        coupled = replace(best, name=f"{best.name}, coupled", neighbours=None)
+        gains.append(split.gain(coupled))
+    if settings.known is not None:
+        gains.append(split.best_shrinkage(replace(best, name=f"clock and {best.name}", known=True)))
     return gains
 
 
@@ -145,10 +151,11 @@ class _Split:
         self.labels = None if known is None else known.labels[cut - 1 :]
         free = replace(self.settings, kernel="free")
         self.independent = fit_candidate(Candidate("independent", 0), self.past, free).chain
+        self._hidden: dict[int, em.EnvironmentFit] = {}
 
     def gain(self, candidate: Candidate) -> Gain:
         """The gain of a candidate after a fit on the readings before the cut."""
-        chain: Any = fit_candidate(candidate, self.past, self.settings).chain
+        chain: Any = fit_candidate(candidate, self.past, self.settings, hidden=self._hidden).chain
         assert isinstance(self.independent, CoupledChain)
         labels = self.labels if candidate.known else None
         return Gain(candidate, self.past.direction, *held_out_gain(chain, self.independent, self.future, labels))
@@ -175,8 +182,17 @@ def _cut_labels(known: KnownEnvironment, start: int, stop: int) -> KnownEnvironm
     return replace(known, labels=known.labels[start:stop])
 
 
-def fit_candidate(candidate: Candidate, readings: Sample, settings: EnvironmentSettings) -> methods.PointEstimate:
-    """Fit one candidate on readings, in their direction."""
+def fit_candidate(
+    candidate: Candidate,
+    readings: Sample,
+    settings: EnvironmentSettings,
+    *,
+    hidden: dict[int, em.EnvironmentFit] | None = None,
+) -> methods.PointEstimate:
+    """Fit one candidate on readings, in their direction.
+
+    `hidden` keeps fits of hidden environments alone, by their number, that those with a clock beside them start from.
+    """
     if not candidate.known and not candidate.count and settings.kernel == "free":
         return methods.fit_em(
             readings,
@@ -186,14 +202,20 @@ def fit_candidate(candidate: Candidate, readings: Sample, settings: EnvironmentS
             progress=settings.report,
             fixed=False,
         )
-    return _EnvironmentProblem(candidate, readings, settings).estimate()
+    return _EnvironmentProblem(candidate, readings, settings, {} if hidden is None else hidden).estimate()
 
 
 class _EnvironmentProblem:
     """Readings, graph and settings of one fit, and how to make a chain of its outcome."""
 
-    def __init__(self, candidate: Candidate, readings: Sample, settings: EnvironmentSettings) -> None:
-        self.readings, self.settings, self.candidate = readings, settings, candidate
+    def __init__(
+        self,
+        candidate: Candidate,
+        readings: Sample,
+        settings: EnvironmentSettings,
+        hidden: dict[int, em.EnvironmentFit],
+    ) -> None:
+        self.readings, self.settings, self.candidate, self.hidden = readings, settings, candidate, hidden
         self.graph, self.screened = methods.choose_graph(readings, candidate.neighbours, settings.report)
         self.kernel = read_kernel(settings.kernel)
         self.effort = em.EnvironmentEffort(
@@ -207,17 +229,17 @@ class _EnvironmentProblem:
         """The fit as a point estimate with its draws."""
         known = self.settings.known if self.candidate.known else None
         if self.candidate.count:
-            fitted, draws = self._fit_hidden()
+            fitted, draws = self._fit_hidden() if known is None else self._fit_both(known)
         else:
             fitted, draws = self._fit_plain() if known is None else self._fit_known(known)
-        m, count = self.readings.m, fitted.environments
+        m, count, regimes = self.readings.m, fitted.environments, self.candidate.count
         each = methods.parameters(self.graph, m) if self.settings.kernel == "free" else kernel_parameters(self.graph, m)
         return methods.PointEstimate(
             self.make_chain(fitted),
             draws,
             "em",
             observations=count_complete(self.readings, self.graph),
-            parameters=count * each + (count * (count - 1) if self.candidate.count else 0),
+            parameters=count * each + regimes * max(regimes - 1, 0),
             neighbours=self.graph.degree,
             log_likelihood=fitted.log_likelihood,
             path=fitted.path,
@@ -238,9 +260,8 @@ class _EnvironmentProblem:
     def _fit_known(self, known: KnownEnvironment) -> tuple[em.EnvironmentFit, dict[str, methods.Draw]]:
         """Members of environments that are known."""
         common = self._common()
-        return self._fit_labels(
-            order_labels(known.labels, self.readings.direction), known.count, common, self._shrink(common)
-        )
+        prior = self._shrink(common[..., None], self.candidate.shrinkage)
+        return self._fit_labels(order_labels(known.labels, self.readings.direction), known.count, common, prior)
 
     def _fit_labels(
         self, labels: Indices, count: int, common: Floats, prior: Floats
@@ -273,8 +294,31 @@ class _EnvironmentProblem:
     def _fit_hidden(self) -> tuple[em.EnvironmentFit, dict[str, methods.Draw]]:
         """Hidden environments; repeated on readings simulated from the fit, starting there."""
         common = self._common()
-        prior = self._shrink(common)
-        fitted = em.fit_hidden(
+        prior = self._shrink(common[..., None], self.candidate.shrinkage)
+        fitted = self._find_hidden(common, prior)
+        return fitted, {"parametric": self._simulated(fitted, prior)}
+
+    def _fit_both(self, known: KnownEnvironment) -> tuple[em.EnvironmentFit, dict[str, methods.Draw]]:
+        """Hidden environments whose members depend on the clock, from a fit of hidden ones alone."""
+        count = self.candidate.count
+        if count not in self.hidden:
+            common = self._common()
+            self.hidden[count] = self._find_hidden(common, self._shrink(common[..., None], HIDDEN_SHRINKAGE))
+        alone = self.hidden[count]
+        prior = np.tile(self._shrink(alone.expected, self.candidate.shrinkage), known.count)
+        first = em.divide_classes(alone, order_labels(known.labels, self.readings.direction), known.count)
+        fitted = em.climb(
+            self.readings,
+            first,
+            prior,
+            self.kernel,
+            iterations=self.effort.iterations,
+            tolerance=self.effort.tolerance,
+        )
+        return fitted, {"parametric": self._simulated(fitted, prior, known)}
+
+    def _find_hidden(self, common: Floats, prior: Floats) -> em.EnvironmentFit:
+        return em.fit_hidden(
             self.readings,
             self.graph,
             self.candidate.count,
@@ -284,14 +328,19 @@ class _EnvironmentProblem:
             effort=self.effort,
             progress=self.settings.report,
         )
-        point = self.make_chain(fitted)
+
+    def _simulated(
+        self, fitted: em.EnvironmentFit, prior: Floats, known: KnownEnvironment | None = None
+    ) -> methods.Draw:
+        """Fits on readings simulated from a fit, starting there."""
+        point, classes = self.make_chain(fitted), None if known is None else known.labels
 
         def simulate(random: np.random.Generator) -> methods.Chain:
-            again = methods.simulate_sample(point, self.readings, random)
+            again = methods.simulate_sample(point, self.readings, random, classes)
             first, tolerance = em.reweigh(again, fitted), max(self.effort.tolerance, _AGAIN_TOLERANCE)
             return self.make_chain(em.climb(again, first, prior, self.kernel, iterations=_AGAIN, tolerance=tolerance))
 
-        return fitted, {"parametric": simulate}
+        return simulate
 
     def _common(self) -> Floats:
         """Expected transitions (edges, m, m) of the chain that knows no environment, its smoothing included."""
@@ -306,11 +355,10 @@ class _EnvironmentProblem:
         )
         return np.concatenate([target.expected for target in fitted.targets])
 
-    def _shrink(self, common: Floats) -> Floats:
-        """Pseudo-transitions of every environment: as many of the common chain as the shrinkage says."""
-        whole = np.add.reduceat(common.sum(axis=(1, 2)), self.graph.indptr[:-1])
-        weight = self.candidate.shrinkage / np.repeat(whole, np.diff(self.graph.indptr))
-        return np.asarray(weight[:, None, None, None] * common[..., None])
+    def _shrink(self, counts: Floats, weight: float) -> Floats:
+        """Pseudo-transitions of every environment: `weight` of those counted (edges, m, m, ...), for each target."""
+        whole = np.add.reduceat(counts.sum(axis=(1, 2)), self.graph.indptr[:-1], axis=0)
+        return np.asarray(weight * counts / np.repeat(whole, np.diff(self.graph.indptr), axis=0)[:, None, None])
 
     def make_chain(self, fitted: em.EnvironmentFit) -> CoupledChain | EnvironmentChain:
         """The chain of a fit; the switching of a backward one is turned to lead forward in time."""
@@ -318,12 +366,14 @@ class _EnvironmentProblem:
             methods.make_chain(self.readings, self.graph, fitted.shares[:, e], fitted.moves[..., e])
             for e in range(fitted.environments)
         ]
+        known = self.settings.known if self.candidate.known else None
         if fitted.switching is not None:
-            chain = EnvironmentChain(members, switching=fitted.switching)
+            cycle = None if known is None else known.cycle
+            chain = EnvironmentChain(members, cycle=cycle, switching=fitted.switching)
             if self.readings.direction == "forward":
                 return chain
-            return EnvironmentChain(members, switching=reverse_kernel(fitted.switching, chain.environment_law))
-        known = self.settings.known if self.candidate.known else None
+            ahead = reverse_kernel(fitted.switching, chain.environment_law)
+            return EnvironmentChain(members, cycle=cycle, switching=ahead)
         if known is None:
             return members[0]
         return EnvironmentChain(members, cycle=known.cycle, series=known.series)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from csdp.fitting.sample import Progress, Sample
 
 Method = Literal["em", "ching", "counts", "moments", "joint"]
-EnvironmentName = Literal["clock", "hidden", "auto"]
+EnvironmentName = Literal["clock", "hidden", "both", "auto"]
 KernelName = Literal["free", "ordinal"]
 METHODS = ("em", "ching", "counts", "moments", "joint")
 EnsembleMethod = Literal["auto", "bootstrap", "posterior", "limits"]
@@ -81,15 +81,17 @@ def fit(
             noise at any size), or "auto": whichever explains the last 30 % better after a fit on the rest; the record
             shows both. Joint chains are forward.
         environment: None; "clock" (a public clock), an array with the environment of every tick (a public series),
-            "hidden" (a Markov environment that nobody sees), or "auto": independent, coupled, by the clock where there
-            is one, hidden, and hidden with coupled members, whichever gains most on the last 30 % after a fit on the
-            rest; `fitted.gains` shows all that were compared. Needs method "em" and public readings; members follow
-            themselves only unless `neighbours` is given. The answer is an EnvironmentChain.
-        cycle: with "clock" or "auto", the number of ticks after which the clock repeats, or the environment of each
-            of its phases (tick mod length). Default: a panel's times of day, in at most 8 classes.
+            "hidden" (a Markov environment that nobody sees), "both" (a hidden one whose members depend on the clock),
+            or "auto": independent, coupled, by the clock where there is one, hidden, hidden with coupled members, and
+            both, whichever gains most on the last 30 % after a fit on the rest; `fitted.gains` shows all that were
+            compared. Needs method "em" and public readings; members follow themselves only unless `neighbours` is
+            given. The answer is an EnvironmentChain.
+        cycle: with "clock", "both" or "auto", the number of ticks after which the clock repeats, or the environment of
+            each of its phases (tick mod length). Default: a panel's times of day, in at most 8 classes.
         environments: number of hidden environments; default: chosen on the last 30 %.
         shrinkage: transitions of the common chain that every environment gets besides its own; default: chosen on the
-            last 30 % for known environments, 5 for hidden ones.
+            last 30 % for known environments, 5 for hidden ones. With "both", transitions of the hidden environment
+            over all classes of the clock, that each of its classes gets.
         kernel: "free" transition matrices, or "ordinal": `Pr(next <= b | a) = logistic(cut_b - place_a)`, with 2 (m-1)
             numbers instead of m (m-1), for many ordered states.
         progress: called with (what, done, total); default a bar on a terminal.
@@ -214,7 +216,7 @@ def _check_privacy(epsilon: float | None, public: bool) -> float | None:
     if epsilon is None and not public:
         warnings.warn(
             "the chain is fitted on readings that are not declared public, and tells about them; fit on public "
-            "readings (public=True), or pay for it (epsilon=...)",
+            "readings (public=True), or pay for it (epsilon=)",
             PrivacyLeakWarning,
             stacklevel=3,
         )
@@ -350,9 +352,9 @@ def _check_environment(
     """Refuse what a fit with environments, or with parametric matrices, cannot do."""
     if kernel not in get_args(KernelName):
         raise InputError(f"kernel: {kernel!r} given; 'free' or 'ordinal'")
-    hidden = isinstance(environment, str) and environment in {"hidden", "auto"}
+    hidden = isinstance(environment, str) and environment in {"hidden", "both", "auto"}
     if environments is not None and not hidden:
-        raise InputError("environments: the number of hidden ones; use it with environment='hidden' or 'auto'")
+        raise InputError("environments: the number of hidden ones; use it with environment='hidden', 'both' or 'auto'")
     if environments is not None and (not isinstance(environments, int | np.integer) or environments < 2):
         raise InputError(f"environments: {environments!r} given; a whole number of at least 2")
     if shrinkage is not None and environment is None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
+from csdp.chain.environment_steps import draw_environments
 from csdp.errors import InputError, TooLargeError
 from csdp.fitting import pairs
 from csdp.fitting.em import Effort, EMFit, complete_transitions, count_transitions, fit_all
@@ -232,9 +233,22 @@ def fit_joint(
     )
 
 
-def simulate_sample(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:
-    """Readings of a simulation, missing where the real ones are; nothing else of those is looked at."""
-    states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
+def simulate_sample(
+    point: Chain, readings: Sample, random: np.random.Generator, classes: Indices | None = None
+) -> Sample:
+    """Readings of a simulation, missing where the real ones are; nothing else of those is looked at.
+
+    `classes` are those of the ticks, in their order in time, by the clock of a chain with hidden environments as well.
+    """
+    seed = int(random.integers(2**31))
+    if classes is None:
+        states = point.simulate(readings.transitions + 1, seed=seed).astype(np.int16)
+    else:
+        assert isinstance(point, EnvironmentChain)
+        assert point.switching is not None
+        hidden = draw_environments(point.switching, point.environment_law, classes.size, random)
+        path = (classes * point.regimes + hidden).tolist()
+        states = point.simulate_given(path, seed=seed).astype(np.int16)
     drawn = replace(readings, states=states, direction="forward").in_direction(readings.direction)
     drawn.states[readings.states < 0] = -1
     return drawn

@@ -17,7 +17,7 @@ from csdp.arrays import Floats
 from csdp.chain import EnvironmentChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.emissions import emission_ps, propose_states, read_numbers
-from csdp.fitting.environment_prediction import add_environments, predict
+from csdp.fitting.environment_prediction import add_environments, predict, start_cycle
 from csdp.fitting.fit import fit
 from csdp.fitting.progress import show_progress
 from csdp.fitting.residual_tests import compared_sequences, homogeneity_p, order_p, together_ps
@@ -242,7 +242,9 @@ def _fit_again(chain: Chain, past: Sample, report: Progress) -> Chain:
     if isinstance(chain, EnvironmentChain):
         environment = {"environment": past.environments, "shrinkage": record.shrinkage}
         if chain.kind == "hidden":
-            environment |= {"environment": "hidden", "environments": len(chain.environments)}
+            environment |= {"environment": "hidden", "environments": chain.regimes}
+        if chain.kind == "hidden" and past.environments is not None:
+            environment |= {"environment": "both", "cycle": start_cycle(chain, past.environments)}
     method: Any = record.method
     kernel: Any = record.kernel
     with warnings.catch_warnings():

@@ -10,10 +10,9 @@ import numpy as np
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain
-from csdp.chain.laws import reverse_kernel
 from csdp.chain.model import Direction
 from csdp.errors import InputError
-from csdp.fitting.environment_em import filter_scores, step_scores
+from csdp.fitting.environment_em import filter_scores, pick_classes, step_scores
 from csdp.fitting.environment_source import read_clock
 from csdp.fitting.pairs import Graph
 from csdp.fitting.sample import Sample
@@ -61,7 +60,8 @@ def chain_scores(
     """Log-probability of every step of the readings, in the order of the chain's direction.
 
     Under a hidden environment: given the steps before, its own law at the first. `labels` are the environments of the
-    ticks where they are known. A sequence counts at steps where it and all its sources in `graph` were read.
+    ticks where they are known, or their classes by the clock beside a hidden one. A sequence counts at steps where it
+    and all its sources in `graph` were read.
     """
     sample = readings.in_direction(chain.direction)
     members = members_of(chain)
@@ -69,13 +69,13 @@ def chain_scores(
     scores = step_scores(sample, among, mix_members(members, among))
     if not isinstance(chain, EnvironmentChain):
         return scores[:, 0]
-    if chain.switching is not None:
-        law = chain.environment_law
-        switching = chain.switching if chain.direction == "forward" else reverse_kernel(chain.switching, law)
-        return filter_scores(scores, np.asarray(law), np.ascontiguousarray(switching))[1]
-    if labels is None:
-        raise InputError(f"labels: none given; a chain by {chain.kind} needs the environment of every tick")
-    return scores[np.arange(scores.shape[0]), order_labels(labels, chain.direction)]
+    if labels is None and (chain.switching is None or chain.cycle is not None):
+        raise InputError("labels: none given; a chain by a clock or a series needs the environment of every tick")
+    steps = None if labels is None else order_labels(labels, chain.direction)
+    if chain.switching is None:
+        return pick_classes(scores, steps, 1)[:, 0]
+    picked = pick_classes(scores, None if chain.cycle is None else steps, chain.regimes)
+    return filter_scores(picked, np.asarray(chain.environment_law), np.ascontiguousarray(chain.own_switching))[1]
 
 
 def held_out_gain(

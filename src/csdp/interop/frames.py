@@ -19,8 +19,8 @@ def releases_frame(
 ) -> Any:
     """Return releases, such as a `Batch`, as a table: one row for each tick, in order.
 
-    Columns: tick, `value`, `estimate` and `standard_error` (with `:NAME` where the query has several outputs), ages,
-    stale, epsilon_s; with `readings` also time. An estimate that was not made is missing.
+    Columns: tick, `value`, `estimate`, `standard_error`, `low` and `high` (with `:NAME` where the query has several
+    outputs), about, ages, stale, epsilon_s; with `readings` also time. An estimate that was not made is missing.
 
     Args:
         releases: of one query.

@@ -14,6 +14,9 @@ import sqlalchemy as sa
 from csdp.errors import InputError, LedgerConflictError
 from csdp.ledger import writing
 from csdp.ledger.database import Database, open_file, open_url, parse_place
+from csdp.ledger.lease import DatabaseLease, Fence, Lease, OnlyProcess, create_table
+from csdp.ledger.log import Tail
+from csdp.ledger.outputs import Outputs
 from csdp.ledger.records import (
     Admit,
     AdmitChange,
@@ -46,7 +49,6 @@ from csdp.ledger.schema import (
     one_dataset,
 )
 from csdp.ledger.verification import find_problems
-from csdp.ledger.writing import Outputs
 
 #: Entries that are read in one transaction.
 _PAGE = 1000
@@ -82,10 +84,12 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, database: Database, outputs: Outputs, file: Path | None) -> None:
+    def __init__(self, database: Database, outputs: Outputs, file: Path | None, fence: Fence | None = None) -> None:
         self._database = database
         self._outputs = outputs
         self._file = file
+        self._fence = fence
+        self._tails: dict[str, Tail] = {}
 
     @classmethod
     def open(
@@ -96,6 +100,7 @@ class Ledger:
         read_only: bool = False,
         timeout: float = 30.0,
         outputs: str | Path | None = None,
+        fence: Fence | None = None,
     ) -> Self:
         """Open the ledger at a path, `sqlite:///path` or `postgresql://...`; use it as a context manager.
 
@@ -108,17 +113,22 @@ class Ledger:
             read_only: for questions: a file or database role without the right to write will do.
             timeout: seconds to wait for a lock.
             outputs: the directory of large outputs; default beside a SQLite file, none for PostgreSQL.
+            fence: of a lease (see `lease`): its dataset is written to only while that lease is held; after another
+                process has taken over, `reserve`, `commit` and `change_plan` raise LedgerLeaseError.
         """
         if not timeout > 0:
             raise InputError("timeout must be a positive number of seconds")
         place = parse_place(where)
         directory = None if outputs is None else Path(outputs).absolute()
         if isinstance(place, Path):
+            if fence is not None:
+                raise InputError("fence: a ledger in a file has no leases; leave it out")
             place = place.absolute()
             database = open_file(place, create=create, read_only=read_only, timeout=timeout)
             return cls(database, Outputs(directory or place.with_name(place.name + ".outputs")), place)
-        database = open_url(place, create=create, read_only=read_only, timeout=timeout)
-        return cls(database, Outputs(directory), None)
+        idle = None if fence is None else fence.seconds
+        database = open_url(place, create=create, read_only=read_only, timeout=timeout, idle_seconds=idle)
+        return cls(database, Outputs(directory), None, fence)
 
     def close(self) -> None:
         """Close the ledger; calling twice is fine."""
@@ -132,6 +142,25 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"<Ledger: {self._database.label}>"
+
+    # ---- who publishes
+
+    def lease(self, dataset: str, *, seconds: float = 10.0) -> Lease:
+        """The lease of a dataset, which one process at a time holds; not yet taken, see `Lease.renew`.
+
+        With a ledger in a file there is one process, which always holds it.
+
+        Args:
+            dataset: name of the dataset.
+            seconds: a holder that does not renew for so long is replaced.
+        """
+        if self._file is not None:
+            return OnlyProcess()
+        self._database.write(create_table)
+        return DatabaseLease(self._database.engine, dataset, seconds=seconds)
+
+    def _fence_of(self, dataset: str) -> Fence | None:
+        return self._fence if self._fence is not None and self._fence.dataset == dataset else None
 
     # ---- writing
 
@@ -148,7 +177,7 @@ class Ledger:
             for recorded in all_datasets(connection, dataset):
                 _check_same(recorded, first)
                 return recorded
-            writing.open_dataset(connection, dataset, first)
+            writing.open_dataset(connection, dataset, first, self._tails)
             return one_dataset(connection, dataset)
 
         return self._database.write(work)
@@ -170,7 +199,7 @@ class Ledger:
         changed = _normalise(replace(terms, number=1, from_tick=check_tick(terms.from_tick)))
 
         def work(connection: sa.Connection) -> RecordedDataset:
-            writing.change_terms(connection, dataset, changed, admit)
+            writing.change_terms(connection, dataset, changed, admit, self._tails, fence=self._fence_of(dataset))
             return one_dataset(connection, dataset)
 
         return self._database.write(work)
@@ -196,6 +225,8 @@ class Ledger:
             plan_digest=plan_digest,
             stop=stop,
             outputs=self._outputs,
+            tails=self._tails,
+            fence=self._fence_of(dataset),
         )
         return self._database.write(work)
 
@@ -215,7 +246,15 @@ class Ledger:
             return []
         if len(names) > 1:
             raise InputError("commit_many takes reservations of one dataset at a time")
-        work = partial(writing.commit, name=names.pop(), pairs=outputs, outputs=self._outputs)
+        name = names.pop()
+        work = partial(
+            writing.commit,
+            name=name,
+            pairs=outputs,
+            outputs=self._outputs,
+            tails=self._tails,
+            fence=self._fence_of(name),
+        )
         return list(map(self._outputs.to_published, self._database.write(work)))
 
     def migrate(self) -> list[str]:
@@ -267,6 +306,11 @@ class Ledger:
             commits = commits.where(entries.c.tick > tick)
         order = entries.c.tick.desc() if tick is None else entries.c.tick
         return self._outputs_by_tick([commits.order_by(order).limit(limit)])
+
+    def outputs_before(self, name: str, tick: int, *, query: str, limit: int) -> list[Published]:
+        """The outputs of the last `limit` ticks before a tick; by tick."""
+        commits = _COMMITS.where(entries.c.dataset == name, entries.c.query == query, entries.c.tick < tick)
+        return self._outputs_by_tick([commits.order_by(entries.c.tick.desc()).limit(limit)])
 
     def outputs_of(self, name: str, ticks: Sequence[int], *, query: str | None) -> list[Published]:
         """The outputs of some ticks, of one query or of all, as far as they are recorded; by tick. Takes no lock."""

@@ -10,7 +10,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +33,7 @@ _BUSY_CLASSES = ("08", "53300", "55P03", "57")
 _SQLITE_WORDS: dict[int, tuple[type[LedgerError], str]] = {
     5: (LedgerBusyError, "is locked by another process; try again, or open it with a longer timeout"),
     6: (LedgerBusyError, "is locked by another connection; try again"),
-    8: (LedgerError, "is read-only; make it writable, or open it with read_only=True"),
+    8: (LedgerError, "is read-only; make it writable"),
     10: (LedgerError, "cannot be read or written (input/output error, or the disk is full); check the disk"),
     11: (LedgerCorruptError, "is damaged; restore it from a backup, after noting what was published since"),
     13: (LedgerError, "cannot grow: the disk is full; free some space and try again"),
@@ -165,6 +165,22 @@ class Database:
             self._process = os.getpid()
 
 
+def execute_raw(connection: sa.Connection, statement: str, bound: Mapping[str, Any] | None = None) -> Any:
+    """Run a statement of the driver's own, and return its cursor; errors are those of SQLAlchemy.
+
+    For the few statements that every release needs: SQLAlchemy takes longer to pass one on than a database to run it.
+    """
+    raw: Any = connection.connection.dbapi_connection
+    dialect: Any = connection.dialect
+    try:
+        return raw.execute(statement) if bound is None else raw.execute(statement, bound)
+    except dialect.dbapi.Error as error:
+        lost = bool(dialect.is_disconnect(error, raw, None))
+        if lost:
+            connection.invalidate(error)
+        raise sa.exc.DBAPIError(None, None, error, connection_invalidated=lost) from error
+
+
 def _first_line(error: sa.exc.DBAPIError) -> str:
     """What the driver says, without the hints below its first line."""
     return next(iter(str(error.orig).strip().splitlines()), "no reason given")
@@ -208,7 +224,7 @@ def open_file(path: Path, *, create: bool, read_only: bool, timeout: float) -> D
         _create_file(path, label)
     _recognise(path, label)
     if not read_only and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise LedgerError(f"{label} or its directory is read-only; make it writable, or open it with read_only=True")
+        raise LedgerError(f"{label} or its directory is read-only; make it writable")
     database = Database(
         _sqlite_engine(path, timeout=timeout, read_only=read_only), label=label, timeout=timeout, read_only=read_only
     )
@@ -281,7 +297,7 @@ def _sqlite_engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
     def begin(connection: sa.Connection) -> None:
         # IMMEDIATE takes the write lock before anything is read, so no decision rests on a stale state.
         writing = connection.get_execution_options().get("csdp_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        execute_raw(connection, "BEGIN IMMEDIATE" if writing else "BEGIN")
 
     return engine
 
@@ -333,11 +349,18 @@ def _size(path: Path, suffix: str) -> int:
     return beside.stat().st_size if beside.exists() else 0
 
 
-def open_url(url: sa.URL, *, create: bool, read_only: bool, timeout: float) -> Database:
-    """Connect, creating the tables (all or nothing) where that is allowed."""
+def open_url(
+    url: sa.URL, *, create: bool, read_only: bool, timeout: float, idle_seconds: float | None = None
+) -> Database:
+    """Connect, creating the tables (all or nothing) where that is allowed.
+
+    With `idle_seconds` the server ends a transaction in which nothing happens for as long.
+    """
     # Not url.render_as_string(): a password may also hide among the options.
     label = f"the ledger in postgresql database {url.database!r} at {url.host or 'the local socket'}"
-    database = Database(_postgresql_engine(url, timeout), label=label, timeout=timeout, read_only=read_only)
+    database = Database(
+        _postgresql_engine(url, timeout, idle_seconds), label=label, timeout=timeout, read_only=read_only
+    )
     try:
         with database.read() as connection:
             exists = sa.inspect(connection).has_table(schema.meta.name)
@@ -352,13 +375,23 @@ def open_url(url: sa.URL, *, create: bool, read_only: bool, timeout: float) -> D
     return database
 
 
-def _postgresql_engine(url: sa.URL, timeout: float) -> sa.Engine:
+def connect_settings(seconds: float) -> dict[str, int]:
+    """Settings of a connection that gives up after so many seconds: no server, or a network that was cut since.
+
+    Without them a session over a cut network waits for a quarter of an hour.
+    """
+    within = max(2, round(seconds))
+    keepalives = {"keepalives_idle": within, "keepalives_interval": max(1, within // 3), "keepalives_count": 3}
+    return {"connect_timeout": within, "tcp_user_timeout": 1000 * within, **keepalives}
+
+
+def _postgresql_engine(url: sa.URL, timeout: float, idle_seconds: float | None) -> sa.Engine:
     try:
         engine = sa.create_engine(
             url,
             isolation_level="SERIALIZABLE",
             pool_timeout=timeout,
-            connect_args={"connect_timeout": max(2, round(timeout))},
+            connect_args=connect_settings(timeout),
             hide_parameters=True,
         )
     except ModuleNotFoundError:
@@ -370,6 +403,8 @@ def _postgresql_engine(url: sa.URL, timeout: float) -> sa.Engine:
     def connect(connection: Any, _record: Any) -> None:
         connection.execute(f"SET lock_timeout = {round(timeout * 1000)}")
         connection.execute("SET synchronous_commit = on")  # a server default of off would lose commits
+        if idle_seconds is not None:
+            connection.execute(f"SET idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}")
         connection.commit()
 
     return engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from csdp.errors import LedgerConflictError, LedgerCorruptError, LedgerError
 from csdp.ledger.database import Database
 from csdp.ledger.records import GENESIS, Entry, JSONObject, LedgerProblem, terms_digest
 from csdp.ledger.schema import all_terms, datasets, entries, trigger_names, unknown_dataset
+from csdp.scratch import is_open_to_others
 
 _PAGE = 1000
 #: Loads and checks the output of a commit entry, from its payload.
@@ -122,7 +122,7 @@ class _Verification:
 
 def _file_problems(file: Path) -> Iterator[LedgerProblem]:
     for path in (file, *(file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))):
-        if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        if path.exists() and is_open_to_others(path):
             yield LedgerProblem(None, None, f"{path.name} can be opened by other users; chmod 600 it")
 
 

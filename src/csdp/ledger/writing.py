@@ -1,21 +1,20 @@
-"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset.
-
-Outputs too large for a row go to write-once files, named by the reservation they belong to.
-"""
+"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from operator import attrgetter
-from pathlib import Path
-from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerCorruptError, LedgerError, LedgerTermsError
+from csdp.errors import (
+    BudgetExceeded,
+    LedgerConflictError,
+    LedgerTermsError,
+)
+from csdp.ledger.lease import Fence
+from csdp.ledger.log import EntryIndex, Log, Tail, now
+from csdp.ledger.outputs import Outputs
 from csdp.ledger.records import (
     GENESIS,
     Admit,
@@ -24,7 +23,6 @@ from csdp.ledger.records import (
     DatasetState,
     Entry,
     JSONObject,
-    Kind,
     Published,
     Refused,
     Request,
@@ -32,148 +30,38 @@ from csdp.ledger.records import (
     Terms,
     decode,
     encode,
-    entry_hash,
-    sha256,
     terms_digest,
 )
 from csdp.ledger.schema import (
-    CHUNK,
-    LIVE,
-    ONCE,
-    REFUSED,
     datasets,
-    entries,
     plans,
-    terms_record,
-    unknown_dataset,
 )
-from csdp.scratch import sync_directory
 
-EntryIndex = dict[tuple[str, int, str], Entry]
 #: What a refusal records, besides its words and the name of the limit.
 _FIGURES = ("spent", "requested", "remaining", "fits", "affordable_from")
 
-# Built once: putting a statement together costs more than SQLite needs to run it.
-_LOCK = (
-    sa.select(datasets, plans)
-    .join(plans, LIVE)
-    .where(datasets.c.name == sa.bindparam("name"))
-    .with_for_update(of=datasets)  # SQLite holds its one write lock already and ignores this
-)
-_ENTRY = sa.select(entries).where(entries.c.dataset == sa.bindparam("name"), entries.c.seq == sa.bindparam("seq"))
-# No ORDER BY: it would tempt SQLite into walking the whole log in order instead of using the partial index.
-_RECORDED = {
-    name: sa.select(entries).where(
-        entries.c.dataset == sa.bindparam("name"), which, entries.c.tick.in_(sa.bindparam("ticks", expanding=True))
-    )
-    for name, which in (("once", ONCE), ("refused", REFUSED))
-}
-# This says nothing new, but keeps PostgreSQL near those ticks while it has no statistics yet.
-_NEAR = entries.c.tick.between(sa.bindparam("low"), sa.bindparam("high"))
-_RECORDED_NEAR = {name: query.where(_NEAR) for name, query in _RECORDED.items()}
-_APPEND = sa.insert(entries)
-_MOVE_HEAD = (
-    sa.update(datasets)
-    .where(datasets.c.name == sa.bindparam("dataset"))
-    .values({key: sa.bindparam(key) for key in ("plan_number", "head_seq", "head_hash", "state_seq")})
-)
 
-
-class Log:
-    """The tail of one dataset's log, locked until the transaction ends; `save` writes what was appended."""
-
-    def __init__(self, connection: sa.Connection, name: str) -> None:
-        self.connection = connection
-        self.name = name
-        row = connection.execute(_LOCK, {"name": name}).one_or_none()
-        if row is None:
-            raise unknown_dataset(connection, name)
-        self.terms = Terms.from_record(terms_record(row))
-        self.seq: int = row.head_seq
-        self.hash: str = row.head_hash
-        self.state_seq: int | None = row.state_seq
-        self._pending: list[dict[str, Any]] = []
-
-    def last(self) -> tuple[DatasetState | None, int | None, int | None]:
-        """The state to go on from, the tick after which it holds, the first tick that may be charged."""
-        if self.state_seq is None:
-            return None, None, None
-        entry = Entry(*self.connection.execute(_ENTRY, {"name": self.name, "seq": self.state_seq}).one())
-        assert entry.tick is not None
-        # A change takes effect before its first tick, so its state stands after the tick before.
-        return entry.state(), entry.tick if entry.kind == "reserve" else entry.tick - 1, entry.tick
-
-    def append(
-        self, kind: Kind, payload: str, *, tick: int | None = None, query: str | None = None, plan: str | None = None
-    ) -> Entry:
-        """Add one entry to the chain, under the live plan unless another is named."""
-        row: dict[str, Any] = {
-            "dataset": self.name,
-            "seq": self.seq + 1,
-            "kind": kind,
-            "tick": tick,
-            "query": query,
-            "plan": plan or self.terms.plan_digest,
-            "time": now(),
-            "payload": payload,
-            "previous": self.hash,
-        }
-        row["hash"] = entry_hash(self.hash, row)
-        entry = Entry(**row)
-        self._pending.append(row)
-        self.seq, self.hash = entry.seq, entry.hash
-        if kind in ("reserve", "change"):
-            self.state_seq = entry.seq
-        return entry
-
-    def look_up(self, which: Literal["once", "refused"], ticks: Iterable[int]) -> EntryIndex:
-        """The newest entry of each kind, tick and query among those ticks."""
-        wanted = sorted(set(ticks))
-        rows: list[Any] = []
-        near = self.connection.dialect.name == "postgresql"
-        for start in range(0, len(wanted), CHUNK):
-            chunk = wanted[start : start + CHUNK]
-            bound: dict[str, Any] = {"name": self.name, "ticks": chunk}
-            if near:
-                bound |= {"low": chunk[0], "high": chunk[-1]}
-            rows += self.connection.execute((_RECORDED_NEAR if near else _RECORDED)[which], bound)
-        rows.sort(key=attrgetter("seq"))
-        return {(row.kind, row.tick, row.query): Entry(*row) for row in rows}
-
-    def save(self) -> None:
-        """Write the gathered rows and move the head."""
-        if not self._pending:
-            return
-        self.connection.execute(_APPEND, self._pending)
-        head = {
-            "dataset": self.name,
-            "plan_number": self.terms.number,
-            "head_seq": self.seq,
-            "head_hash": self.hash,
-            "state_seq": self.state_seq,
-        }
-        self.connection.execute(_MOVE_HEAD, head)
-        self._pending = []
-
-
-def now() -> str:
-    """The present moment, UTC, to the microsecond."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
+def open_dataset(connection: sa.Connection, name: str, terms: Terms, tails: dict[str, Tail]) -> None:
     """Record a dataset that is not there yet."""
     head = {"plan_number": 1, "head_seq": 0, "head_hash": GENESIS, "state_seq": None}
     connection.execute(sa.insert(datasets), {"name": name, "created": now(), **head})
     _insert_terms(connection, name, terms)
-    log = Log(connection, name)
+    log = Log(connection, name, tails)
     log.append("open", encode({"number": 1, "terms": terms_digest(terms.to_record())}, "the terms"))
     log.save()
 
 
-def change_terms(connection: sa.Connection, name: str, terms: Terms, admit: AdmitChange) -> None:
+def change_terms(
+    connection: sa.Connection,
+    name: str,
+    terms: Terms,
+    admit: AdmitChange,
+    tails: dict[str, Tail],
+    *,
+    fence: Fence | None = None,
+) -> None:
     """Record new terms from `terms.from_tick` on, with the state that the rule `admit` carries over."""
-    log = Log(connection, name)
+    log = Log(connection, name, tails, fence=fence)
     if terms == replace(log.terms, number=terms.number):
         return  # the same change, asked again after its outcome was unknown
     assert terms.from_tick is not None
@@ -184,7 +72,7 @@ def change_terms(connection: sa.Connection, name: str, terms: Terms, admit: Admi
             f" on, not from {terms.from_tick}"
         )
     granted = admit(state, last_tick, log.terms)
-    log.terms = replace(terms, number=log.terms.number + 1)
+    log.change(replace(terms, number=log.terms.number + 1))
     _insert_terms(connection, name, log.terms)
     number, digest = log.terms.number, terms_digest(log.terms.to_record())
     payload = {"number": number, "terms": digest, **granted.to_record()}
@@ -201,9 +89,11 @@ def reserve(
     plan_digest: str,
     stop: bool,
     outputs: Outputs,
+    tails: dict[str, Tail],
+    fence: Fence | None = None,
 ) -> list[Reserved | Published | Refused]:
     """Decide on each request in order."""
-    log = Log(connection, name)
+    log = Log(connection, name, tails, fence=fence)
     if plan_digest != log.terms.plan_digest:
         raise LedgerTermsError(
             f"dataset {name!r} is published under plan {log.terms.plan_digest[:12]}, not {plan_digest[:12]};"
@@ -212,7 +102,7 @@ def reserve(
     state, last_tick, first = log.last()
     # Nothing is charged after the newest charged tick, so only older requests need a look.
     old = [request.tick for request in requests if last_tick is not None and request.tick <= last_tick]
-    known = log.look_up("once", old) | log.look_up("refused", old)
+    known = log.look_up("once", old) | log.look_up("refused", old) if old else {}
     answers: list[Reserved | Published | Refused] = []
     for request in requests:
         tick, query = request.tick, request.query
@@ -245,11 +135,17 @@ def reserve(
 
 
 def commit(
-    connection: sa.Connection, name: str, pairs: Sequence[tuple[Reserved, JSONObject]], outputs: Outputs
+    connection: sa.Connection,
+    name: str,
+    pairs: Sequence[tuple[Reserved, JSONObject]],
+    outputs: Outputs,
+    tails: dict[str, Tail],
+    *,
+    fence: Fence | None = None,
 ) -> list[Entry]:
     """Record outputs of reservations; the same output again changes nothing, another one is refused."""
-    log = Log(connection, name)
-    known = log.look_up("once", [reserved.tick for reserved, _ in pairs])
+    log = Log(connection, name, tails, fence=fence)
+    known = log.find_reserved([reserved for reserved, _ in pairs])
     written = []
     for reserved, output in pairs:
         tick, query = reserved.tick, reserved.query
@@ -321,100 +217,3 @@ def _refuse(log: Log, request: Request, error: BudgetExceeded) -> Refused:
     if earlier is None or earlier.payload != payload:  # asking in a loop must not fill the disk
         log.append("refuse", payload, tick=tick, query=query)
     return Refused(log.name, tick, query, "limit", str(error), error)
-
-
-INLINE_VALUES = 10_000
-
-
-class Outputs:
-    """The directory beside the ledger; None where a server's ledger was opened without one."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
-
-    def prepare(self, reservation_hash: str, output: JSONObject) -> tuple[JSONObject, bytes | None]:
-        """What the commit entry will say of an output, and the content of its file where it needs one."""
-        count = count_values(output)
-        if count <= INLINE_VALUES:
-            return {"output": output}, None
-        text = encode(output, "an output")
-        name = f"{reservation_hash}.json"
-        return {"file": {"name": name, "sha256": sha256(text), "values": count}}, text.encode()
-
-    def load(self, payload: JSONObject) -> JSONObject:
-        """The output that a commit entry speaks of, checked against its digest."""
-        if "output" in payload:
-            output: JSONObject = payload["output"]
-            return output
-        recorded = payload["file"]
-        path = self._path(recorded["name"])
-        try:
-            text = path.read_bytes()
-        except OSError as error:
-            raise LedgerCorruptError(
-                f"the output file {path.name} cannot be read ({error.strerror}); restore it from a backup"
-            ) from None
-        if sha256(text.decode(errors="replace")) != recorded["sha256"]:
-            raise LedgerCorruptError(f"the output file {path.name} is not what was published; restore it")
-        return decode(text.decode())
-
-    def to_published(self, entry: Entry) -> Published:
-        """The output that a commit entry records, with its tick and query."""
-        assert entry.tick is not None
-        assert entry.query is not None
-        return Published(
-            dataset=entry.dataset,
-            tick=entry.tick,
-            query=entry.query,
-            seq=entry.seq,
-            plan_digest=entry.plan,
-            time=entry.time,
-            output=self.load(entry.data()),
-        )
-
-    def write(self, payload: JSONObject, content: bytes) -> None:
-        """Make the file durable, before any entry speaks of it. It is never replaced."""
-        name, count = payload["file"]["name"], payload["file"]["values"]
-        path = self._path(name)
-        try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            handle = os.open(path, flags, 0o600)
-        except FileExistsError:
-            # The same commit, repeated after its outcome was unknown. Anything else may not replace it.
-            if path.is_symlink() or path.read_bytes() != content:
-                raise LedgerConflictError(f"the output file {name} already holds something else") from None
-            return
-        except OSError as error:
-            raise LedgerError(f"the output file {name} cannot be created: {error.strerror}") from error
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            sync_directory(path.parent)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            message = f"an output of {count:,} values cannot be written: {error.strerror}; nothing was committed"
-            raise LedgerError(message) from error
-
-    def _path(self, name: str) -> Path:
-        if self._directory is None:
-            raise LedgerError(
-                f"outputs of more than {INLINE_VALUES:,} values live in files:"
-                " open the ledger with outputs=DIRECTORY, the same one each time"
-            )
-        return self._directory / Path(name).name  # a tampered name must not lead elsewhere
-
-
-def count_values(value: Any) -> int:
-    """How many single values a JSON value holds.
-
-    >>> count_values({"values": [1.0, 2.0, [3.0]], "age": 2})
-    4
-    """
-    if isinstance(value, Mapping):
-        return sum(map(count_values, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(count_values, value))
-    return 1

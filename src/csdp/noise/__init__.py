@@ -19,8 +19,9 @@ from csdp.arrays import Ints
 from csdp.errors import InputError
 from csdp.noise.bitslice import draw
 from csdp.noise.randomness import Randomness
+from csdp.noise.table import MechanismTable
 
-__all__ = ["Randomness", "indexed_noise", "simulate_noise", "two_sided_geometric", "variance"]
+__all__ = ["MechanismTable", "Randomness", "indexed_noise", "simulate_noise", "two_sided_geometric", "variance"]
 
 Scale = float | Fraction
 """A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""

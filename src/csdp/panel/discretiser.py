@@ -161,7 +161,7 @@ class Discretiser:
         )
         if partition.from_data and not public:
             warnings.warn(
-                f"Discretiser.fit: {partition.from_data} come from these readings and are published with the model; "
+                f"discretiser: {partition.from_data} come from these readings and are published with the model; "
                 "declare edges or bounds from what is known without the data, or say public=True if the data is",
                 PrivacyLeakWarning,
                 stacklevel=2,
@@ -187,7 +187,8 @@ class Discretiser:
         if readings.names != self.names:
             readings = readings.select(self.names)
         states = self._states_of(readings.readings)
-        return Panel(self.names, readings.ticks, readings.times, states, readings.step, self.values)
+        numbers = readings.readings if self.categories is None else None  # words are no readings to add up
+        return Panel(self.names, readings.ticks, readings.times, states, readings.step, self.values, numbers)
 
     def states_of(self, snapshot: npt.ArrayLike | Mapping[str, Any]) -> npt.NDArray[np.int16]:
         """The states of one snapshot (s,): an array in the order of the names, or a mapping; -1 where missing.
@@ -218,7 +219,7 @@ class Discretiser:
         >>> Discretiser.declared(["b", "a"], edges=[[1], [5]], bounds=(0, 9)).arrange(["a", "b"]).edges.tolist()
         [[5.0], [1.0]]
         """
-        hint = "Make it for the sequences of the chain (Discretiser.declared, Discretiser.fit)"
+        hint = "Make it for the sequences of the chain"
         place = match_names(self.names, names, what="discretiser", hint=hint)
         if place is None:
             return self

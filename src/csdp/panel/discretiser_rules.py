@@ -62,7 +62,9 @@ def declare_partition(sequences: int, edges: Any, states: Any, bounds: Any, valu
         cuts, strategy = edge_rows(edges, sequences, ends), "edges"
     elif states is not None:
         if ends is None:
-            raise InputError("bounds: equal parts need bounds=(low, high), or a pair for each sequence")
+            raise InputError(
+                "bounds: equal parts need bounds=, the least and the largest possible reading, or a pair for each one"
+            )
         cuts, strategy = uniform_edges(ends[:, 0], ends[:, 1], check_state_count(states)), "uniform"
     elif table is not None:
         return _partition_values(table)
@@ -299,7 +301,8 @@ def midpoints(edges: Floats, low: Floats | None, high: Floats | None) -> Floats:
     if low is None or high is None:
         if (used < 2).any():
             raise InputError(
-                "values: one edge does not show how wide the outer states are; give bounds=(low, high) or values="
+                "values: one edge does not show how wide the outer states are; give bounds=, the least and the largest "
+                "possible reading"
             )
         rows = np.arange(s)
         low = 2 * edges[:, 0] - edges[:, 1]

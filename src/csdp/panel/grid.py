@@ -1,7 +1,4 @@
-"""Columns as times and numbers, put on a regular grid of ticks: order, repetition, resampling, gaps.
-
-Times are whole numbers as they are, or timestamps, in UTC or by an unnamed local clock.
-"""
+"""Columns of numbers, put on a regular grid of ticks: order, repetition, resampling, gaps."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Ints
 from csdp.errors import InputError, TooLargeError
 from csdp.panel.readings import Readings
+from csdp.panel.times import TimeColumn, parse_step
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,161 +25,18 @@ Resample = Literal["first", "last", "mean"]
 MAX_GAP = 1_000_000
 #: Cells that a grid may have: 8 GB.
 MAX_CELLS = 1_000_000_000
-_UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-#: Times beyond this could not be subtracted from each other in 64 bits.
-MAX_TIME = 2**62
 #: Cells of text that count as empty, whatever reads them.
 EMPTY = ("", "na", "n/a", "nan", "null", "none")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
-_ZONE = r"[Tt ].*([Zz]|[+-]\d{2}(:?\d{2})?)$"
-
-
-@dataclass(frozen=True, eq=False)
-class TimeColumn:
-    """Times as whole numbers: of units of 1/per_second s where they are timestamps, else as they were."""
-
-    numbers: Ints
-    stamps: bool
-    per_second: int = 1
-
-    def show(self, number: int) -> str:
-        """A time, for a message."""
-        return str(np.datetime64(int(number) // self.per_second, "s")) if self.stamps else str(int(number))
-
-
-def parse_step(step: int | str | None, *, stamps: bool) -> int | None:
-    """The step of a grid: a whole number, or for timestamps text such as "30s", "5min", "1h", "1D".
-
-    >>> parse_step("5min", stamps=True)
-    300
-    """
-    if step is None or (isinstance(step, int | np.integer) and not isinstance(step, bool)):
-        return None if step is None else int(step)
-    match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]+)\s*", step) if isinstance(step, str) else None
-    unit = _UNITS.get(match[2].lower()) if match else None
-    if match is None or unit is None:
-        raise InputError(
-            f"step: {step!r} given; a whole number (seconds for timestamps), or such as '30s', '5min', '1h' or '1D'; "
-            "steps below a second need times that are whole numbers, such as milliseconds"
-        )
-    if not stamps:
-        raise InputError(f"step: {step!r} given, but the times are whole numbers; give a whole number in their unit")
-    return int(match[1] or 1) * unit
-
-
-def read_times(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> TimeColumn:
-    """The times in a column; offsets are converted to UTC, and a mixture of kinds is refused."""
-    import pyarrow as pa
-    import pyarrow.types as kinds
-
-    wrong = InputError(f"{label}: column {name!r} must hold whole numbers or ISO timestamps throughout")
-    if not len(column):
-        raise InputError(f"{label}: no rows")
-    if kinds.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if column.null_count:
-        raise wrong
-    if kinds.is_string(column.type) or kinds.is_large_string(column.type):
-        column = _parse_times(label, name, column.cast(pa.string()), wrong)
-    if kinds.is_date(column.type):
-        column = column.cast(pa.timestamp("s"))
-    if kinds.is_timestamp(column.type):
-        clock = _timestamps(_localise(label, name, column, timezone))
-    else:
-        clock = _whole_number_times(label, name, column, timezone, wrong)
-    if (np.abs(clock.numbers // 2) >= MAX_TIME // 2).any():
-        raise InputError(f"{label}: column {name!r} holds times too far from zero (or from 1970) to be counted")
-    return clock
-
-
-def _whole_number_times(
-    label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None, wrong: InputError
-) -> TimeColumn:
-    """Times that are whole numbers."""
-    import pyarrow as pa
-    import pyarrow.types as kinds
-
-    if timezone is not None:
-        raise InputError(f"{label}: timezone {timezone!r} given, but the times are whole numbers; leave it out")
-    if kinds.is_floating(column.type):
-        array = column.to_numpy()
-        if not (np.isfinite(array).all() and (array == np.floor(array)).all() and (np.abs(array) < 2**53).all()):
-            raise wrong
-        return TimeColumn(array.astype(np.int64), stamps=False)
-    if not kinds.is_integer(column.type):
-        raise wrong
-    try:
-        return TimeColumn(column.cast(pa.int64()).to_numpy(), stamps=False)
-    except pa.ArrowInvalid:
-        raise InputError(f"{label}: column {name!r} holds whole numbers beyond 64 bits") from None
-
-
-def _parse_times(label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputError) -> pyarrow.ChunkedArray:
-    """Text as whole numbers or timestamps; in UTC where it carries an offset."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    text = pc.utf8_trim_whitespace(column)
-    try:
-        if pc.all(pc.match_substring_regex(text, r"^[+-]?\d+$")).as_py():
-            return pc.cast(pc.utf8_ltrim(text, "+"), pa.int64())
-        zoned = pc.match_substring_regex(text, _ZONE)
-        whole, some = pc.all(zoned).as_py(), pc.any(zoned).as_py()
-        if some and not whole:
-            raise mixed_offsets(label, name)
-        zone = "UTC" if whole else None
-        try:
-            return pc.cast(text, pa.timestamp("s", zone))
-        except pa.ArrowInvalid:  # fractions of a second
-            return pc.cast(text, pa.timestamp("ns", zone))
-    except pa.ArrowInvalid:
-        raise wrong from None
-
-
-def mixed_offsets(label: str, name: str) -> InputError:
-    """The error for times of which only some have an offset: they cannot be put in order."""
-    return InputError(
-        f"{label}: column {name!r} mixes times with an offset from UTC and times without; write all alike"
-    )
-
-
-def _localise(label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None) -> pyarrow.ChunkedArray:
-    """Times without an offset, in a zone, as UTC; those that a change of the clocks makes ambiguous are refused."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if timezone is None:
-        return column
-    if column.type.tz is not None:
-        raise InputError(f"{label}: column {name!r} carries its own offset from UTC; leave out timezone {timezone!r}")
-    try:
-        return pc.assume_timezone(column, timezone)
-    except pa.ArrowInvalid as error:
-        reason = str(error)
-    if "ambiguous" in reason:
-        trouble = "is there twice, because clocks went back; write these times with their offset (+01:00)"
-    elif "exist" in reason:
-        trouble = "does not exist, because clocks went forward; correct it or write times with their offset"
-    else:
-        raise InputError(f"{label}: timezone {timezone!r} is unknown; a name such as 'Europe/London' or 'UTC'")
-    first = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", reason)
-    raise InputError(f"{label}: in {timezone} the local time {first[0] if first else 'of a row'} {trouble}")
-
-
-def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
-    """Timestamps in seconds, or in their own unit where they have fractions of a second."""
-    import pyarrow as pa
-
-    numbers: Any = column.cast(pa.int64()).to_numpy()
-    per_second = _PER_SECOND[column.type.unit]
-    if per_second > 1 and not (numbers % per_second).any():
-        return TimeColumn(numbers // per_second, stamps=True)
-    return TimeColumn(numbers, stamps=True, per_second=per_second)
 
 
 def read_numbers(
-    label: str, name: str, column: pyarrow.ChunkedArray, categories: Sequence[str] | None = None
+    label: str,
+    name: str,
+    column: pyarrow.ChunkedArray,
+    *,
+    categories: Sequence[str] | None = None,
+    decimal: str = ".",
 ) -> Floats:
     """A column as numbers, NaN where empty; with categories, the place of each label among them."""
     import pyarrow as pa
@@ -197,10 +52,13 @@ def read_numbers(
         words = pc.utf8_trim_whitespace(column.cast(pa.string()))
         empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))
         words = pc.if_else(empty, pa.scalar(None, pa.string()), words)
+        if decimal == ",":  # a point beside it would stand between thousands, or be another file's decimal mark
+            points = pc.match_substring(words, ".")
+            words = pc.if_else(points, pa.scalar("?", pa.string()), pc.replace_substring(words, ",", "."))
         try:
             column = pc.cast(words, pa.float64())
         except pa.ArrowInvalid:
-            raise _not_a_number(label, name, words.to_pylist()) from None
+            raise _not_a_number(label, name, words.to_pylist(), decimal) from None
     elif kinds.is_boolean(column.type):
         column = column.cast(pa.int8())
     elif not any(fits(column.type) for fits in (kinds.is_integer, kinds.is_floating, kinds.is_decimal, kinds.is_null)):
@@ -208,13 +66,14 @@ def read_numbers(
     return np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
-def _not_a_number(label: str, name: str, words: list[str | None]) -> InputError:
+def _not_a_number(label: str, name: str, words: list[str | None], decimal: str) -> InputError:
     # The cell is private; the message gives only its place.
     row = next((i for i, word in enumerate(words) if word is not None and not NUMBER.fullmatch(word)), None)
     where = "" if row is None else f", row {row + 1}"
+    comma = " with a decimal comma" if decimal == "," else ""
     return InputError(
-        f"{label}: column {name!r}{where} is not a number; leave missing cells empty, name the columns to read, or "
-        "declare the categories"
+        f"{label}: column {name!r}{where} is not a number{comma}; leave missing cells empty, name the columns to read "
+        "(names=), or declare the labels (categories=)"
     )
 
 
@@ -280,14 +139,14 @@ def to_grid(
     distinct = np.unique(clock.numbers)
     declared = parse_step(step, stamps=clock.stamps)
     if resample is not None and declared is None:
-        raise InputError(f"{cells.label}: resampling needs the step, such as step='5min'")
+        raise InputError(f"{cells.label}: resample needs the step, such as step='5min'")
     every = find_step(cells.label, clock, distinct, declared, resampled=resample is not None)
     ticks, times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
     size = ticks.size * len(cells.names)
     if size > MAX_CELLS:
         raise TooLargeError(
             f"{cells.label}: {ticks.size:,} ticks of {len(cells.names):,} sequences are more than {MAX_CELLS:,} cells; "
-            "read fewer sequences, a longer step, or use a table engine",
+            "read fewer sequences (names=), or a longer step= with resample='last'",
             needed=size,
             limit=MAX_CELLS,
         )
@@ -311,18 +170,20 @@ def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
 
 def _check_order(cells: RawReadings, sort: bool) -> None:
     """Rows of a wide table, and the rows of each sequence of a long one, go forward in time."""
-    if sort:
-        return
+    row = 0 if sort else find_disorder(cells)
+    if row:
+        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
+
+
+def find_disorder(cells: RawReadings) -> int:
+    """The first row, counted from 1, whose time lies before that of the row before it; 0 where there is none."""
     times = cells.clock.numbers
     if cells.wide is not None:
         back = np.diff(times) < 0
-        row = int(np.argmax(back)) + 2 if back.any() else 0
-    else:
-        order = np.argsort(cells.sequences, kind="stable")
-        back = (np.diff(times[cells.rows[order]]) < 0) & (np.diff(cells.sequences[order]) == 0)
-        row = int(cells.rows[order][int(np.argmax(back)) + 1]) + 1 if back.any() else 0
-    if back.any():
-        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
+        return int(np.argmax(back)) + 2 if back.any() else 0
+    order = np.argsort(cells.sequences, kind="stable")
+    back = (np.diff(times[cells.rows[order]]) < 0) & (np.diff(cells.sequences[order]) == 0)
+    return int(cells.rows[order][int(np.argmax(back)) + 1]) + 1 if back.any() else 0
 
 
 def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
@@ -333,8 +194,7 @@ def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
             time = cells.clock.show(int(times[int(np.argmax(counts > 1))]))
             raise InputError(f"{cells.label}: time {time} appears twice; keep one row per time, or choose duplicates=")
         return bool((counts > 1).any())
-    order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
-    same = (np.diff(cells.clock.numbers[cells.rows[order]]) == 0) & (np.diff(cells.sequences[order]) == 0)
+    order, same = find_repeated(cells)
     if same.any() and duplicates == "refuse":
         at = order[int(np.argmax(same))]
         raise InputError(
@@ -342,6 +202,13 @@ def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
             f"{cells.clock.show(int(cells.clock.numbers[cells.rows[at]]))}; keep one, or choose duplicates="
         )
     return bool(same.any())
+
+
+def find_repeated(cells: RawReadings) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """The order of single readings by sequence and time, and whether each is of the same time as the next one."""
+    order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
+    same = (np.diff(cells.clock.numbers[cells.rows[order]]) == 0) & (np.diff(cells.sequences[order]) == 0)
+    return order, same
 
 
 def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
@@ -353,16 +220,14 @@ def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *
     gaps = np.diff(distinct)
     if clock.per_second > 1 and (distinct % clock.per_second != distinct[0] % clock.per_second).any():
         raise InputError(
-            f"{label}: times have fractions of a second; ticks are whole seconds. Round them, or read them with a step "
+            f"{label}: times have fractions of a second; ticks are whole seconds. Round them, or give step= "
             "and resample='last'"
         )
     if step is None and not gaps.size:
-        raise InputError(f"{label}: a single time does not show how far apart ticks are; give the step")
+        raise InputError(f"{label}: a single time does not show how far apart ticks are; give step=")
     every = step if step is not None else int(np.gcd.reduce(gaps)) // clock.per_second
     if (gaps % (every * clock.per_second)).any():
-        raise InputError(
-            f"{label}: times do not lie on a grid of {every}; give the right step, or resample (read_readings)"
-        )
+        raise InputError(f"{label}: times do not lie on a grid of {every}; give the right step=, or resample='last'")
     return every
 
 
@@ -374,7 +239,10 @@ def consecutive_ticks(
     first, last = int(distinct[0] // unit), int(distinct[-1] // unit)
     missing = last - first + 1 - distinct.size
     if missing > MAX_GAP:
-        raise InputError(f"{label}: gaps of {missing:,} ticks; at most {MAX_GAP:,}. Split the file, or resample")
+        raise InputError(
+            f"{label}: gaps of {missing:,} ticks; at most {MAX_GAP:,}. Split the file, or give step= with "
+            "resample='last'"
+        )
     ticks = np.arange(first, last + 1, dtype=np.int64)
     # Without resampling all times share what is left over by the step; with it, ticks begin at multiples of the step.
     times = ticks * every + (0 if resampled else int(distinct[0] % unit) // clock.per_second)

@@ -26,7 +26,8 @@ class Panel:
     """States of s sequences at T ticks, -1 where a reading is missing.
 
     `states` (T, s): state numbers; `ticks` (T,): consecutive whole numbers; `times` (T,): as read; `step`: time from
-    one tick to the next (seconds for timestamps); `values` (s, m): the number that each state carries, where known.
+    one tick to the next (seconds for timestamps); `values` (s, m): the number that each state carries, where known;
+    `readings` (T, s): the numbers behind the states, NaN where missing, where they are known (to publish them).
 
     >>> Panel.from_states([[0, 1], [1, -1]], values=[0.0, 0.5, 1.0]).state_count
     3
@@ -38,6 +39,7 @@ class Panel:
     states: npt.NDArray[Any]
     step: int = 1
     values: Floats | None = None
+    readings: Floats | None = None
 
     def __post_init__(self) -> None:
         _check_grid("panel: states", self.names, self.ticks, self.states)
@@ -45,6 +47,10 @@ class Panel:
             raise InputError(f"panel: {self.states.dtype} given; states are whole numbers, -1 where one is missing")
         if self.states.size and self.states.min() < -1:
             raise InputError("panel: unknown state; states count from 0, and -1 marks a missing reading")
+        if self.readings is not None:
+            _check_grid("panel: readings", self.names, self.ticks, self.readings)
+            if np.isinf(self.readings).any() or not np.array_equal(np.isnan(self.readings), self.states < 0):
+                raise InputError("panel: readings must be finite numbers, and NaN where, and only where, a state is -1")
         if self.values is None:
             return
         if self.values.ndim != 2 or self.values.shape[0] != len(self.names) or not self.values.shape[1]:
@@ -67,6 +73,18 @@ class Panel:
             return int(self.values.shape[1])
         return int(self.states.max(initial=-1)) + 1
 
+    def between(self, start: int, stop: int) -> Panel:
+        """Some of the ticks, by their places in the panel.
+
+        >>> Panel.from_states([[0], [1], [1]]).between(1, 3).ticks.tolist()
+        [1, 2]
+        """
+        rows = slice(start, stop)
+        readings = None if self.readings is None else self.readings[rows]
+        return Panel(
+            self.names, self.ticks[rows], self.times[rows], self.states[rows], self.step, self.values, readings
+        )
+
     def arrange(self, names: Sequence[str]) -> Panel:
         """The same panel with its sequences in the order of a chain's names.
 
@@ -76,15 +94,13 @@ class Panel:
         >>> Panel.from_states([[0, 1]], names=["b", "a"]).arrange(["a", "b"]).states.tolist()
         [[1, 0]]
         """
-        hint = (
-            "Read the panel with names= of the chain (read_panel, Panel.from_states), or make the chain with the names "
-            "of the data"
-        )
+        hint = "Read the readings with names= of the chain, or make the chain with the names of the data"
         place = match_names(self.names, names, what="panel", hint=hint)
         if place is None:
             return self
         values = None if self.values is None else self.values[place]
-        return Panel(tuple(names), self.ticks, self.times, self.states[:, place], self.step, values)
+        readings = None if self.readings is None else self.readings[:, place]
+        return Panel(tuple(names), self.ticks, self.times, self.states[:, place], self.step, values, readings)
 
     @classmethod
     def from_states(
@@ -295,7 +311,7 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
                 # The reading itself is private; the message says only where it is and what is allowed.
                 raise InputError(
                     f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
-                    "declare the values in the chain, discretise first, or choose outside='clamp'"
+                    "declare the values in the chain, give a discretiser=, or choose outside='clamp'"
                 )
         out[known, i] = order[i][nearest]
     return out
@@ -384,8 +400,8 @@ def read_labels(snapshot: Any) -> Mapping[str, Any] | None:
     return dict(zip(labels, list(snapshot), strict=True))
 
 
-def place_states(snapshot: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The states of named sequences in the order of a chain's names; a sequence that is not named is missing (-1).
+def place_states(snapshot: Mapping[str, Any], names: Sequence[str], *, missing: float = -1) -> list[Any]:
+    """The states (or readings) of named sequences in the order of a chain's names; one that is not named is missing.
 
     >>> place_states({"b": 1}, ["a", "b"])
     [-1, 1]
@@ -397,7 +413,7 @@ def place_states(snapshot: Mapping[str, Any], names: Sequence[str]) -> list[Any]
             f"snapshot: unknown sequence {unknown[0]!r}; the chain has {_list_names(tuple(names), tuple(snapshot))}. "
             "Name the sequences as the chain does, or give a list in its order"
         )
-    return [snapshot.get(name, -1) for name in names]
+    return [snapshot.get(name, missing) for name in names]
 
 
 def _list_names(names: tuple[str, ...], others: tuple[str, ...]) -> str:

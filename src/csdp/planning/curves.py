@@ -22,7 +22,9 @@ from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
 from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
-from csdp.estimate.error import About, Estimate, error_from_moments
+from csdp.estimate.error import error_from_moments
+from csdp.estimate.history import MEMORY
+from csdp.estimate.result import About, Estimate
 from csdp.plan import Plan
 from csdp.queries import Query
 
@@ -155,8 +157,11 @@ class Curves:
 
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
+        memory = MEMORY if self._releases == "continual" else min(MEMORY, self._releases)
         errors = [
-            error_from_moments(member.point, self.query, known, self.ages, epsilon_c, self._estimate, self._about)
+            error_from_moments(
+                member.point, self.query, known, self.ages, epsilon_c, self._estimate, self._about, memory
+            )
             for member, known in zip(self._members, self._moments, strict=True)
         ]
         return max(errors, key=lambda error: error.safe)

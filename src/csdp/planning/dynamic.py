@@ -20,7 +20,7 @@ from csdp.aging import Adversary
 from csdp.arrays import Floats
 from csdp.chain import Family, Model, certified_model
 from csdp.errors import InfeasibleError, InputError
-from csdp.estimate.error import Estimate
+from csdp.estimate.result import Estimate
 from csdp.plan import Plan, Schedule
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves
 from csdp.queries import Query

@@ -32,6 +32,11 @@ class FoundPlan:
     note: str = ""
 
     @property
+    def useful(self) -> bool:
+        """Whether at least 5 % of the error of saying nothing is removed."""
+        return self.error.useful
+
+    @property
     def delay(self) -> int:
         """How many ticks a reading is held back before any release contains it."""
         return self.plan.min_age

@@ -12,7 +12,7 @@ import numpy as np
 from csdp.aging import Adversary
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
-from csdp.estimate.error import About, Estimate
+from csdp.estimate.result import About, Estimate
 from csdp.planning.curves import EVENT_LIMIT, Curves, Releases
 from csdp.queries import Query
 
@@ -51,7 +51,7 @@ def frontier(
     ages: Sequence[int] = (0, 1, 2, 3, 5, 8),
     levels: Sequence[float] | None = None,
     releases: Releases = 1,
-    estimate: Estimate = "linear",
+    estimate: Estimate = "history",
     bound: str = "auto",
     adversary: Adversary = "informed",
     about: About = "now",

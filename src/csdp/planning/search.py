@@ -23,10 +23,11 @@ from csdp.bounds.overview import age_curve
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
-from csdp.estimate.error import About, Estimate, check_about
+from csdp.estimate.result import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.planning.found import Candidate, FoundPlan, SearchRun
+from csdp.planning.optimal import RISES_LATER, MechanismChoice, check_choice, offer_table
 from csdp.planning.screening import ScalarScreen
 from csdp.queries import Query
 
@@ -47,11 +48,12 @@ def find_plan(
     min_age: int = 0,
     ages: Literal["common", "vector"] = "common",
     releases: Releases = 1,
-    estimate: Estimate = "raw",
+    estimate: Estimate = "history",
     bound: str = "auto",
     adversary: Adversary = "informed",
     about: About = "now",
     event_limit: float = EVENT_LIMIT,
+    mechanism: MechanismChoice = "noise",
     progress: Progress | None = None,
 ) -> FoundPlan:
     """Find the plan with the least leakage for an error target, with the least error for a budget, or the least delay.
@@ -70,11 +72,14 @@ def find_plan(
         ages: "common" for one age of all sequences, "vector" for an age of each where that is better.
         releases: what the leakage is certified for: 1, a number, or "continual". For more than one the level stays
             within a thousandth of the budget.
-        estimate: the estimate whose error counts.
+        estimate: the estimate whose error counts: by default what a publisher puts out, from the last releases (from
+            one where `releases` is 1).
         bound, adversary: as for `csdp.leakage`.
         about: "now": the error is that of telling the present answer. "then": that of telling the answer of the time
             that was read, so that age costs delay only.
         event_limit: the largest epsilon_c, so that old records keep some protection.
+        mechanism: "noise"; "optimal", the best table of outputs for one release within a budget at the ages that
+            noise would have (`csdp.optimal_plan`); "auto", the table where it has over 2 % less error.
         progress: called with (what, done, total).
 
     >>> from csdp import CoupledChain, Mean
@@ -101,6 +106,7 @@ def find_plan(
         about=about,
         event_limit=event_limit,
     )
+    check_choice(mechanism, budget=budget, releases=releases, about=about)
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
     if about == "then" and ages == "vector":
@@ -119,7 +125,8 @@ def find_plan(
         run.interrupted = True
     if run.best is None:
         raise search.infeasible(run.tried)
-    return search.finish(run.best, run)
+    found = search.finish(run.best, run)
+    return offer_table(found, budget=budget, event_limit=event_limit, choice=mechanism)
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,7 @@ class _Search:
         check_about(self.about, self.estimate)
         if self.about == "then" and (self.max_mse is None or self.budget is None):
             raise InputError(
-                "find_plan: about='then' finds the least delay for both targets; give max_mse (or --max-error), how "
+                "find_plan: about='then' finds the least delay for both targets; give max_mse, how "
                 "accurate the published numbers are, and budget, the leakage of the present that is allowed"
             )
         if self.about == "now" and (self.max_mse is None) == (self.budget is None):
@@ -366,9 +373,7 @@ class _Search:
         if target >= error.no_data:
             note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
-            note = (
-                "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
-            )
+            note = RISES_LATER
         if run.interrupted:
             words = "the search was interrupted; this is the best plan so far, and there may be better ones"
             note = f"{note}; {words}" if note else words
@@ -406,7 +411,7 @@ class _Search:
         word = "publishing nothing" if no_data <= least else "it"
         return InfeasibleError(
             f"max_mse {self.max_mse:g} cannot be met: the least error with epsilon_c up to {self.event_limit:g} is "
-            f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit, or use estimate='linear'",
+            f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit",
             nearest=min(least, no_data),
             no_data=no_data,
         )

@@ -1,8 +1,21 @@
 """THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
 
-from csdp.publisher.admission import Batch, Release, Skipped
+from csdp.publisher.admission import Batch, Skipped
+from csdp.publisher.estimates import learn_from_past, plan_estimator
 from csdp.publisher.gate import Publisher
+from csdp.publisher.release import Release
 from csdp.publisher.sources import AgedSource, DrawingSource, PanelSource
 from csdp.publisher.standing import Standing
 
-__all__ = ["AgedSource", "Batch", "DrawingSource", "PanelSource", "Publisher", "Release", "Skipped", "Standing"]
+__all__ = [
+    "AgedSource",
+    "Batch",
+    "DrawingSource",
+    "PanelSource",
+    "Publisher",
+    "Release",
+    "Skipped",
+    "Standing",
+    "learn_from_past",
+    "plan_estimator",
+]

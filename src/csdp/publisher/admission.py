@@ -16,14 +16,15 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text
 from csdp.chain import join_fits
 from csdp.errors import BudgetExceeded, InputError, LedgerTermsError
-from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Published, Refused, Request, Terms
+from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Refused, Request, Terms
 from csdp.plan import ALGORITHM, Plan
+from csdp.publisher.release import Release
+from csdp.publisher.sources import LateSource
 from csdp.publisher.standing import RecordCosts, Standing
 
 #: How far ahead the first affordable tick is looked for.
@@ -44,30 +45,6 @@ OnWait = Callable[[int, float], None]
 #: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
 #: it, a later tick that was charged before it, or another plan that the dataset is published under by now.
 Why = Literal["readings", "schedule", "limit", "held", "lost", "order", "terms"]
-
-
-@dataclass(frozen=True)
-class Release:
-    """One published tick."""
-
-    tick: int
-    values: tuple[float, ...]
-    estimate: tuple[float, ...]
-    standard_error: tuple[float, ...]
-    ages: int | tuple[int, ...]
-    stale: int
-    epsilon_s: float
-    unsafe: bool = False
-
-    @classmethod
-    def of(cls, published: Published) -> Release:
-        """From what the ledger recorded."""
-        content = dict(published.output)
-        for name in ("values", "estimate", "standard_error"):
-            content[name] = tuple(content[name])
-        if isinstance(content["ages"], list):
-            content["ages"] = tuple(content["ages"])
-        return cls(tick=published.tick, **content)
 
 
 @dataclass(frozen=True)
@@ -113,34 +90,6 @@ def describe_refusal(refused: Refused, wait: float) -> Skipped:
     )
 
 
-#: The steps (ticks, s) by which the readings of some ticks are late, by sequence.
-Delays = Callable[[Sequence[int]], npt.ArrayLike]
-
-
-def make_requests(plan: Plan, wanted: Sequence[tuple[int, int]], delays: Delays | None) -> list[Request]:
-    """Requests for (tick, staleness) pairs; of stale ones with which sequences are late, where `delays` tells it.
-
-    What it tells must agree with the staleness: both are public facts about which readings are missing.
-    """
-    stale = {tick: steps for tick, steps in wanted if steps}
-    told = np.asarray([] if delays is None or not stale else delays(list(stale)))
-    details: dict[int, int | Lateness] = dict(wanted)
-    if told.size:
-        if told.shape != (len(stale), plan.model.sequences):
-            raise InputError(
-                f"source: delays of shape {told.shape} given for {len(stale)} ticks, {plan.model.sequences} sequences"
-            )
-        for row, (tick, steps) in zip(told, stale.items(), strict=True):
-            late = Lateness.from_delays(row)
-            if late.worst != steps:
-                raise InputError(
-                    f"source: tick {tick} is listed as {steps} steps stale, but its delays reach {late.worst}; they "
-                    "must be those of the same readings"
-                )
-            details[tick] = late
-    return [Request(tick, plan.query.name, detail=details[tick]) for tick, _ in wanted]
-
-
 # ---- releases --------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +99,30 @@ class ReleaseRule:
 
     standing: Standing
     times: str
+
+    def list_requests(self, wanted: Sequence[tuple[int, int]], source: object) -> list[Request]:
+        """Requests for (tick, staleness) pairs; of stale ones with which sequences are late, where the source tells.
+
+        What it tells must agree with the staleness: both are public facts about which readings are missing.
+        """
+        plan, stale = self.standing.plan, {tick: steps for tick, steps in wanted if steps}
+        details: dict[int, int | Lateness] = dict(wanted)
+        if stale and isinstance(source, LateSource) and self.standing.accountant.follows_delays:
+            told = np.asarray(source.delays(plan, list(stale)))
+            if told.shape != (len(stale), plan.model.sequences):
+                raise InputError(
+                    f"source: delays of shape {told.shape} given; ({len(stale)}, {plan.model.sequences}) expected, "
+                    "ticks and sequences"
+                )
+            for row, (tick, steps) in zip(told, stale.items(), strict=True):
+                late = Lateness.from_delays(row)
+                if late.worst != steps:
+                    raise InputError(
+                        f"source: tick {tick} is listed as {steps} steps stale, but its delays reach {late.worst}; "
+                        "they must be those of the same readings"
+                    )
+                details[tick] = late
+        return [Request(tick, plan.query.name, detail=details[tick]) for tick, _ in wanted]
 
     def admit(self, last: DatasetState | None, _last_tick: int | None, request: Request) -> Admission:
         """The state after a release and its charge; BudgetExceeded where it would pass a limit."""
@@ -256,6 +229,8 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
 def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, Any]:
     """A noise level, and an age, at which releasing at every tick stays below the limit."""
     fits: dict[str, Any] = {}
+    if plan.mechanism is not None:  # another level needs another table
+        return fits
     level = plan.epsilon_c
     for _ in range(30):
         level *= min(0.9, max(0.1, limit / max(requested, 1e-300)))

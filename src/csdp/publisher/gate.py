@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
@@ -23,25 +22,17 @@ from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
+from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
-from csdp.publisher.admission import (
-    Batch,
-    ChangeRule,
-    Delays,
-    OnWait,
-    Release,
-    ReleaseRule,
-    Skipped,
-    describe_refusal,
-    explain_refusal,
-    make_requests,
-)
-from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, find_delays, read_availability
+from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped, describe_refusal, explain_refusal
+from csdp.publisher.estimates import ReleaseEstimates
+from csdp.publisher.release import Release
+from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability, read_counts
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, describe_guarantee
 
 OnRefusal = Literal["raise", "skip"]
@@ -73,6 +64,8 @@ class Publisher:
         wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         wait: seconds to wait for the output of a tick that another process has reserved; then it is Skipped.
+        estimator: makes the estimates that are published beside the values, from the releases in the ledger (see
+            `csdp.learn_estimator`); by default by the model, from the last releases. It is post-processing.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 
     >>> import tempfile
@@ -101,6 +94,7 @@ class Publisher:
         wall: WallClock | None = None,
         on_refusal: OnRefusal = "raise",
         wait: float = 0.0,
+        estimator: Estimator | None = None,
         unsafe_seed: int | None = None,
     ) -> None:
         _check_plan(plan)
@@ -125,6 +119,7 @@ class Publisher:
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         try:
             self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
+            self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
             self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)
         except BaseException:
             self.close()
@@ -175,9 +170,11 @@ class Publisher:
     # ---- publishing ------------------------------------------------------------------------------------------------
 
     def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
-        """Take in the snapshot of one tick (state numbers, -1 where missing) and publish what has aged enough.
+        """Take in the snapshot of one tick and publish what has aged enough.
 
-        A list is in the order of the chain's sequences; a mapping, or a pandas Series with names, is taken by name.
+        A snapshot holds state numbers, -1 where missing; or, where the plan publishes readings, the readings
+        themselves, NaN or None where missing. A list is in the order of the chain's sequences; a mapping, or a pandas
+        Series with names, is taken by name.
 
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
@@ -198,7 +195,7 @@ class Publisher:
         skip = self._unscheduled_reason(tick, self._fran.reason, self.tick_times.newest_ended())
         if skip is not None:
             return self._published_at(tick) or skip
-        answers, refusal = self._reserve([(tick, self._fran.stale)], lambda _: [fran.delays(self._fran)])
+        answers, refusal = self._reserve([(tick, self._fran.stale)], self._fran)
         if refusal is not None:
             raise refusal
         answer = answers[0]
@@ -209,6 +206,7 @@ class Publisher:
             return Release.of(answer)
         output = fran.release(self._fran, self._randomness, tick=tick)
         assert output is not None
+        (output,) = self.estimates.add([(tick, output)])
         return Release.of(self.ledger.commit(answer, self._output(answer, output)))
 
     def observe(self, snapshot: npt.ArrayLike, *, time: int) -> None:
@@ -217,13 +215,13 @@ class Publisher:
         if self._observed is not None and tick <= self._observed:
             return
         state = self._fran
+        absent = fran.missing_snapshot(self.plan)
         if self._observed is not None:
-            absent = np.full(self.plan.model.sequences, -1, dtype=np.int8)
             gap = tick - self._observed - 1
             for _ in range(min(gap, self.plan.max_age + self.plan.stale_limit + 2)):
                 state = fran.observe(state, absent)
-        named = read_labels(snapshot)
-        state = fran.observe(state, snapshot if named is None else place_states(named, self.plan.model.names))
+        named, names = read_labels(snapshot), self.plan.model.names
+        state = fran.observe(state, snapshot if named is None else place_states(named, names, missing=absent[0].item()))
         # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
         self._fran, self._observed = state, tick
 
@@ -251,12 +249,13 @@ class Publisher:
         skips = {tick: self._unscheduled_reason(tick, missing, ended) for tick, _, missing in listed}
         ready = [(tick, stale) for tick, stale, _ in listed if skips[tick] is None]
         skipped = [skip for skip in skips.values() if skip is not None]
+        counts = read_counts(aged, self.plan, [tick for tick, _ in ready])
         releases: list[Release] = []
         together = chunk_size(self.plan)
         for start in range(0, len(ready), together):
             chunk = ready[start : start + together]
             try:
-                self._publish_chunk(aged, chunk, releases, skipped, on_wait)
+                self._publish_chunk(aged, chunk, releases, skipped, on_wait, counts)
             finally:
                 if each is not None:
                     for release in sorted(releases, key=lambda r: r.tick):
@@ -273,24 +272,28 @@ class Publisher:
         releases: list[Release],
         skipped: list[Skipped],
         on_wait: OnWait | None,
+        counts: Mapping[int, int] | None,
     ) -> None:
         stale = dict(chunk)
-        answers, refusal = self._reserve(chunk, find_delays(source, self.plan))
-        releases.extend(Release.of(answer) for answer in answers if isinstance(answer, Published))
+        answers, refusal = self._reserve(chunk, source)
+        recorded = [answer for answer in answers if isinstance(answer, Published)]
+        releases.extend(map(Release.of, recorded))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
         try:
-            outputs = draw_outputs(self.plan, source, {r.tick: stale[r.tick] for r in granted}, self._randomness)
+            late = {r.tick: stale[r.tick] for r in granted}
+            outputs = draw_outputs(self.plan, source, late, self._randomness, counts=counts)
         except Exception as error:
             ticks = f"{len(granted):,} ticks from {granted[0].tick} to {granted[-1].tick}"
             error.add_note(f"{ticks} were charged and are lost; nothing of them was published")
             raise
+        outputs = self.estimates.add([(r.tick, o) for r, o in zip(granted, outputs, strict=True)], recorded)
         pairs = [(r, self._output(r, output)) for r, output in zip(granted, outputs, strict=True)]
         releases.extend(Release.of(published) for published in self.ledger.commit_many(pairs))
         # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
         others = [answer for answer in answers if isinstance(answer, Skipped)]
         if others:
-            recorded, absent = self._wait_for(others, on_wait)
-            releases.extend(recorded)
+            waited, absent = self._wait_for(others, on_wait)
+            releases.extend(waited)
             skipped.extend(absent)
         if refusal is not None:
             raise refusal
@@ -331,6 +334,8 @@ class Publisher:
     def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
         plan = self.plan
         content = dict(vars(output))  # asdict would copy every value of a wide output one by one
+        if output.count is None:  # releases of states are recorded as they always were
+            del content["count"]
         content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
         content["epsilon_s"] = reserved.charge.present
         return content
@@ -343,14 +348,14 @@ class Publisher:
     # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(
-        self, wanted: Sequence[tuple[int, int]], delays: Delays | None = None
+        self, wanted: Sequence[tuple[int, int]], source: object = None
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
         """Charge (tick, staleness) pairs: what came of each, and the refusal that ended them where refusals raise.
 
         What was granted before a refusal is charged, and still to be released.
         """
         stop = self._on_refusal == "raise"
-        requests = make_requests(self.plan, wanted, delays if self.accountant.follows_delays else None)
+        requests = self._rule.list_requests(wanted, source)
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
         for answer in self.ledger.reserve(
@@ -401,10 +406,12 @@ class Publisher:
         budget: float | None = None,
         event_limit: float | None = None,
         lifetime_limit: float | None = None,
+        estimator: Estimator | None = None,
     ) -> Publisher:
         """Continue the dataset under another plan, chain or limits from a tick on: an explicit act, recorded for ever.
 
-        A limit that is not given stays as it is recorded; infinity lifts it.
+        A limit that is not given stays as it is recorded; infinity lifts it. Estimates of the new plan use earlier
+        releases of the same query too, with the age and the noise that they had.
 
         Rule: the old history counts at most what it told between any two snapshots (under any model if the chain
         changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
@@ -437,6 +444,7 @@ class Publisher:
             wall=self.tick_times.wall,
             on_refusal=self._on_refusal,
             wait=self._wait,
+            estimator=estimator,
         )
 
 

@@ -7,15 +7,15 @@ afterwards, so a wrong one loses its ticks with an error, and is never published
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from csdp import fran
-from csdp.arrays import Floats, Ints
-from csdp.computation import FoldComputation
+from csdp.arrays import Floats, Indices, Ints
+from csdp.computation import FoldComputation, FunctionComputation, ReadingsComputation
 from csdp.errors import InputError
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
@@ -43,6 +43,18 @@ class AgedSource(Protocol):
 
 
 @runtime_checkable
+class CountingSource(AgedSource, Protocol):
+    """A source of aged readings: it also says how many sequences each tick rests on, which divides a mean.
+
+    Needed where a plan publishes readings. Which readings are missing is public, so it is asked before anything is
+    charged.
+    """
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> Sequence[int]:
+        """How many sequences were read at the aged ticks of some ticks: 1 or more each."""
+
+
+@runtime_checkable
 class DrawingSource(AgedSource, Protocol):
     """A source that adds the noise of wide answers where its rows are, from keys that the gate makes after the charge.
 
@@ -66,16 +78,11 @@ class DrawingSource(AgedSource, Protocol):
 
 
 @runtime_checkable
-class LateSource(AgedSource, Protocol):
-    """A source that tells which of its readings are late: certificates of many sequences are then smaller."""
+class LateSource(Protocol):
+    """Readings that tell which of them are late: certificates of many sequences are then smaller."""
 
     def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
         """The steps (ticks, s) by which the reading of every sequence is older than planned, at some ticks."""
-
-
-def find_delays(source: AgedSource, plan: Plan) -> Callable[[Sequence[int]], Ints] | None:
-    """How to ask a source which of its readings are late; None where it does not tell."""
-    return partial(source.delays, plan) if isinstance(source, LateSource) else None
 
 
 class PanelSource:
@@ -83,29 +90,43 @@ class PanelSource:
 
     def __init__(self, panel: Panel, plan: Plan) -> None:
         panel = panel.arrange(plan.model.names)
-        fran.check_states(panel.states, plan.model.states)  # before anything is charged
-        self._states, self._ticks = panel.states, panel.ticks
-        self._gaps = bool(panel.states.size and panel.states.min() < 0)
-        self._filled = fran.fill(panel.states) if self._gaps else panel.states
+        self._ticks = panel.ticks
+        self._missing = panel.states < 0
+        self._gaps = bool(self._missing.any())
+        # Checked before anything is charged.
+        self._filled = fran.read_rows(plan, panel.states if plan.query.of_states else _readings_of(panel, plan))
 
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
         stale, reasons = (
-            fran.availability(plan, self._states < 0)
-            if self._gaps
-            else fran.releasable_ticks(plan, self._ticks.size, {})
+            fran.availability(plan, self._missing) if self._gaps else fran.releasable_ticks(plan, self._ticks.size, {})
         )
         return zip(self._ticks.tolist(), stale.tolist(), reasons, strict=True)
 
     def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
         """The steps by which the reading of every sequence is older than planned, at some ticks."""
-        rows = np.asarray(ticks, dtype=np.intp) - int(self._ticks[0])
-        return fran.delays_at(plan, self._states < 0, rows)
+        return fran.delays_at(plan, self._missing, self._rows(ticks))
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
-        rows = np.asarray(ticks, dtype=np.intp) - int(self._ticks[0])
-        return fran.answers(plan, self._filled, rows, checked=True)
+        return fran.answers(plan, self._filled, self._rows(ticks), checked=True)
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
+        """How many sequences were read at the aged ticks of some ticks."""
+        counts = fran.read_counts(plan, self._missing)
+        return [plan.model.sequences] * len(ticks) if counts is None else counts[self._rows(ticks)].tolist()
+
+    def _rows(self, ticks: Sequence[int]) -> Indices:
+        return np.asarray(ticks, dtype=np.intp) - int(self._ticks[0])
+
+
+def _readings_of(panel: Panel, plan: Plan) -> Floats:
+    if panel.readings is None:
+        raise InputError(
+            f"panel: it holds states only, and the plan publishes {plan.query.name}; read it from readings "
+            "(read_panel, Discretiser.apply), or make a plan of a query of states"
+        )
+    return panel.readings
 
 
 def chunk_size(plan: Plan) -> int:
@@ -114,22 +135,39 @@ def chunk_size(plan: Plan) -> int:
 
 
 def draw_outputs(
-    plan: Plan, source: AgedSource, granted: Mapping[int, int], randomness: Randomness
+    plan: Plan,
+    source: AgedSource,
+    granted: Mapping[int, int],
+    randomness: Randomness,
+    *,
+    counts: Mapping[int, int] | None = None,
 ) -> list[fran.Output]:
-    """Outputs of granted ticks, given as tick -> staleness, in that order. Only called after the ledger was charged."""
+    """Outputs of granted ticks, given as tick -> staleness, in that order. Only called after the ledger was charged.
+
+    `counts`: tick -> sequences read, where readings are published.
+    """
     if not granted:
         return []
-    if isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
+    read: Mapping[int, int] = counts or {}
+    own_noise = plan.mechanism is None  # what is drawn from a table is drawn at the gate
+    if own_noise and isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
         # A key lives from here to the end of this call: a driver that dies takes it along, and the tick is lost.
         keys = {tick: randomness.key() for tick in granted}
         noised = check_noised(plan, list(granted), source.noisy_answers(plan, keys))
         return [
-            fran.postprocess(plan, row, stale, variance=plan.at_tick(tick).noise_variance, unsafe=randomness.unsafe)
+            fran.postprocess(
+                plan,
+                row,
+                stale,
+                variance=plan.at_tick(tick).noise_variance,
+                unsafe=randomness.unsafe,
+                count=read.get(tick),
+            )
             for (tick, stale), row in zip(granted.items(), noised, strict=True)
         ]
-    exact = check_answers(plan, list(granted), source.answers(plan, list(granted)))
+    exact = check_answers(plan, list(granted), source.answers(plan, list(granted)), counts=counts)
     return [
-        fran.add_noise(plan, answer, stale, randomness, tick=tick)
+        fran.add_noise(plan, answer, stale, randomness, tick=tick, count=read.get(tick))
         for (tick, stale), answer in zip(granted.items(), exact, strict=True)
     ]
 
@@ -152,6 +190,25 @@ def read_availability(source: AgedSource, plan: Plan) -> Iterator[tuple[int, int
         yield tick, stale, reason
 
 
+def read_counts(source: AgedSource, plan: Plan, ticks: Sequence[int]) -> dict[int, int] | None:
+    """How many sequences each tick rests on, as a source says; None where states are published.
+
+    Asked before anything is charged: which readings are missing is public.
+    """
+    if plan.query.of_states:
+        return None
+    if not isinstance(source, CountingSource):
+        raise InputError(
+            f"source: the plan publishes {plan.query.name}, and {type(source).__name__} does not say how many "
+            "sequences were read; it needs a method counts(plan, ticks)"
+        )
+    everyone = plan.model.sequences
+    counts = [operator.index(count) for count in source.counts(plan, ticks)] if ticks else []
+    if len(counts) != len(ticks) or not all(1 <= count <= everyone for count in counts):
+        raise InputError(f"source: counts must be whole numbers, 1 to {everyone}, one for each of {len(ticks)} ticks")
+    return dict(zip(ticks, counts, strict=True))
+
+
 def _read_entry(entry: Any) -> tuple[int, int, str]:
     try:
         tick, stale, reason = entry
@@ -172,11 +229,15 @@ def _read_entry(entry: Any) -> tuple[int, int, str]:
     return check_tick(tick), steps, reason
 
 
-def check_answers(plan: Plan, ticks: Sequence[int], answers: Any) -> Floats:
+def check_answers(plan: Plan, ticks: Sequence[int], answers: Any, *, counts: Mapping[int, int] | None = None) -> Floats:
     """Exact answers (ticks, d) of a source: as many as asked, possible ones, on the plan's lattice."""
     exact = _as_table(plan, len(ticks), answers)
     _check_lattice(plan, exact, "answers")
-    low, high = _bounds(plan)
+    if isinstance(plan.query, ReadingsComputation):
+        ends = [plan.query.bounds((counts or {}).get(tick, plan.model.sequences)) for tick in ticks]
+        low, high = np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
+    else:
+        low, high = answer_bounds(plan)
     if (exact < low).any() or (exact > high).any():
         raise InputError("source: answers beyond what the query can give on the values of the chain")
     return exact
@@ -211,7 +272,7 @@ def _as_table(plan: Plan, ticks: int, answers: Any) -> Floats:
 
 
 @lru_cache(maxsize=16)
-def _bounds(plan: Plan) -> tuple[Floats, Floats]:
+def answer_bounds(plan: Plan) -> tuple[Floats, Floats]:
     """The least and the largest answer of every output, on the lattice."""
     query = plan.query
     if isinstance(query, FoldComputation):
@@ -220,9 +281,40 @@ def _bounds(plan: Plan) -> tuple[Floats, Floats]:
         join.at(low, query.block, query.own.min(axis=1))
         join.at(high, query.block, query.own.max(axis=1))
         return low.ravel(), high.ravel()
+    assert isinstance(query, FunctionComputation)
     if query.answers is not None:
         return query.answers.min(axis=0), query.answers.max(axis=0)
     # No two answers are farther apart than when every record changes.
     one = plan.query.lattice_answers(np.zeros((1, plan.model.sequences), dtype=np.intp))[0]
     reach = query.undivided_sensitivity(plan.model.sequences)
     return one - reach, one + reach
+
+
+def published_bounds(plan: Plan) -> tuple[Floats, Floats]:
+    """The least and the largest answer of every output, as it is published, whoever was read."""
+    query = plan.query
+    if not isinstance(query, ReadingsComputation):
+        low, high = answer_bounds(plan)
+        return low / plan.divisor, high / plan.divisor
+    everybody = plan.model.sequences
+    reads = (everybody,) if query.needs_all else (1, everybody)
+    ends = [query.publish(end, read) for read in reads for end in query.bounds(read)]
+    return np.min(ends, axis=0), np.max(ends, axis=0)
+
+
+def true_answers(plan: Plan, panel: Panel) -> Floats:
+    """The present answer at every tick of a panel (T, d), without noise; NaN where it is not known.
+
+    For readings that are public, or to measure an error: nothing here is published.
+    """
+    panel, query = panel.arrange(plan.model.names), plan.query
+    out = np.full((len(panel), len(query.outputs)), np.nan)
+    if not isinstance(query, ReadingsComputation):
+        complete = (panel.states >= 0).all(axis=1)
+        out[complete] = query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)
+        return out
+    levels = query.of.levels(_readings_of(panel, plan))
+    counts = (levels >= 0).sum(axis=1)
+    for t in np.flatnonzero(counts >= (plan.model.sequences if query.needs_all else 1)):
+        out[t] = query.publish(query.lattice_answers(levels[t : t + 1])[0], int(counts[t]))
+    return out

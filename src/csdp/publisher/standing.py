@@ -15,12 +15,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from csdp.accountant import Accountant
+from csdp.accountant import Accountant, State
 from csdp.bounds.result import round_up
 from csdp.chain import fits_epsilon, join_fits, recorded_fits
 from csdp.clock import Clock, Times, WallClock
 from csdp.errors import InputError, LedgerTermsError
-from csdp.ledger import DatasetState, Ledger, PrivacyLimits, Terms, TickGrid
+from csdp.ledger import DatasetState, Ledger, LedgerSummary, PrivacyLimits, Terms, TickGrid
 from csdp.plan import ALGORITHM, Plan
 
 #: What the age of what is published rests on, by what the times are; "ticks" where the caller counts them.
@@ -244,7 +244,9 @@ class Standing:
 
     def remaining(self, *, time: int | None = None) -> dict[str, float]:
         """What is left of every limit, at the newest published tick or at a later one."""
-        recorded = self.ledger.summary(self.dataset)
+        return self._remaining(self.ledger.summary(self.dataset), time)
+
+    def _remaining(self, recorded: LedgerSummary, time: int | None) -> dict[str, float]:
         limits, state = self.check_terms(recorded.terms), recorded.state or DatasetState()
         left = {}
         if limits.budget is not None:
@@ -257,7 +259,21 @@ class Standing:
 
     def summary(self, *, time: int | None = None) -> dict[str, Any]:
         """What was published, refused and lost, and the guarantees, at the newest charged tick or a later one."""
+        return self._summary(self.ledger.summary(self.dataset), time)
+
+    def status(self, *, since: int | None) -> dict[str, Any]:
+        """The summary together with what is `remaining`, at one moment of the ledger.
+
+        Args:
+            since: figures at this tick, or at the newest charged one where that is later: ticks are charged while one
+                asks.
+        """
         recorded = self.ledger.summary(self.dataset)
+        charged = None if recorded.state is None else self._restore(recorded.state).tick
+        time = since if since is not None and charged is not None and since > charged else None
+        return {**self._summary(recorded, time), "remaining": self._remaining(recorded, time)}
+
+    def _summary(self, recorded: LedgerSummary, time: int | None) -> dict[str, Any]:
         limits, state = self.check_terms(recorded.terms), recorded.state or DatasetState()
         return {
             "dataset": self.dataset,
@@ -286,7 +302,11 @@ class Standing:
         """Leakage of the present at a tick."""
         if state is None:
             return 0.0
-        return self.accountant.leakage(self.accountant.restore(state.accountant, cost=state.cost), time).epsilon
+        return self.accountant.leakage(self._restore(state), time).epsilon
+
+    def _restore(self, state: DatasetState) -> State:
+        """The state of the accountant on record."""
+        return self.accountant.restore(state.accountant, cost=state.cost)
 
 
 def describe_guarantee(

@@ -8,15 +8,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from csdp.bounds.result import as_text, round_up
+from csdp.bounds.result import as_text, in_words, round_up
 from csdp.errors import InputError
+from csdp.estimate.result import Error, about_words
 
 if TYPE_CHECKING:
     from csdp.accountant.state import State
     from csdp.ledger import Ledger
+    from csdp.plan import Plan
     from csdp.publisher import Publisher, Skipped, Standing
 
 SCHEMA = "csdp/certificate/1"
+#: Newest releases whose estimates say what the releases of a dataset are worth.
+_NEWEST = 20
 #: What an adversary of each kind knows besides what is published.
 ADVERSARY_KNOWLEDGE = {
     "informed": "who knows the model and every other present value",
@@ -66,9 +70,14 @@ class Promise:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The guarantees of a dataset after a release, and their assumptions."""
+    """What the releases of a dataset are worth, their guarantees, and the assumptions of these.
+
+    `worth`: what the newest estimates are about and which share of the error of saying nothing they are expected to
+    remove, in numbers and words; None where there are none.
+    """
 
     dataset: str
+    worth: dict[str, Any] | None
     plan: dict[str, Any]
     promises: tuple[Promise, ...]
     not_promised: tuple[str, ...]
@@ -143,6 +152,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     )
     return Certificate(
         dataset=publisher.dataset,
+        worth=_worth(ledger, publisher.dataset, plan),
         plan={
             "digest": plan.digest,
             "chain_digest": plan.chain.digest,
@@ -175,6 +185,25 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
         },
         ledger={"head_seq": entry.head_seq, "head_hash": entry.head_hash},
     )
+
+
+def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:
+    """What the newest releases are worth, as they are recorded."""
+    from csdp.publisher import Release
+
+    newest = ledger.outputs_after(dataset, None, query=plan.query.name, limit=_NEWEST)
+    releases = [release for release in map(Release.of, newest) if release.usefulness is not None]
+    if not releases:
+        return None
+    last = releases[-1]
+    mse = [sum(error**2 for error in release.standard_error) for release in releases if release.about == last.about]
+    error = Error(sum(mse) / len(mse), 0.0, 0.0, last.no_data or 0.0, "recorded", "ledger", None, last.about)
+    return {
+        "usefulness": error.usefulness,
+        "about": last.about,
+        "level": last.level,
+        "words": f"The estimate {error.in_words} ({about_words(last.about, plan.max_age)}).",
+    }
 
 
 def _ceiling(
@@ -233,9 +262,9 @@ def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newes
     now, event = by_name["present"].epsilon, by_name["event"].epsilon
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
-        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}), for an adversary "
-        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past reading has plain "
-        f"differential privacy with epsilon {as_text(event)}."
+        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for an "
+        f"adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past "
+        f"reading has plain differential privacy with epsilon {as_text(event)}."
     )
 
 

@@ -19,19 +19,18 @@ from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.datasets import Dataset
 from csdp.errors import CsdpWarning, InputError, LedgerConflictError
-from csdp.estimate import mse
+from csdp.estimate import LearnedEstimator, mse
 from csdp.fitting.fit import fit
 from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.ledger import Ledger
 from csdp.panel import Discretiser, Panel, Readings
 from csdp.plan import Plan
 from csdp.planning import FoundPlan, Frontier, find_plan, frontier
-from csdp.publisher import Batch, Publisher
+from csdp.publisher import Batch, Publisher, learn_from_past
 from csdp.queries import Count, Mean, Query
 from csdp.report import records
 from csdp.report.certificate import Certificate, certify
 from csdp.report.files import Series, write_json, write_series
-from csdp.report.records import PublicEstimate, public_estimate
 
 #: Number of plausible chains besides the point estimate; each takes as long to plan for as the point estimate.
 ENSEMBLE = 4
@@ -50,6 +49,7 @@ class DemoCase:
     title: str
     what: str  #: name of the published number, for the axis
     every: int  #: a tick is every so many readings
+    period: int  #: ticks of a day, or of a week
     joined: bool  #: whether a gap without any reading counts as one step
     edges: tuple[tuple[float], ...] | None  #: one edge per sequence; None: its median in the public past
     groups: tuple[tuple[str, ...], ...]  #: sequences that may depend on each other
@@ -68,6 +68,7 @@ CASES = {
         title="How busy ten car parks are, without revealing how full each one is now",
         what="share of car parks busier than usual",
         every=2,
+        period=9,
         joined=True,
         edges=None,
         groups=(
@@ -90,6 +91,7 @@ CASES = {
         title="Glucose monitoring of one person: what two sequences can hide",
         what="signals above their limit",
         every=12,
+        period=24,
         joined=False,
         edges=((25.0,), (180.0,)),
         groups=(("isig", "glucose"),),
@@ -106,6 +108,7 @@ CASES = {
         title="How many of ten stocks rose, one day late",
         what="share of stocks that rose",
         every=1,
+        period=5,
         joined=True,
         edges=((0.0,),) * 10,
         groups=(("AAPL", "MSFT"), ("IBM", "INTC"), ("AMZN", "WMT"), ("JNJ", "KO"), ("JPM", "XOM")),
@@ -156,19 +159,13 @@ def prepare(name: str) -> DemoData:
         thinned = thinned.without_gaps()
     past, rest = thinned.split(data.past_ends)[0], thinned.split(case.rest_from)[1]
     discretiser = _make_discretiser(case, data, past)
-    return DemoData(
-        case, data, discretiser, discretiser.apply(past), _first_ticks(discretiser.apply(rest), case.publish)
-    )
+    return DemoData(case, data, discretiser, discretiser.apply(past), discretiser.apply(rest).between(0, case.publish))
 
 
 def _make_discretiser(case: DemoCase, data: Dataset, past: Readings) -> Discretiser:
     if case.edges is not None:
         return Discretiser.declared(past.names, edges=case.edges, bounds=data.bounds, values=[0.0, 1.0])
     return Discretiser.fit(past, states=2, strategy="quantile", public=True, values=[0.0, 1.0])
-
-
-def _first_ticks(panel: Panel, ticks: int) -> Panel:
-    return Panel(panel.names, panel.ticks[:ticks], panel.times[:ticks], panel.states[:ticks], panel.step, panel.values)
 
 
 # ---- the demonstration ----------------------------------------------------------------------------------------------
@@ -221,7 +218,7 @@ class DemoStudy:
     together: DemoTogether
     best: FoundPlan
     point_best: FoundPlan
-    estimate: PublicEstimate
+    estimate: LearnedEstimator
     published: DemoReleases
     by_age: list[records.AgeRecord]
     frontier: Frontier
@@ -293,7 +290,7 @@ def run_study(prepared: DemoData, out: Path, progress: Progress | None = None) -
     age = point_best.plan.ages[0]
     best = _find_continual_plan(prepared, family, age, progress)
     plan = best.plan
-    estimate = public_estimate(plan, past)
+    estimate = learn_from_past(plan, past, period=case.period)
     published = _publish(prepared, plan, estimate, out, progress)
     joint, coupled = _joint_leakage(prepared, point, plan)
     return DemoStudy(
@@ -318,9 +315,10 @@ def _no_progress(what: str, done: int, total: int) -> None:
 
 
 def _find_point_plan(prepared: DemoData, point: Model, progress: Progress) -> FoundPlan:
-    """The plan for the point estimate whose age gives the least error on the public past."""
+    """The plan for the point estimate whose age gives the least error on held-out ticks of the public past."""
+    past, period = prepared.past, prepared.case.period
     plans = [_find_continual_plan(prepared, point, age, progress) for age in prepared.case.ages]
-    return min(plans, key=lambda found: public_estimate(found.plan, prepared.past).mse)
+    return min(plans, key=lambda found: learn_from_past(found.plan, past, period=period).mse)
 
 
 def _find_continual_plan(prepared: DemoData, chain: Model | Family, age: int, progress: Progress) -> FoundPlan:
@@ -385,42 +383,34 @@ def _subpanel(panel: Panel, members: list[int]) -> Panel:
     return Panel(names, panel.ticks, panel.times, panel.states[:, members], panel.step, values)
 
 
-def _publish(prepared: DemoData, plan: Plan, estimate: PublicEstimate, out: Path, progress: Progress) -> DemoReleases:
+def _publish(prepared: DemoData, plan: Plan, estimate: LearnedEstimator, out: Path, progress: Progress) -> DemoReleases:
     """Publish the readings after the public past; ledger, certificate and series are written."""
     panel = prepared.rest
     with (
         Ledger.open(out / "ledger.db") as ledger,
-        _open_publisher(plan, ledger, prepared.case.data, prepared.case.budget) as publisher,
+        _open_publisher(plan, ledger, prepared.case, estimate) as publisher,
     ):
         batch = publisher.publish(panel, progress=lambda done, total: progress("releasing", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
         leakages = records.leakage_records(publisher, ledger, until=int(panel.ticks[-1]))
     write_series(Series.of(plan, panel, batch.releases, batch.skipped), out / "released.csv")
     write_json(out / "released.csv.certificate.json", certificate.to_dict())
-    times = dict(zip(panel.ticks.tolist(), panel.times, strict=True))
-    estimates = _estimate_present(batch, estimate, times)
-    usual = [(tick, estimate.at(time).usual) for tick, time in times.items()]
+    estimates = records.release_records(batch)
+    usual = [(tick, float(estimate.estimator.usual_at(tick)[0])) for tick in panel.ticks.tolist()]
     errors = _measure_errors(plan, prepared, estimates, usual)
     return DemoReleases(batch, certificate, leakages, estimates, usual, errors)
 
 
-def _open_publisher(plan: Plan, ledger: Ledger, name: str, budget: float) -> Publisher:
+def _open_publisher(plan: Plan, ledger: Ledger, case: DemoCase, estimate: LearnedEstimator) -> Publisher:
     """Open the dataset; under another name if it was published before by another plan."""
+
+    def open_as(name: str) -> Publisher:
+        return Publisher(plan, dataset=name, ledger=ledger, budget=case.budget, on_refusal="skip", estimator=estimate)
+
     try:
-        return Publisher(plan, dataset=name, ledger=ledger, budget=budget, on_refusal="skip")
+        return open_as(case.data)
     except LedgerConflictError:
-        other = f"{name}-{plan.digest[:8]}"
-        return Publisher(plan, dataset=other, ledger=ledger, budget=budget, on_refusal="skip")
-
-
-def _estimate_present(batch: Batch, estimate: PublicEstimate, times: dict[int, object]) -> list[records.ReleaseRecord]:
-    """Estimate the present answer from each release and the public past."""
-    estimates = []
-    for release in batch:
-        time, value = times[release.tick], release.values[0]
-        error = estimate.at(time).error
-        estimates.append(records.ReleaseRecord(release.tick, value, estimate.of(value, time), error))
-    return estimates
+        return open_as(f"{case.data}-{plan.digest[:8]}")
 
 
 def _measure_errors(

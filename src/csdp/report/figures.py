@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from csdp.bounds.result import belief
 from csdp.errors import InputError
 from csdp.report.records import AgeRecord, LeakageRecord, ReleaseRecord, TruthRecord, dependences
 
@@ -105,8 +108,9 @@ def release_figure(
     truth: Sequence[TruthRecord] = (),
     usual: Sequence[tuple[int, float]] = (),
     days: Sequence[tuple[int, str]] = (),
+    axis: str = "",
 ) -> Figure:
-    """Draw published values, and the estimate of the present answer with a band of two standard errors.
+    """Draw published values, and the estimate that was published with them, with its band.
 
     Args:
         records: What was published.
@@ -114,50 +118,80 @@ def release_figure(
         truth: True answers; they make the figure private, and it says so.
         usual: (tick, value) of what would be expected without any release.
         days: (tick, name) of the ticks to label on the axis.
+        axis: Name of the axis of time.
     """
     if not records:
         raise InputError("figure: nothing was published, so there is nothing to draw")
     figure = blank_figure(8.4, 4.6)
     axes = figure.add_subplot()
-    ticks = [r.tick for r in records]
-    ends = []
+    scale = [*(r.value for r in truth), *(value for _, value in usual)]
     if truth:
-        axes.step([r.tick for r in truth], [r.value for r in truth], where="mid", color=ORANGE, linewidth=1.5, zorder=2)
-        ends.append((truth[-1].tick, truth[-1].value, "true value\n(private)", ORANGE, False))
+        at_truth, values = [r.tick for r in truth], [r.value for r in truth]
+        label = "true value (private)"
+        axes.step(at_truth, values, where="mid", color=ORANGE, linewidth=1.5, zorder=2, label=label)
     if usual:
-        axes.plot(*zip(*usual, strict=True), color=QUIET, linewidth=1.0, linestyle=(0, (3, 2)), zorder=2)
-        ends.append((*usual[-1], "no data:\nmean", QUIET, False))
-    axes.plot(ticks, [r.value for r in records], ".", color=QUIET, markersize=5, zorder=3)
-    ends.append((ticks[-1], records[-1].value, "published", QUIET, False))
-    estimates = [
-        (r.tick, r.estimate, 2 * r.standard_error)
-        for r in records
-        if r.estimate is not None and r.standard_error is not None
-    ]
+        dashed: dict[str, Any] = {"linestyle": (0, (3, 2)), "label": "no data: mean"}
+        axes.plot(*zip(*usual, strict=True), color=INK, linewidth=1.0, zorder=2, **dashed)
+    estimates = [(r.tick, r.estimate, r.low, r.high) for r in records if r.estimate is not None]
     if estimates:
-        at, middle, width = zip(*estimates, strict=True)
-        low = [m - w for m, w in zip(middle, width, strict=True)]
-        high = [m + w for m, w in zip(middle, width, strict=True)]
+        at, middle, low, high = zip(*estimates, strict=True)
         axes.fill_between(at, low, high, color=BLUE, alpha=0.15, linewidth=0, zorder=1)
-        axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4)
-        ends.append((at[-1], middle[-1], "estimate,\n± 2 errors", BLUE, True))
-    _label_ticks(axes, days)
+        axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4, label="estimate and band")
+        scale += [*low, *high]
+    _draw_published(axes, records, scale)
+    _label_ticks(axes, days, axis)
     axes.set_ylabel(what[:1].upper() + what[1:])
     style_axes(axes)
-    label_ends(axes, ends, gap=0.11)
+    _legend_above(axes)
     return figure
 
 
-def _label_ticks(axes: Any, days: Sequence[tuple[int, str]]) -> None:
-    """Label the axis of ticks with the names of days, or with numbers if there are none."""
-    axes.set_xlabel("" if days else "Tick")
+def _draw_published(axes: Any, records: Sequence[ReleaseRecord], scale: Sequence[float]) -> None:
+    """Draw published values as dots; those that noise carries far beyond all others as marks at the edge."""
+    values = np.array([r.value for r in records])
+    ticks = np.array([r.tick for r in records])
+    spread = np.quantile(values, [0.05, 0.95])
+    low, high = min([*scale, *spread]), max([*scale, *spread])
+    room = 0.06 * (high - low) if high > low else max(0.5, 0.05 * abs(high))
+    low, high = float(low - room), float(high + room)
+    beyond = (values < low) | (values > high)
+    note = f" ({int(beyond.sum()):,} beyond the scale, at its edges)" if beyond.any() else ""
+    label = f"published{note}"
+    axes.plot(ticks[~beyond], values[~beyond], ".", color=QUIET, markersize=5, zorder=3, label=label)
+    for side, edge, mark in ((values > high, high, "^"), (values < low, low, "v")):
+        axes.plot(ticks[side], np.full(int(side.sum()), edge), mark, color=QUIET, markersize=3, clip_on=False, zorder=3)
+    axes.set_ylim(low, high)
+
+
+def _legend_above(axes: Any) -> None:
+    """A legend above the axes, from the left: inside of the picture also where a narrow screen shows its left part."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1.0),
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        borderaxespad=0.2,
+        columnspacing=1.2,
+        handlelength=1.6,
+    )
+
+
+def _label_ticks(axes: Any, days: Sequence[tuple[int, str]], axis: str) -> None:
+    """Label the axis of ticks with times, or with numbers if there are none."""
+    axes.set_xlabel(axis or ("" if days else "Tick"))
     if days:
         at, names = zip(*days, strict=True)
         axes.set_xticks(at, names)
 
 
 def leakage_history_figure(
-    records: Sequence[LeakageRecord], *, budget: float | None = None, days: Sequence[tuple[int, str]] = ()
+    records: Sequence[LeakageRecord],
+    *,
+    budget: float | None = None,
+    days: Sequence[tuple[int, str]] = (),
+    axis: str = "",
 ) -> Figure:
     """Draw the leakage of the present by tick, with marks at the releases and a line at the budget."""
     finite = [record for record in records if record.epsilon < float("inf")]
@@ -165,19 +199,48 @@ def leakage_history_figure(
         raise InputError("figure: no finite leakage to draw")
     figure = blank_figure(8.4, 3.8)
     axes = figure.add_subplot()
-    axes.plot([r.tick for r in finite], [r.epsilon for r in finite], color=BLUE, linewidth=1.4, zorder=2)
+    line: dict[str, Any] = {"color": BLUE, "linewidth": 1.4, "zorder": 2, "label": "leakage; dots: releases"}
+    axes.plot([r.tick for r in finite], [r.epsilon for r in finite], **line)
     marked = [r for r in finite if r.published]
     axes.plot([r.tick for r in marked], [r.epsilon for r in marked], "o", color=BLUE, markersize=4, zorder=3)
-    ends = [(finite[-1].tick, finite[-1].epsilon, "leakage;\ndots: releases", BLUE, True)]
     if budget is not None:
         first, last = finite[0].tick, finite[-1].tick
-        axes.plot([first, last], [budget, budget], color=RED, linewidth=1.6, linestyle=(0, (6, 2)), zorder=2)
-        ends.append((last, budget, f"budget {budget:g}", RED, False))
+        limit: dict[str, Any] = {
+            "color": RED,
+            "linewidth": 1.6,
+            "linestyle": (0, (6, 2)),
+            "label": f"budget {budget:g}",
+        }
+        axes.plot([first, last], [budget, budget], zorder=2, **limit)
     axes.set_ylim(bottom=0, top=1.12 * max([budget or 0.0, *(r.epsilon for r in finite)]))
-    _label_ticks(axes, days)
+    _label_ticks(axes, days, axis)
     axes.set_ylabel("Leakage of the present, epsilon")
     style_axes(axes)
-    label_ends(axes, ends, gap=0.14)
+    _legend_above(axes)
+    return figure
+
+
+def belief_figure(records: Sequence[LeakageRecord], *, ceiling: float, days: Sequence[tuple[int, str]] = ()) -> Figure:
+    """Draw the most that an attacker can believe by tick, who found two present values equally likely before."""
+    if not records:
+        raise InputError("figure: nothing was published, so there is nothing to draw")
+    figure = blank_figure(8.4, 3.6)
+    axes = figure.add_subplot()
+    first, last = records[0].tick, records[-1].tick
+    lines: tuple[tuple[float, dict[str, Any]], ...] = (
+        (1.0, {"color": ORANGE, "linewidth": 1.6, "label": "without noise"}),
+        (belief(ceiling), {"color": RED, "linewidth": 1.4, "linestyle": (0, (6, 2)), "label": "never above"}),
+        (0.5, {"color": INK, "linewidth": 1.0, "linestyle": (0, (3, 2)), "label": "nothing published"}),
+    )
+    for height, style in lines:
+        axes.plot([first, last], [height, height], zorder=2, **style)
+    believed = [belief(r.epsilon) for r in records]
+    axes.step([r.tick for r in records], believed, color=BLUE, linewidth=2.2, zorder=3, label="with these releases")
+    axes.set_ylim(0.45, 1.05)
+    _label_ticks(axes, days, "")
+    axes.set_ylabel("Belief at most")
+    style_axes(axes)
+    _legend_above(axes)
     return figure
 
 

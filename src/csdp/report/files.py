@@ -121,19 +121,21 @@ class Series:
         return cls(names, dict(zip(readings.ticks.tolist(), times, strict=True)), releases, skipped)
 
     def columns(self) -> dict[str, list[Any]]:
-        """The columns tick, time, value, estimate, standard_error, ages, stale, epsilon_s.
+        """The columns tick, time, value, estimate, standard_error, low, high, about, ages, stale, epsilon_s.
 
-        With several outputs, value, estimate and standard_error are followed by `:NAME`. A missing estimate is None.
+        With several outputs, value, estimate, standard_error, low and high are followed by `:NAME`. What is missing of
+        an estimate is None.
         """
         table: dict[str, list[Any]] = {
             "tick": [r.tick for r in self.releases],
             "time": [self.times[r.tick] for r in self.releases],
         }
-        for part in ("value", "estimate", "standard_error"):
+        for part in ("value", "estimate", "standard_error", "low", "high"):
             rows = [r.values if part == "value" else getattr(r, part) for r in self.releases]
             for i, name in enumerate(self.names):
                 label = part if len(self.names) == 1 else f"{part}:{name}"
                 table[label] = [row[i] if row else None for row in rows]
+        table["about"] = [r.about for r in self.releases]
         table["ages"] = [_format_ages(r.ages) for r in self.releases]
         table["stale"] = [r.stale for r in self.releases]
         table["epsilon_s"] = [r.epsilon_s for r in self.releases]
@@ -184,10 +186,8 @@ def _json(series: Series) -> bytes:
             {
                 "tick": r.tick,
                 "time": series.times[r.tick],
-                "values": list(r.values),
-                "estimate": list(r.estimate),
-                "standard_error": list(r.standard_error),
-                "ages": r.ages,
+                **{part: list(getattr(r, part)) for part in ("values", "estimate", "standard_error", "low", "high")},
+                **{part: getattr(r, part) for part in ("level", "about", "ages")},
                 "stale": r.stale,
                 "epsilon_s": r.epsilon_s,
             }
@@ -210,6 +210,8 @@ def arrow_table(series: Series) -> Any:
             stamps = any(isinstance(cell, str) for cell in series.times.values())
             times = pyarrow.array(cells, pyarrow.string() if stamps else pyarrow.int64())
             arrays.append(times.cast(pyarrow.timestamp("s")) if stamps else times)
+        elif name == "about":
+            arrays.append(pyarrow.array(cells, pyarrow.string()))
         elif name == "ages":
             whole = all(isinstance(cell, int) for cell in cells)
             arrays.append(pyarrow.array(cells, pyarrow.int64() if whole else pyarrow.string()))

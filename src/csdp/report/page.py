@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -168,23 +167,6 @@ def save_report(
     for name, text in pages.items():
         (out / name).write_text(text, encoding="utf-8")
     return [*names, *pages]
-
-
-def day_names(ticks: Sequence[int], times: Sequence[str]) -> list[tuple[int, str]]:
-    """The first tick of every day with a short name of the day; at most eight of them.
-
-    >>> day_names([5, 6, 7], ["2016-11-20T15:00:00", "2016-11-20T16:00:00", "2016-11-21T08:00:00"])
-    [(5, '20 Nov'), (7, '21 Nov')]
-    """
-    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    if not times or len(times[0]) < 10 or times[0][4] != "-":
-        return []
-    names, day = [], ""
-    for tick, time in zip(ticks, times, strict=True):
-        if time[:10] != day:
-            day = time[:10]
-            names.append((tick, f"{int(day[8:10])} {months[int(day[5:7]) - 1]}"))
-    return names[:: max(1, math.ceil(len(names) / 8))]
 
 
 def leakage_history_section(figure: Figure, budget: float | None) -> PageSection:

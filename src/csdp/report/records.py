@@ -11,28 +11,28 @@ import numpy as np
 from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
-from csdp.chain import CoupledChain, Model
+from csdp.chain import CoupledChain, EnvironmentChain, Model
 from csdp.computation import FoldComputation
-from csdp.errors import InputError
-from csdp.estimate.error import noise_variance
 from csdp.ledger import Ledger
-from csdp.panel import Panel
+from csdp.panel import Panel, Readings
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Standing
+from csdp.publisher.sources import true_answers
 from csdp.queries import Query
-
-#: Public readings that a time of day needs before it is estimated separately.
-LEAST_READINGS = 12
 
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """One published number, and the estimate of the present answer if there is one. Public."""
+    """One published number, and its estimate with a band if there is one. Public.
+
+    A release from before bands were recorded has one of two standard errors.
+    """
 
     tick: int
     value: float
     estimate: float | None
-    standard_error: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -56,35 +56,53 @@ def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
     """Make the records of releases, from the first output of each.
 
     >>> release_records([Release(7, (0.5,), (0.4,), (0.1,), 2, 0, 0.2)])
-    [ReleaseRecord(tick=7, value=0.5, estimate=0.4, standard_error=0.1)]
+    [ReleaseRecord(tick=7, value=0.5, estimate=0.4, low=0.2, high=0.6)]
     """
-    return [
-        ReleaseRecord(
-            r.tick,
-            r.values[0],
-            r.estimate[0] if r.estimate else None,
-            r.standard_error[0] if r.standard_error else None,
-        )
-        for r in releases
-    ]
+    records = []
+    for r in releases:
+        if not r.estimate:
+            records.append(ReleaseRecord(r.tick, r.values[0], None, None, None))
+            continue
+        middle, half = r.estimate[0], 2 * r.standard_error[0]
+        low, high = (r.low[0], r.high[0]) if r.low else (middle - half, middle + half)
+        records.append(ReleaseRecord(r.tick, r.values[0], middle, low, high))
+    return records
 
 
 def first_answers(plan: Plan, panel: Panel) -> Floats:
     """Compute the first output of the query at every tick, before aging and noise: as private as the readings.
 
-    NaN if a reading is missing.
+    NaN where it is not known.
     """
-    panel = panel.arrange(plan.model.names)
-    complete = (panel.states >= 0).all(axis=1)
-    answers = np.full(len(panel), np.nan)
-    answers[complete] = plan.query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)[:, 0]
+    return true_answers(plan, panel)[:, 0]
+
+
+def truth_records(plan: Plan, panel: Panel, readings: Readings | None = None) -> list[TruthRecord]:
+    """Compute the true answer at every tick without a missing reading, of the readings where it can be. PRIVATE.
+
+    A query that folds the values of the states, each times a weight of its sequence (mean, sum, largest, ...), has an
+    answer for readings as they were read; one that counts states has not.
+    """
+    answers = first_answers(plan, panel)
+    if readings is not None:
+        as_read = _answers_as_read(plan, readings)
+        answers = answers if as_read is None else as_read
+    pairs = zip(panel.ticks.tolist(), answers.tolist(), strict=True)
+    return [TruthRecord(tick, value) for tick, value in pairs if not math.isnan(value)]
+
+
+def _answers_as_read(plan: Plan, readings: Readings) -> Floats | None:
+    """The first output at every tick, of the readings themselves; None where the query is not one of values."""
+    query, table = plan.query, plan.model.value_table
+    if not isinstance(query, FoldComputation) or query.weights is None:
+        return None
+    weights = (query.weights * table).sum(axis=1) / np.maximum((table * table).sum(axis=1), np.finfo(float).tiny)
+    if not np.allclose(query.weights, weights[:, None] * table, rtol=1e-9, atol=1e-9 * float(np.abs(table).max())):
+        return None
+    parts = readings.select(plan.model.names).readings * weights
+    folded = {"sum": parts.sum, "max": parts.max, "min": parts.min}[query.fold](axis=1)
+    answers: Floats = (parts[:, 0] if query.per_sequence else folded) / query.denominator
     return answers
-
-
-def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
-    """Compute the true answer at every tick without a missing reading. PRIVATE."""
-    answers = zip(panel.ticks.tolist(), first_answers(plan, panel).tolist(), strict=True)
-    return [TruthRecord(tick, value) for tick, value in answers if not math.isnan(value)]
 
 
 def leakage_records(
@@ -142,108 +160,6 @@ def leakage_by_age(
     return records
 
 
-# ---- estimates from the public past ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TimeOfDay:
-    """The mean answer at one time of day, its variance, and how an output corrects it.
-
-    estimate = usual + gain (output - usual_aged); `error` is the standard error of the estimate.
-    """
-
-    usual: float
-    spread: float
-    usual_aged: float
-    gain: float
-    error: float
-
-
-@dataclass(frozen=True)
-class PublicEstimate:
-    """The best linear estimate of the present answer by time of day, from public readings and one output.
-
-    It uses only published numbers and public readings, so it costs no privacy.
-    """
-
-    slots: dict[int, TimeOfDay]
-    by_time: bool
-    low: float = -np.inf  #: the least and the largest possible answer
-    high: float = np.inf
-
-    @property
-    def no_data(self) -> float:
-        """Mean squared error of the mean answer alone, without any release."""
-        return float(np.mean([slot.spread for slot in self.slots.values()]))
-
-    @property
-    def mse(self) -> float:
-        """Mean squared error with a release, as measured on the public past."""
-        return float(np.mean([slot.error**2 for slot in self.slots.values()]))
-
-    def of(self, output: float, time: object) -> float:
-        """The estimate from an output, clipped to the range of possible answers, which never increases its error."""
-        slot = self.at(time)
-        return float(np.clip(slot.usual + slot.gain * (output - slot.usual_aged), self.low, self.high))
-
-    def at(self, time: object) -> TimeOfDay:
-        """What is known about the time of day of a timestamp."""
-        return self.slots[_second_of_day(time) if self.by_time else 0]
-
-
-def _second_of_day(time: object) -> int:
-    return int((np.datetime64(str(time), "s") - np.datetime64(str(time)[:10], "s")).astype(np.int64))
-
-
-def public_estimate(plan: Plan, past: Panel) -> PublicEstimate:
-    """Fit the best linear estimate of the present answer to the public past.
-
-    Least squares for each time of day: `gain = Cov(f_t, f_{t-A}) / (Var f_{t-A} + noise variance)`. With few public
-    readings all times of day are fitted together.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
-    >>> past = Panel.from_states(chain.simulate(4000, seed=1))
-    >>> estimate = public_estimate(Plan(chain, Mean(), 1, 1.0), past)
-    >>> estimate.by_time, round(estimate.at(7).gain, 2), estimate.mse < estimate.no_data
-    (False, 0.09, True)
-    """
-    if len(set(plan.ages)) > 1:
-        raise InputError("estimate: the plan has several ages; one common age is needed")
-    age, noise = plan.ages[0], noise_variance(plan.model, plan.query, plan.epsilon_c)
-    answers = first_answers(plan, past)
-    stamped = past.times.dtype.kind == "M"
-    seconds = [_second_of_day(time) if stamped else 0 for time in past.times]
-    fewest = min(seconds.count(second) for second in set(seconds))
-    by_time = stamped and len(set(seconds)) > 1 and fewest >= LEAST_READINGS
-    keys = seconds if by_time else [0] * len(seconds)
-    slots = {key: _fit_slot(answers, keys, key, age, noise) for key in sorted(set(keys))}
-    return PublicEstimate(slots, by_time, *_answer_range(plan))
-
-
-def _answer_range(plan: Plan) -> tuple[float, float]:
-    """The least and the largest possible first output of a sum over sequences; unbounded for other queries."""
-    query, table = plan.query, plan.model.value_table
-    if not isinstance(query, FoldComputation) or query.fold != "sum":
-        return -np.inf, np.inf
-    parts = query.parts(table)[:, :, 0] / query.divisor(table)
-    return float(parts.min(axis=1).sum()), float(parts.max(axis=1).sum())
-
-
-def _fit_slot(answers: Floats, keys: Sequence[int], key: int, age: int, noise: float) -> TimeOfDay:
-    at = np.array([t for t in range(age, answers.size) if keys[t] == key], dtype=np.intp)
-    now, aged = answers[at], answers[at - age]
-    known = np.isfinite(now) & np.isfinite(aged)
-    if known.sum() < 3:
-        raise InputError("estimate: fewer than three public readings at one time of day; give a longer public past")
-    now, aged = now[known], aged[known]
-    usual, usual_aged = float(now.mean()), float(aged.mean())
-    covariance = float(((now - usual) * (aged - usual_aged)).mean())
-    gain = covariance / (float(aged.var()) + noise)
-    residual = float(now.var()) - gain * covariance
-    return TimeOfDay(usual, float(now.var()), usual_aged, gain, float(np.sqrt(max(residual, 0.0))))
-
-
 # ---- dependences between sequences ----------------------------------------------------------------------------------
 
 
@@ -257,11 +173,13 @@ class Dependence:
 
 
 def dependences(model: Model) -> list[Dependence]:
-    """Compute the dependences of a model, in order of targets and sources.
+    """Compute the dependences of a model, in order of targets and sources; the strongest of its environments.
 
     >>> dependences(CoupledChain([[0.75, 0.25], [0, 1.0]], [[0.7, 0.3], [0.3, 0.7]]))[1]
     Dependence(target=0, source=1, strength=0.1)
     """
+    if isinstance(model, EnvironmentChain):
+        return _strongest([each for chain in model.environments for each in dependences(chain)])
     if not isinstance(model, CoupledChain):
         return _kernel_dependences(model)
     result = []
@@ -271,6 +189,16 @@ def dependences(model: Model) -> list[Dependence]:
         apart = 0.5 * np.abs(rows[:, None, :] - rows[None, :, :]).sum(axis=2).max()
         result.append(Dependence(int(target), int(source), round(float(model.edge_weights[edge] * apart), 12)))
     return sorted(result, key=lambda each: (each.target, each.source))
+
+
+def _strongest(several: Iterable[Dependence]) -> list[Dependence]:
+    """The strongest dependence of every target on every source."""
+    best: dict[tuple[int, int], Dependence] = {}
+    for each in several:
+        pair = (each.target, each.source)
+        if pair not in best or each.strength > best[pair].strength:
+            best[pair] = each
+    return [best[pair] for pair in sorted(best)]
 
 
 def _kernel_dependences(model: Model) -> list[Dependence]:

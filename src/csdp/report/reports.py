@@ -9,13 +9,19 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from csdp.aging import Progress
 from csdp.bounds.overview import leakage_table
 from csdp.bounds.result import as_text
+from csdp.chain.views import has_long_run
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
+from csdp.estimate.result import about_words
+from csdp.estimate.second_order import moments
 from csdp.ledger import Ledger
-from csdp.panel import Panel
+from csdp.ledger.records import TickGrid
+from csdp.panel import Panel, Readings
 from csdp.plan import Plan
 from csdp.planning import frontier
 from csdp.publisher import Release, Standing
@@ -26,7 +32,6 @@ from csdp.report.page import (
     PageSection,
     age_section,
     coupling_block,
-    day_names,
     definition_list,
     figure_block,
     frontier_section,
@@ -39,6 +44,7 @@ from csdp.report.page import (
     save_report,
 )
 from csdp.report.records import TruthRecord, truth_records
+from csdp.report.time_axis import day_names, label_times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,6 +73,9 @@ def report_ledger(
     dataset: str,
     version: str,
     panel: Panel | None = None,
+    readings: Readings | None = None,
+    unit: str = "",
+    timezone: str | None = None,
     progress: Progress | None = None,
 ) -> LedgerReport:
     """Write the report of a dataset from its ledger. Nothing is published or charged.
@@ -76,11 +85,14 @@ def report_ledger(
         folder: Folder to write share.html, the figures and the certificate to.
         dataset: Name of the dataset; plan and limits are those in the ledger.
         version: Version of csdp for the footer.
-        panel: Readings; with them a private page index.html is written too.
+        panel: States of readings; with them a private page index.html is written too.
+        readings: The readings as they were read, which the private page then shows instead of the states.
+        unit: What the numbers are, for the axis.
+        timezone: Zone of the times on the axes.
         progress: Called with what is done, how much, and the total.
     """
     with Ledger.open(where, read_only=True) as ledger:
-        terms = ledger.dataset(dataset).terms
+        terms, summary = ledger.dataset(dataset).terms, ledger.summary(dataset)
         plan, budget = _parse_plan(terms.plan_json), terms.limits.budget
         standing = Standing(ledger, dataset, plan=plan)
         certificate = certify(standing, ledger)
@@ -92,7 +104,10 @@ def report_ledger(
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "certificate.json", certificate.to_dict())
-    drawings = _draw_ledger(plan, releases, leakages, budget, panel, progress)
+    by_clock = summary.state is not None and summary.state.times == ("wall",)
+    span = range(min(releases[0].tick, leakages[0].tick), releases[-1].tick + 1)
+    days = _label_axis(span, panel, timezone, terms.grid if by_clock else TickGrid())
+    drawings = _draw_ledger(plan, releases, leakages, budget, panel, readings, unit, days, progress)
     names = _write_ledger_pages(plan, certificate, drawings, out, budget=budget, version=version)
     return LedgerReport(certificate, tuple(out / name for name in ("certificate.json", *names)))
 
@@ -110,33 +125,64 @@ def _draw_ledger(
     leakages: list[records.LeakageRecord],
     budget: float | None,
     panel: Panel | None,
+    readings: Readings | None,
+    unit: str,
+    days: tuple[list[tuple[int, str]], str],
     progress: Progress | None,
 ) -> dict[str, Figure]:
     model = plan.model
     released = records.release_records(releases)
-    what = plan.query.output_names(model.names, model.value_table)[0]
+    what = plan.query.output_names(model.names, model.value_table)[0] + (f" of {unit}" if unit else "")
+    usual = _long_run_mean(plan, released)
+    labels, axis = days
+
+    def draw_release(truth: Sequence[TruthRecord]) -> Figure:
+        return figures.release_figure(released, what=what, truth=truth, usual=usual, days=labels, axis=axis)
+
     drawings = {
-        "release": figures.release_figure(released, what=what),
-        "history": figures.leakage_history_figure(leakages, budget=budget),
+        "release": draw_release(()),
+        "history": figures.leakage_history_figure(leakages, budget=budget, days=labels, axis=axis),
     }
     if panel is not None:
         first, last = released[0].tick, released[-1].tick
-        truth = [record for record in records.truth_records(plan, panel) if first <= record.tick <= last]
+        truth = [record for record in truth_records(plan, panel, readings) if first <= record.tick <= last]
         if not truth:
             raise InputError("data: none of its ticks was published; give the readings of this dataset")
-        stamps = panel.times.astype(str).tolist() if panel.times.dtype.kind == "M" else []
-        days = [(t, day) for t, day in day_names(panel.ticks.tolist(), stamps) if first <= t <= last] if stamps else []
-        drawings["private"] = figures.release_figure(released, what=what, truth=truth, days=days)
+        drawings["private"] = draw_release(truth)
     if model.sequences <= figures.DRAWN_SEQUENCES:
         drawings["coupling"] = figures.coupling_graph_figure(model)
     largest = max(model.states ** len(component) for component in model.components())
-    if largest <= SWEEP_STATES and len(set(plan.ages)) == 1:
+    swept = largest <= SWEEP_STATES and len(set(plan.ages)) == 1
+    if swept and has_long_run(model) and plan.mechanism is None:
         by_age = records.leakage_by_age(model, plan.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress)
         drawings["leakage"] = figures.leakage_by_age_figure(by_age)
         line = frontier(model, plan.query, ages=(1, 2, 4), levels=LEVELS, adversary=plan.adversary)
         error = mse(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, estimate="linear").mse
         drawings["frontier"] = figures.frontier_figure(line, chosen=(plan.certified.epsilon, error))
     return drawings
+
+
+def _label_axis(
+    ticks: range, panel: Panel | None, timezone: str | None, grid: TickGrid
+) -> tuple[list[tuple[int, str]], str]:
+    """Times to write on the axis of ticks: as read, or those of the grid where it is that of the wall clock."""
+    if panel is not None:
+        place = [i for i, tick in enumerate(panel.ticks.tolist()) if tick in ticks]
+        if place:
+            return label_times(panel.ticks[place].tolist(), panel.times[place], timezone=timezone)
+    if grid.step is None:
+        return [], ""
+    seconds = np.array(ticks, dtype=np.int64) * grid.step + grid.origin
+    return label_times(list(ticks), seconds.astype("datetime64[s]"), timezone=timezone)
+
+
+def _long_run_mean(plan: Plan, released: Sequence[records.ReleaseRecord]) -> list[tuple[int, float]]:
+    """What the model expects without any release, from the first tick to the last; none where it cannot be computed."""
+    try:
+        mean = float(moments(plan.model, plan.query, ages=plan.ages).mean_now[0])
+    except CsdpError:
+        return []
+    return [(released[0].tick, mean), (released[-1].tick, mean)]
 
 
 def _write_ledger_pages(
@@ -148,25 +194,31 @@ def _write_ledger_pages(
         PageSection("The model", coupling_block(plan.model, drawings.get("coupling"))),
     ]
     if "frontier" in drawings:
-        caption = "One release: leakage of the present against the error of the linear estimate. Star: this plan."
+        caption = "One release: leakage of the present against the error of the estimate from it. Star: this plan."
         common += [frontier_section(drawings["frontier"], caption), age_section(drawings["leakage"])]
     ages = str(plan.ages[0]) if len(set(plan.ages)) == 1 else f"{min(plan.ages)} to {max(plan.ages)}"
     record = [*_release_facts(plan, ages), *ledger_facts(certificate), ("Plan digest", plan.digest)]
     common += [_bounds_section(plan), PageSection("The record", definition_list(record))]
     caption = (
-        f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the best linear estimate of "
-        "the present answer from each dot under the model, with two standard errors on either side."
+        f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the estimate that was published "
+        "with them, from each dot and those before it. Dashed: what the model expects without any release. True "
+        "values, where they are shown, are those of the readings as read."
     )
-    words = "Published values and the estimate of the present answer"
+    words = "Published values and the estimate from them"
     return save_report(
         out,
         drawings,
         [_release_section(drawings["release"], "open", caption, words), *common],
         [_release_section(drawings["private"], "private", caption, words), *common] if "private" in drawings else [],
         title=f"What was published of {certificate.dataset}",
-        lead=certificate.sentence,
+        lead=f"{worth_words(certificate)} {certificate.sentence}",
         footer=f"csdp {version}, plan digest {plan.digest[:16]}",
     )
+
+
+def worth_words(certificate: Certificate) -> str:
+    """What the releases of a dataset are worth: the first sentence of a report."""
+    return "Nothing is estimated here." if certificate.worth is None else str(certificate.worth["words"])
 
 
 def _release_section(figure: Figure, name: str, caption: str, description: str) -> PageSection:
@@ -241,7 +293,8 @@ def _draw_demo(study: DemoStudy) -> dict[str, Figure]:
 def _lead(study: DemoStudy) -> str:
     case, plan = study.prepared.case, study.plan
     return (
-        f"{study.prepared.data.title}. A chain is fitted to a public past; then the {case.what}, {plan.ages[0]} ticks "
+        f"{worth_words(study.published.certificate)} {study.prepared.data.title}. A chain is fitted to a public past; "
+        f"then the {case.what}, {plan.ages[0]} ticks "
         f"old and with noise, is published through a ledger. All releases together leak at most epsilon = "
         f"{case.budget:g} about the present state of any one sequence, at every moment, under each of "
         f"{len(study.plan.chain.members)} chains that are plausible given the past."
@@ -251,11 +304,10 @@ def _lead(study: DemoStudy) -> str:
 def _release_caption(study: DemoStudy) -> str:
     estimate = study.estimate
     return (
-        "Dots: published values. Line and band: the estimate of the present from each dot, with two standard errors on "
-        "either side. Dashed: the estimate without any release, the mean answer"
-        f"{' at this time of day' if estimate.by_time else ''} in the public past. Expected error (root mean square): "
-        f"{math.sqrt(estimate.mse):.3f} with the release, {math.sqrt(estimate.no_data):.3f} without. The estimate uses "
-        "only published numbers and the public past, so it costs no privacy."
+        f"Dots: published values. Line and band: the estimate that is published with them, "
+        f"{about_words(estimate.about, study.plan.max_age)}: {estimate.in_words}. Dashed: what is said without any "
+        f"release, the mean answer{' at this time of day' if estimate.kind == 'seasonal' else ''} in the public past. "
+        "The estimate uses only published numbers and the public past, so it costs no privacy."
     )
 
 
@@ -263,7 +315,7 @@ def _errors_section(study: DemoStudy) -> PageSection:
     errors = study.published.errors
     rows = [
         ("published number", math.sqrt(errors.published), f"{study.plan.ages[0]} ticks old, with noise"),
-        ("estimate from it", math.sqrt(errors.estimate), "the line above"),
+        ("estimate", math.sqrt(errors.estimate), "the line above"),
         ("no data: mean answer", math.sqrt(errors.usual), "the dashed line: what the release has to beat"),
         ("no data: one constant", math.sqrt(errors.constant), "the mean of the public past"),
     ]
@@ -352,7 +404,7 @@ def _together_section(study: DemoStudy) -> PageSection:
 
 def _frontier_caption(study: DemoStudy) -> str:
     return (
-        "Releasing at every tick without end: leakage of the present against the error of the linear estimate, by age, "
+        "Releasing at every tick without end: leakage of the present against the error of the estimate, by age, "
         "under the fitted model (it ignores the time of day, so its errors differ from those of the first figure). "
         f"Lines: the point estimate. Star: this plan, certified for the family at {as_text(study.ceiling)}; the point "
         f"estimate alone would allow epsilon_c = {study.point_best.plan.epsilon_c:.3g} instead of "

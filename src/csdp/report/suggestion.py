@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +12,29 @@ import numpy as np
 
 from csdp.aging import Progress
 from csdp.bounds.result import as_text
-from csdp.chain import CoupledChain, Family, Model
+from csdp.chain import CoupledChain
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
-from csdp.errors import CsdpWarning, InputError
-from csdp.estimate import Error, mse
+from csdp.errors import CsdpWarning, InfeasibleError, InputError
+from csdp.estimate import Error, LearnedEstimator, moments
+from csdp.estimate.result import about_words
 from csdp.fitting.fit import fit
 from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.panel import Discretiser, Panel, Readings, read_readings
 from csdp.plan import Plan
-from csdp.planning import FoundPlan, find_plan
+from csdp.planning import FoundPlan, find_plan, improvements
+from csdp.publisher import learn_from_past
+from csdp.publisher.estimates import StoredEstimate
 from csdp.queries import Mean
 
 #: Largest number of joint states of a component for which the leakage of many releases is tight and fast.
 COMPONENT_STATES = 16
 #: Largest number of distinct readings for which each becomes a state.
 FEW_NUMBERS = 4
-AGES = range(1, 5)
+AGES = range(5)
 ENSEMBLE = 4
+#: Share of the error of saying nothing that numbers about the time read are to remove, and the longest delay for it.
+ACCURATE, LONGEST_DELAY = 0.75, 20
 PRIVACY = (
     "The proposed states, chain and plan are derived from the readings and reveal something about them. Use readings "
     "that are public, or an older public part of them; otherwise do not pass the proposal on, and fit again with "
@@ -38,7 +44,11 @@ PRIVACY = (
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A proposal, and the reason for each choice."""
+    """A proposal, and the reason for each choice.
+
+    `plan`, `ceiling`, `error` and `estimator` are of the kind that is proposed first; `other` is the plan of the other
+    kind (about now, or about the time that was read), where there is one.
+    """
 
     discretiser: Discretiser
     chain: CoupledChain
@@ -47,6 +57,8 @@ class Suggestion:
     budget: float
     ceiling: float
     error: Error
+    estimator: LearnedEstimator | None
+    other: FoundPlan | None
     reasons: tuple[tuple[str, str, str], ...]  #: what, the choice, why
 
     def commands(self, data: str, folder: str = "DIR") -> tuple[str, ...]:
@@ -63,9 +75,16 @@ class Suggestion:
         paths = [folder / name for name in ("discretiser.json", "chain.json", "plan.json", "next.txt")]
         self.discretiser.save(paths[0])
         save_model(self.chain, paths[1])
-        paths[2].write_text(self.plan.to_json(indent=2) + "\n", encoding="utf-8")
+        _write_plan(paths[2], self.plan, StoredEstimate(self.error.about, self.estimator))
         paths[3].write_text("\n".join(self.commands(data, str(folder))) + "\n", encoding="utf-8")
+        if self.other is not None:
+            paths.append(folder / f"plan-{self.other.error.about}.json")
+            _write_plan(paths[-1], self.other.plan, StoredEstimate(self.other.error.about))
         return paths
+
+
+def _write_plan(path: Path, plan: Plan, estimate: StoredEstimate) -> None:
+    path.write_text(json.dumps({**plan.to_dict(), **estimate.to_dict()}, indent=2) + "\n", encoding="utf-8")
 
 
 def suggest(data: Any, *, budget: float = 1.0, public: bool = False, progress: Progress | None = None) -> Suggestion:
@@ -91,8 +110,21 @@ def suggest(data: Any, *, budget: float = 1.0, public: bool = False, progress: P
         discretiser = _propose_discretiser(readings, reasons)
         panel = discretiser.apply(readings)
         chain, quality = _propose_chain(panel, reasons, progress)
-    plan, ceiling, error = _propose_plan(chain, budget, reasons, progress)
-    return Suggestion(discretiser, chain, quality, plan, budget, ceiling, error, tuple(reasons))
+    found, other = _propose_plans(chain, budget, reasons, progress)
+    learned = _learn(found, panel, reasons)
+    error = found.error if learned is None else learned.expected(found.plan.noise_variance)
+    return Suggestion(
+        discretiser,
+        chain,
+        quality,
+        found.plan,
+        budget,
+        found.leakage.epsilon,
+        error,
+        learned,
+        other,
+        tuple(reasons),
+    )
 
 
 def _propose_discretiser(readings: Readings, reasons: list[tuple[str, str, str]]) -> Discretiser:
@@ -149,16 +181,11 @@ def _strongest_pairs(panel: Panel) -> Any:
     return pairs or 0
 
 
-def _propose_plan(
+def _propose_plans(
     chain: CoupledChain, budget: float, reasons: list[tuple[str, str, str]], progress: Progress | None
-) -> tuple[Plan, float, Error]:
-    query, point = Mean(), chain.without_family()
+) -> tuple[FoundPlan, FoundPlan | None]:
+    """Plans about now and about the time that was read: the one that is proposed first, and the other."""
     reasons.append(("query", "mean", "each sequence changes it little, so it needs the least noise for a given budget"))
-    # The age is chosen for the point estimate alone: planning for a family takes many times longer.
-    age = _find_continual_plan(point, budget, AGES, progress).plan.ages[0]
-    best = _find_continual_plan(certified_model(chain), budget, range(age, age + 1), progress)
-    plan, most = best.plan, best.leakage.epsilon
-    error = mse(point, query, ages=age, epsilon_c=plan.epsilon_c, estimate="linear")
     reasons.append(
         (
             "budget",
@@ -166,32 +193,58 @@ def _propose_plan(
             f"the odds of any present state change by at most a factor e^{budget:g}, at every moment",
         )
     )
-    useful = (
-        f"the least error of ages {AGES[0]} to {AGES[-1]}; it {error.in_words}"
-        if error.usefulness >= 0.01
-        else "no age beats publishing nothing but the long-run mean; use more sequences, or a larger budget"
-    )
-    reasons.append(
-        ("plan", f"age {age}, epsilon_c {plan.epsilon_c:.3g}: leaks at most {as_text(most)} without end", useful)
-    )
-    reasons.append(
-        (
-            "event limit",
-            f"{plan.epsilon_c:.3g}",
-            "plain differential privacy of one reading, which holds under any model",
+    now, then = _plan_now(chain, budget, progress), _plan_then(chain, budget, progress)
+    for found in (now, then):
+        if found is None:
+            why = "give a larger budget, or numbers about now"
+            reasons.append(("plan about the time read", f"none within {LONGEST_DELAY} ticks of delay", why))
+            continue
+        plan = found.plan
+        reasons.append(
+            (
+                f"plan {'about now' if found is now else 'about the time read'}",
+                f"age {plan.max_age}, epsilon_c {plan.epsilon_c:.3g}: leaks at most {as_text(found.leakage.epsilon)} "
+                "without end",
+                f"the least error of ages {AGES[0]} to {AGES[-1]}; it {found.error.in_words}"
+                if found is now
+                else f"the least delay; it {found.error.in_words} {about_words('then', found.delay)}",
+            )
         )
-    )
-    return plan, most, error
+    first, other = (now, then) if now.useful or then is None else (then, now)
+    if not first.useful:
+        reasons.append(("beware", "hardly worth publishing", "; ".join(improvements(first.plan, first.error.about))))
+    level = f"{first.plan.epsilon_c:.3g}"
+    reasons.append(("event limit", level, "plain differential privacy of one reading, which holds under any model"))
+    return first, other
 
 
-def _find_continual_plan(chain: Model | Family, budget: float, ages: range, progress: Progress | None) -> FoundPlan:
-    return find_plan(
-        chain,
-        Mean(),
-        budget=budget,
-        min_age=ages[0],
-        max_age=ages[-1],
-        releases="continual",
-        estimate="linear",
-        progress=progress,
-    )
+def _plan_now(chain: CoupledChain, budget: float, progress: Progress | None) -> FoundPlan:
+    """The least error about the present; the age is chosen for the point estimate alone, a family takes far longer."""
+    options: dict[str, Any] = {"budget": budget, "releases": "continual", "progress": progress}
+    point = find_plan(chain.without_family(), Mean(), min_age=AGES[0], max_age=AGES[-1], **options)
+    age = point.plan.max_age
+    return find_plan(certified_model(chain), Mean(), min_age=age, max_age=age, **options)
+
+
+def _plan_then(chain: CoupledChain, budget: float, progress: Progress | None) -> FoundPlan | None:
+    """The least delay of accurate numbers about the time that was read; None where none is short enough."""
+    no_data = float(np.trace(moments(chain.without_family(), Mean(), ages=[0] * chain.sequences).cov_now))
+    options: dict[str, Any] = {"budget": budget, "releases": "continual", "progress": progress, "about": "then"}
+    options["max_mse"] = (1 - ACCURATE) * no_data
+    try:
+        point = find_plan(chain.without_family(), Mean(), max_age=LONGEST_DELAY, **options)
+        family = certified_model(chain)
+        return find_plan(family, Mean(), min_age=point.delay, max_age=LONGEST_DELAY, **options)
+    except InfeasibleError:
+        return None
+
+
+def _learn(found: FoundPlan, panel: Panel, reasons: list[tuple[str, str, str]]) -> LearnedEstimator | None:
+    """The estimator that the readings themselves teach, where there are enough of them."""
+    try:
+        learned = learn_from_past(found.plan, panel, about=found.error.about)
+    except InputError as error:
+        reasons.append(("estimate", "by the chain, from the last releases", str(error)))
+        return None
+    reasons.append(("estimate", f"{learned.kind}, learned on these readings", learned.in_words))
+    return learned

@@ -28,6 +28,7 @@ class Settings:
         send_seconds: time limit for a client to accept a piece of an answer.
         max_listeners: clients on live events, per process.
         work_seconds: how long a request may wait for its dataset.
+        lease_seconds: after so many seconds of silence the process that publishes a dataset is replaced by another.
         questions: questions worked on at once, each in a process of its own.
         question_seconds: time limit for one question, and for how long it may wait for its turn.
         question_share: seconds of work on questions per second that one key may use in the long run.
@@ -49,6 +50,7 @@ class Settings:
     send_seconds: float = 30.0
     max_listeners: int = 200
     work_seconds: float = 30.0
+    lease_seconds: float = 10.0
     questions: int = 2
     question_seconds: float = 60.0
     question_share: float = 0.5

@@ -93,13 +93,13 @@ def create(settings: Settings, datasets: dict[str, ServedDataset] | None = None)
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, float]]:
         async with AsyncExitStack() as stack:
-            tasks = []
+            tasks: list[asyncio.Task[None]] = []
             stack.push_async_callback(service.questions.close)
             for name, dataset in service.datasets.items():
                 stack.push_async_callback(dataset.close)
                 feed = service.feeds[name] = Feed(dataset)
-                await asyncio.to_thread(dataset.update_leadership)
-                tasks += [asyncio.create_task(dataset.maintain()), asyncio.create_task(feed.follow())]
+                await dataset.update_leadership()
+                tasks += map(asyncio.create_task, (dataset.lead(), dataset.maintain(), feed.follow()))
             try:
                 yield {"header_seconds": settings.header_seconds}
             finally:

@@ -6,191 +6,32 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
-from csdp.errors import LedgerBusyError, LedgerConflictError, LedgerTermsError
+from csdp.errors import CsdpError, LedgerConflictError
+from csdp.estimate.result import about_words
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.readings import arrange_names
-from csdp.plan import Plan
 from csdp.publisher import Release, Skipped
 from csdp.service import Settings
-from csdp.service.leadership import ForwardSocket, make_lock
+from csdp.service.leadership import ForwardSocket
+from csdp.service.publisher_thread import TAKEN_OVER, PublisherThread
 from csdp.service.responses import HttpProblem, busy_problem, error_place
-from csdp.stream import Alarm, Bad, Runner, Snapshot, run
-from csdp.stream.from_spec import make_plan, make_publisher, open_runner, open_source, resolve_sequences
-from csdp.stream.messages import decode_message
-from csdp.stream.runner import Fate
+from csdp.stream.from_spec import make_plan, make_publisher, resolve_sequences
 from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
 log = logging.getLogger("csdp.service")
 
-#: Sources that a service reads in addition to HTTP.
-_SOURCES = ("file", "mqtt")
-#: Messages of one request between two publications: closed ticks are published before more memory is used.
-_BATCH = 64
-#: The count that a writer sees for what became of a message; all others are "accepted".
-_COUNTS: dict[Fate, str] = {"late": "late", "ahead": "ahead", "unknown": "unreadable", "undated": "unreadable"}
 #: Cache figures slower than `_QUICK` seconds for `_SHARE` times their compute time.
 _QUICK, _SHARE = 0.1, 10.0
-#: Seconds between two calls of `PublisherThread.maintain`; leadership is looked at every fourth time.
-MAINTENANCE = 0.25
-
-
-class PublisherThread:
-    """Drives the runner of one dataset. Everything that publishes runs in one thread, so requests wait for each other
-    in one place only, and the event loop never waits.
-
-    Args:
-        spec: the specification of the dataset.
-        plan: its plan.
-        on_outcome: called in this thread with every release and every tick without output.
-    """
-
-    def __init__(self, spec: StreamSpec, plan: Plan, *, on_outcome: Callable[[Release | Skipped], None]) -> None:
-        self._spec = spec
-        self._stack = ExitStack()
-        self._closing = False
-        self._behind = False
-        self.trouble = ""  #: why publishing waits; empty where it does not
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-{spec.dataset}")
-        self.submit = self._executor.submit  #: run something in the thread of this dataset
-        self.runner: Runner = self._stack.enter_context(
-            open_runner(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome)
-        )
-        self._source: threading.Thread | None = None
-        self.submit(self._publish, self.runner.recover)
-        if spec.source.kind in _SOURCES:
-            self._source = threading.Thread(target=self._read_source, name=f"csdp-source-{spec.dataset}", daemon=True)
-            self._source.start()
-
-    # ---- in the thread of the dataset ------------------------------------------------------------------------------
-
-    def ingest(self, box: list[bytes], *, many: bool, settings: Settings) -> dict[str, int]:
-        """Take in the body of a request, and publish the ticks that it closes.
-
-        Args:
-            box: holds the body, which is taken out.
-            many: one message per line; else one message, which is refused with a problem if it cannot be used.
-            settings: the limits of a body.
-
-        Returns:
-            How many messages were accepted (their tick was open, whatever their values), late, ahead, or unreadable.
-        """
-        body = box.pop()
-        lines = split_lines(body, max_line=settings.max_line, max_lines=settings.max_lines) if many else [body]
-        counts = {"accepted": 0, "late": 0, "ahead": 0, "unreadable": 0}
-        for start in range(0, len(lines), _BATCH):
-            self._publish(partial(self._take_in, lines[start : start + _BATCH], counts, many=many))
-        return counts
-
-    def _take_in(self, lines: list[bytes], counts: dict[str, int], *, many: bool) -> None:
-        """Hand some messages to the runner, count them, and publish the ticks that they close."""
-        for line in lines:
-            message = decode_message(line)
-            if not many and isinstance(message, Bad):
-                detail = f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}"
-                raise HttpProblem(422, "unreadable", detail)
-            fate = self.runner.accept(message)
-            # Form, names and times decide, never a value: a reading without a number is a gap, not an error.
-            malformed = isinstance(message, Bad) or (fate == "bad" and isinstance(message, Snapshot))
-            count = "unreadable" if malformed else _COUNTS.get(fate, "accepted")
-            if not many and count == "unreadable":
-                raise HttpProblem(
-                    422,
-                    "unknown",
-                    "no sequence of this dataset in it, not as many values as it has sequences, or a time that is no "
-                    "timestamp (seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')",
-                )
-            counts[count] += 1
-        self.runner.settle()
-
-    def maintain(self) -> None:
-        """Do what is due without a request: let time pass, and retry what a busy ledger held up."""
-        if self._spec.by_wall_clock:
-            self._publish(lambda: self.runner.advance(self.runner.publisher.tick_times.wall.now()))
-        elif self._behind:
-            self._publish(self.runner.settle)
-
-    def _publish(self, work: Callable[[], object]) -> None:
-        """Do work of the runner that needs the ledger. With a busy ledger readings are kept, and published later."""
-        try:
-            work()
-        except LedgerBusyError:
-            self._behind, self.trouble = True, "waiting for the ledger"
-        except LedgerTermsError as error:
-            if self.trouble != str(error):
-                log.error("%s: %s", self._spec.dataset, error)
-            self._behind, self.trouble = False, str(error)
-        else:
-            last = self.runner.recent[-1] if self.runner.recent else None
-            obsolete = isinstance(last, Skipped) and last.why == "terms"
-            self._behind, self.trouble = False, self.trouble if obsolete else ""
-
-    # ---- source ----------------------------------------------------------------------------------------------------
-
-    def _read_source(self) -> None:
-        """Feed the runner from the source in its specification, until it ends or the service does."""
-        try:
-            run(self.runner, open_source(self._spec))
-        except Exception as error:
-            self.trouble = f"the {self._spec.source.kind} source has failed"
-            log.error("%s: %s (%s at %s)", self._spec.dataset, self.trouble, type(error).__name__, error_place(error))
-        finally:
-            if not self._closing:
-                self.runner.stop = threading.Event()  # the source is over, but readings still come over HTTP
-
-    def _log_drift(self, _: Alarm) -> None:
-        """Tell the operator's log only: an alarm comes from private readings."""
-        log.warning("%s: the readings no longer follow the chain. This is private", self._spec.dataset)
-
-    # ---- any thread ------------------------------------------------------------------------------------------------
-
-    def progress(self) -> dict[str, Any]:
-        """What only the process with the readings knows: times, counts, ages. Nothing of it depends on a value."""
-        status = self.runner.status()
-        tick, ages = self.runner.publisher.information_ages()
-        passed = 0 if tick is None or status.closed is None else max(0, status.closed - tick)
-        newest = status.newest_time
-        return {
-            "closed": status.closed,
-            "newest_time": newest,
-            "watermark": None if newest is None else newest - self.runner.clock.lateness,
-            "open_ticks": status.open_ticks,
-            "skipped": status.skipped,
-            "reason": status.reason,
-            "fates": dict(status.fates),
-            "put_back": status.put_back,
-            "information_ages": [None if age is None else age + passed for age in ages],
-            "trouble": self.trouble or status.trouble,
-        }
-
-    def close(self) -> None:
-        """Stop publishing: closed ticks are published, open ticks stay open."""
-        self._closing = True
-        self.runner.stop.set()
-        if self._source is not None:
-            self._source.join(10)
-        self._executor.shutdown(wait=True, cancel_futures=True)
-        self.runner.close()
-        self._stack.close()
-
-
-def split_lines(body: bytes, *, max_line: int, max_lines: int) -> list[bytes]:
-    """The lines of a body that are not empty; refused before any of them is taken in."""
-    if body.count(b"\n") > max_lines:
-        raise HttpProblem(413, "too-long", f"at most {max_lines:,} lines in one request; send it in several")
-    lines = [line for line in body.split(b"\n") if line.strip()]
-    if any(len(line) > max_line for line in lines):
-        raise HttpProblem(413, "too-long", f"at most {max_line:,} bytes in one line")
-    if not lines:
-        raise HttpProblem(422, "empty", "no message in the body; one JSON object per line expected")
-    return lines
+#: Seconds between two calls of `PublisherThread.maintain`, and between two renewals of the lease.
+MAINTENANCE, RENEWAL = 0.25, 1.0
+#: Seconds without renewal after which the process that holds the lease counts as silent.
+_SILENT = 3.0
 
 
 class ServedDataset:
@@ -213,37 +54,67 @@ class ServedDataset:
         self._publisher = make_publisher(spec, self.plan, self._ledger)
         self._figures_lock = threading.Lock()
         self._figures: tuple[float, tuple[int, int | None], dict[str, Any]] | None = None
-        self._leader_lock = make_lock(spec.ledger, self.name)
+        self._lease = self._ledger.lease(self.name, seconds=settings.lease_seconds)
+        # A thread of its own: long questions of readers must not keep it from renewing the lease.
+        self._lease_executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-lease-{self.name}")
         self._socket = ForwardSocket(settings.folder, self.name)
 
     # ---- who publishes ---------------------------------------------------------------------------------------------
 
-    def update_leadership(self) -> None:
-        """Begin to publish if this process holds the lock of the dataset, stop if it no longer does."""
-        leads = self._leader_lock.try_acquire()
-        if leads and self.publisher_thread is None:
-            self.publisher_thread = PublisherThread(self.spec, self.plan, on_outcome=self.on_outcome)
-        elif not leads and self.publisher_thread is not None:
-            thread, self.publisher_thread = self.publisher_thread, None
-            thread.close()
+    async def update_leadership(self) -> None:
+        """Renew the lease: begin to publish where this process holds it, stop where it no longer does."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._lease_executor, self._renew)
+        leads = self.publisher_thread is not None
+        await (self._socket.open(self._answer_forwarded) if leads else self._socket.close())
+
+    def _renew(self) -> None:
+        thread = self.publisher_thread
+        leads = self._lease.renew("" if thread is None else thread.trouble)
+        if thread is not None and not thread.is_leader():
+            log.warning("%s: %s", self.name, TAKEN_OVER)
+            self.publisher_thread = None
+            # It may wait for a database that does not answer; whether this process leads again must not wait for it.
+            threading.Thread(target=thread.close, daemon=True).start()
+            thread = None
+        if leads and thread is None:
+            self.publisher_thread = PublisherThread(self.spec, self.plan, lease=self._lease, on_outcome=self.on_outcome)
+
+    async def lead(self) -> None:
+        """Keep the lease, or wait for it, until cancelled."""
+        await self._repeat(self.update_leadership, RENEWAL)
 
     async def maintain(self) -> None:
-        """Look after the dataset until cancelled; what fails is logged, and tried again."""
-        last = 0.0
+        """Do what is due without a request, until cancelled."""
+
+        async def maintain_once() -> None:
+            thread = self.publisher_thread
+            if thread is not None and thread.is_leader():
+                await asyncio.wrap_future(thread.submit(thread.maintain))
+
+        await self._repeat(maintain_once, MAINTENANCE)
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], pause: float) -> None:
+        """Do work again and again; what fails is logged, and tried again."""
         while True:
             try:
-                if time.monotonic() - last > 4 * MAINTENANCE:
-                    last = time.monotonic()
-                    await asyncio.to_thread(self.update_leadership)
-                    leads = self.publisher_thread is not None
-                    await (self._socket.open(self._answer_forwarded) if leads else self._socket.close())
-                thread = self.publisher_thread
-                if thread is not None:
-                    await asyncio.wrap_future(thread.submit(thread.maintain))
+                await work()
             except Exception as error:  # one dataset in trouble must not end the service of the others
-                log.error("%s: %s at %s", self.name, type(error).__name__, error_place(error))
-                await asyncio.sleep(4 * MAINTENANCE)
-            await asyncio.sleep(MAINTENANCE)
+                words = str(error) if isinstance(error, CsdpError) else type(error).__name__  # ours hold no reading
+                log.error("%s: %s at %s", self.name, words, error_place(error))
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(pause)
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is published at the moment, here or in the process that leads; empty where all is well."""
+        thread = self.publisher_thread
+        if thread is not None:
+            return thread.trouble if thread.is_leader() else TAKEN_OVER
+        leader = self._lease.leader
+        if leader is None:
+            return "no process publishes this dataset"
+        return leader.trouble if leader.silent <= _SILENT else "the process that publishes this dataset is silent"
 
     async def close(self) -> None:
         """Stop publishing, and close the ledger."""
@@ -251,7 +122,9 @@ class ServedDataset:
         thread, self.publisher_thread = self.publisher_thread, None
         if thread is not None:
             await asyncio.to_thread(thread.close)
-        self._leader_lock.close()
+        # Each may wait for a server that does not answer.
+        await asyncio.to_thread(self._lease_executor.shutdown, wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._lease.close)
         self._ledger.close()
 
     # ---- taking in -------------------------------------------------------------------------------------------------
@@ -260,7 +133,7 @@ class ServedDataset:
         """Take in the body of a request, here or in the process that publishes the dataset."""
         thread = self.publisher_thread
         if thread is None:
-            return await self._socket.ask({"op": "ingest", "many": many}, body, seconds=self._settings.work_seconds)
+            return await self._forward(body, many=many)
         box = [body]  # emptied by the thread or at the time limit, so that work that was given up holds no memory
         del body
         work = thread.submit(thread.ingest, box, many=many, settings=self._settings)
@@ -270,6 +143,19 @@ class ServedDataset:
         except TimeoutError:
             box.clear()
             raise busy_problem("the dataset is busy; send it again a little later", seconds=5) from None
+
+    async def _forward(self, body: bytes, *, many: bool) -> dict[str, int]:
+        """Hand a body to the process that publishes the dataset, and wait only as long as that process is alive."""
+        seconds = self._settings.work_seconds
+        answer = asyncio.ensure_future(self._socket.ask({"op": "ingest", "many": many}, body, seconds=seconds))
+        try:
+            while not (await asyncio.wait([answer], timeout=RENEWAL))[0]:
+                leader = self._lease.leader
+                if leader is None or leader.silent > _SILENT:
+                    raise busy_problem("another process is about to take over this dataset; send it again")
+            return await answer
+        finally:
+            answer.cancel()
 
     async def _answer_forwarded(self, request: dict[str, Any], body: bytes) -> dict[str, Any]:
         if self.publisher_thread is None:
@@ -307,6 +193,24 @@ class ServedDataset:
             "times": self.spec.clock.times,
             "limits": {name: limits[name] for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
+            "estimate": self._describe_estimate(),
+        }
+
+    def _describe_estimate(self) -> dict[str, Any] | None:
+        """What the estimates are about and worth; None where there are none."""
+        estimator = self._publisher.estimates.estimator
+        if estimator is None:
+            return None
+        error = estimator.expected(self.plan.noise_variance)
+        return {
+            "kind": estimator.kind,
+            "about": estimator.about,
+            "level": estimator.level,
+            "mse": error.mse,
+            "no_data": error.no_data,
+            "usefulness": error.usefulness,
+            "measured_on": error.how,
+            "words": f"The estimate {error.in_words}, {about_words(estimator.about, self.plan.max_age)}.",
         }
 
     def releases(self, after: int | None, limit: int) -> list[dict[str, Any]]:
@@ -357,15 +261,12 @@ class ServedDataset:
             return self._figures[2]
 
     def _compute_figures(self, tick: int | None) -> dict[str, Any]:
-        newest = self._publisher.summary()["newest_tick"] if tick is not None else None
-        at = tick if newest is not None and tick is not None and tick > newest else None
-        summary = self._publisher.summary(time=at)
+        summary = self._publisher.standing.status(since=tick)
         return {
             **{name: summary[name] for name in ("newest_tick", "published", "refused", "lost", "present")},
             "budget": summary["limits"]["budget"],
             "limits": summary["limits"],
-            "remaining": self._publisher.remaining(time=at),
-            **{name: summary[name] for name in ("event_level", "group_level", "lifetime")},
+            **{name: summary[name] for name in ("remaining", "event_level", "group_level", "lifetime")},
         }
 
     # ---- the ledger ------------------------------------------------------------------------------------------------

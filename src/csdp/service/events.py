@@ -36,6 +36,11 @@ _BUFFERED = 1000
 _PAGE = 500
 #: Most sequences for which a status event lists the age of each.
 _LISTED_AGES = 256
+#: Said to a client that has seen more than there is.
+_BEYOND = (
+    "Last-Event-ID lies beyond the newest entry of the ledger: an older copy of it was restored, or it is from another "
+    "service. Events go on after the id of this one; read /releases again"
+)
 Event = tuple[int, bytes]
 
 
@@ -142,6 +147,11 @@ class Feed:
                 await self._update()
             self._wake.set()  # with earlier listeners the buffer may be a second old
             position = self._end if after is None else after
+            if position > self._end:
+                head = await asyncio.to_thread(self._dataset.head)
+                if position > head:
+                    position = head
+                    yield encode_event("reset", {"id": head, "reason": _BEYOND}, head)
             status_number = -1
             while not self._closed:
                 while position < self._start:  # too far behind for the buffer: from the ledger

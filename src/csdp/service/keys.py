@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from csdp.errors import InputError
-from csdp.scratch import write_privately
+from csdp.scratch import is_open_to_others, lock_and_wait, open_bytes, write_privately
 
 Role = Literal["writer", "reader", "admin"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)
@@ -142,9 +141,9 @@ class Keys:
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path}: its folder does not exist; make it first, or give another file")
         lock = self.path.with_name(f".{self.path.name}.lock")
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = open_bytes(lock, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock_and_wait(handle)
             keys = _read(self.path) if self.path.exists() else {}
             yield keys
             content = {"version": VERSION, "keys": [asdict(key) for key in keys.values()]}
@@ -157,7 +156,7 @@ class Keys:
 def _read(path: Path) -> dict[str, Key]:
     if path.is_dir():
         raise InputError(f"{path}: a folder given; the name of a file of keys expected")
-    if os.stat(path).st_mode & 0o077:
+    if is_open_to_others(path):
         raise InputError(f"{path}: others may read it; the file of keys must have mode 0600 (chmod 600 {path})")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,9 +1,4 @@
-"""Which process publishes a dataset, and how the other processes reach it.
-
-One process at a time holds the lock of a dataset: with SQLite the only one there is, with PostgreSQL the one whose
-session has an advisory lock, which the server takes back when that process dies. The lock decides who collects the
-readings. The ledger, not the lock, ensures that each tick is charged and published at most once.
-"""
+"""How the processes of a service reach the one that publishes a dataset, the holder of its lease."""
 
 from __future__ import annotations
 
@@ -14,83 +9,13 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import sqlalchemy as sa
-
-from csdp.ledger.database import parse_place
 from csdp.service.responses import HttpProblem, busy_problem
 
 Answer = Callable[[dict[str, Any], bytes], Awaitable[dict[str, Any]]]
 #: Longest line of JSON between processes, in bytes; the body of a request follows after its line.
 _LINE = 2**20
-
-
-class LeaderLock(Protocol):
-    """The right to publish a dataset."""
-
-    def try_acquire(self) -> bool:
-        """Take the lock if it is free; whether this process holds it."""
-
-    def close(self) -> None:
-        """Give the lock back."""
-
-
-class NoLock:
-    """With SQLite there is one process, which always publishes."""
-
-    def try_acquire(self) -> bool:
-        """Always True."""
-        return True
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
-class AdvisoryLock:
-    """A lock of a PostgreSQL session."""
-
-    def __init__(self, url: sa.URL, dataset: str) -> None:
-        digest = hashlib.sha256(f"csdp service {dataset}".encode()).digest()
-        self._number = int.from_bytes(digest[:8], "big", signed=True)
-        self._engine = sa.create_engine(
-            url,
-            poolclass=sa.NullPool,
-            isolation_level="AUTOCOMMIT",
-            hide_parameters=True,
-            connect_args={"connect_timeout": 5},
-        )
-        self._session: sa.Connection | None = None
-        self._held = False
-
-    def try_acquire(self) -> bool:
-        """Ask the server: a lost session has lost the lock too."""
-        try:
-            if self._session is None:
-                self._session = self._engine.connect()
-            if self._held:
-                self._session.execute(sa.text("SELECT 1"))
-            else:
-                answer = self._session.execute(sa.select(sa.func.pg_try_advisory_lock(self._number)))
-                self._held = bool(answer.scalar())
-        except sa.exc.SQLAlchemyError:
-            self.close()
-        return self._held
-
-    def close(self) -> None:
-        """End the session, and the lock with it."""
-        self._held = False
-        if self._session is not None:
-            with suppress(sa.exc.SQLAlchemyError):
-                self._session.invalidate()
-                self._session.close()
-            self._session = None
-
-
-def make_lock(ledger: str, dataset: str) -> LeaderLock:
-    """The lock of a dataset in a ledger."""
-    place = parse_place(ledger)
-    return NoLock() if isinstance(place, Path) else AdvisoryLock(place, dataset)
 
 
 class ForwardSocket:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerTermsError, TooLargeError
+from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerLeaseError, LedgerTermsError, TooLargeError
 from csdp.stream.sinks import encode_json
 
 log = logging.getLogger("csdp.service")
@@ -99,6 +99,8 @@ def to_problem(error: CsdpError) -> HttpProblem:
     """An error of this package as a problem. Its message is about settings and figures, never about a reading."""
     if isinstance(error, LedgerBusyError):
         return busy_problem("the ledger is busy or out of reach; try again")
+    if isinstance(error, LedgerLeaseError):
+        return busy_problem("another process has taken over this dataset; send it again")
     if isinstance(error, LedgerTermsError):
         return HttpProblem(409, "terms", f"{error}: the operator restarts the service with them")
     if isinstance(error, TooLargeError):
@@ -153,6 +155,19 @@ class Limits(Record):
     lifetime_limit: Limit
 
 
+class EstimateInfo(Record):
+    """What the estimates beside the published numbers are about, and what they are worth."""
+
+    kind: str = Field(examples=["history"])
+    about: Literal["now", "then"] = Field(description="The present answer, or that of the time that was read")
+    level: float = Field(description="Share of the truths that the band is to hold")
+    mse: float = Field(description="Mean squared error to expect")
+    no_data: float = Field(description="Mean squared error of saying nothing")
+    usefulness: float = Field(description="Share of the error of saying nothing that is removed")
+    measured_on: str = Field(description="What that rests on: covariances of the model, or held-out public readings")
+    words: str
+
+
 class DatasetInfo(Record):
     """What is published, of whom, under which terms."""
 
@@ -173,6 +188,7 @@ class DatasetInfo(Record):
     )
     limits: Limits
     guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
+    estimate: EstimateInfo | None = Field(description="The estimates; null where none can be made")
 
 
 class Counts(Record):
@@ -191,8 +207,12 @@ class ReleaseInfo(Record):
     tick: int
     time: int = Field(description="When the tick began")
     values: list[float] = Field(description="The noisy answer")
-    estimate: list[float] = Field(description="The best linear estimate of the present answer")
+    estimate: list[float] = Field(description="The estimate from this release and those before it")
     standard_error: list[float]
+    low: list[float] = Field(description="The band around the estimate; empty where there is none")
+    high: list[float]
+    level: float | None = Field(description="Share of the truths that the band is to hold")
+    about: Literal["now", "then"] = Field(description="The present answer is estimated, or that of the time read")
     ages: int | list[int]
     stale: int = Field(description="How many ticks older than planned the oldest reading was")
     epsilon_s: Number = Field(description="Leakage of the present after this release")
@@ -272,9 +292,25 @@ class WhatIfAnswer(Record):
     unproven: dict[str, Number] = Field(description="Formulas that can be below the truth; for comparison only")
     certified: Number = Field(description="The leakage that such a plan would certify")
     bound: str = Field(description="The bound that certifies it")
-    mse: dict[str, float] = Field(description="Mean squared error of the raw output and of the linear estimate")
+    mse: dict[str, float] = Field(
+        description="Mean squared error: raw, and of the estimates from the newest release (linear), from the last "
+        "releases (history), and from the last releases of the time that was read (then)"
+    )
     no_data: float = Field(description="Mean squared error of publishing nothing")
     event_level: Number = Field(description="Plain epsilon-DP of one record")
+
+
+class DelayAnswer(Record):
+    """How long numbers about the time that was read must be held back."""
+
+    budget: float
+    max_error: float
+    delay: int | None = Field(description="In ticks; null where no delay that was tried is enough")
+    epsilon_c: float | None = Field(description="Noise level of each number")
+    leakage: Number | None = Field(description="What all numbers together tell about any present state, for ever")
+    error: float | None = Field(description="Typical error of the estimate of the time that was read")
+    usefulness: float | None = Field(description="Share of the error of saying nothing that is removed")
+    words: str
 
 
 class FrontierPoint(Record):
@@ -350,6 +386,8 @@ AfterTick = Annotated[
 MaxCount = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
 CommonAge = Annotated[int, Query(ge=0, le=1000, description="Age of all readings, in ticks")]
 NoiseLevel = Annotated[float, Query(gt=0, le=1000, allow_inf_nan=False, description="Noise level")]
+Ceiling = Annotated[float, Query(gt=0, le=1000, allow_inf_nan=False, description="Largest leakage of the present")]
+LargestError = Annotated[float, Query(gt=0, le=1e12, allow_inf_nan=False, description="Largest typical error")]
 ReleaseMode = Annotated[Literal["1", "continual"], Query(description="One release, or one at every tick")]
 
 _SNAPSHOT = {

@@ -34,10 +34,12 @@ from csdp.service.events import EventStream
 from csdp.service.keys import ROLES, Key, new_key
 from csdp.service.responses import (
     AfterTick,
+    Ceiling,
     CommonAge,
     DatasetName,
     HttpProblem,
     JsonResponse,
+    LargestError,
     MaxCount,
     NoiseLevel,
     ReleaseMode,
@@ -93,9 +95,10 @@ def _read_route(
 
 @_route("GET", "/health", "service", "Whether the service works", responses.Health)
 async def health(service: Shared) -> Response:
-    """For load balancers: no key, no names. `degraded` where a dataset waits for its ledger or its source."""
-    threads = [dataset.publisher_thread for dataset in service.datasets.values()]
-    waits = any(thread is not None and thread.trouble for thread in threads)
+    """For load balancers: no key, no names. `degraded` where a dataset waits for its ledger, its source or its sink, or
+    where no process publishes it, also if that is another process than the one that answers.
+    """
+    waits = any(dataset.trouble for dataset in service.datasets.values())
     return JsonResponse({"status": "degraded" if waits else "ok", "version": csdp.__version__})
 
 
@@ -251,7 +254,7 @@ async def releases(
     "datasets",
     "Published numbers, live",
     answer={
-        "description": "Server-sent events: `release`, `refused`, `status`",
+        "description": "Server-sent events: `release`, `refused`, `status`, `reset`",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     },
     response_class=StreamingResponse,
@@ -265,7 +268,8 @@ async def events(
     ] = None,
 ) -> Response:
     """Events as the ledger records them; their `id` is the number of the entry. A connection that was cut goes on with
-    `Last-Event-ID`. A comment comes every 15 seconds where nothing else does.
+    `Last-Event-ID`; one beyond the newest entry is answered with `reset`, and events go on from there. A comment comes
+    every 15 seconds where nothing else does.
     """
     if service.listening >= service.settings.max_listeners:
         raise busy_problem("too many clients listen already; ask for /releases in between", seconds=30)
@@ -328,6 +332,16 @@ async def frontier(
 ) -> Response:
     """Over a grid of ages and noise levels, with the error of publishing nothing; computed once, then cached."""
     return await _ask(request, service, key, name, ("frontier", releases))
+
+
+@_read_route("delay", "planning", "How long to hold numbers back", responses.DelayAnswer, errors=(400, 404, 422, 503))
+async def delay(
+    request: Request, name: DatasetName, service: Shared, key: Reader, budget: Ceiling, max_error: LargestError
+) -> Response:
+    """The least delay at which numbers about the time that was read may have this error, for ever, while all of them
+    together tell at most the budget about any present state. It touches neither data nor budget.
+    """
+    return await _ask(request, service, key, name, ("delay", budget, max_error))
 
 
 async def _ask(request: Request, service: Service, key: Key, dataset: str, question: Question) -> Response:

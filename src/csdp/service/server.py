@@ -164,6 +164,8 @@ def _answer(app: FastAPI, listening: socket.socket) -> None:
 
 def check_shareable(settings: Settings) -> None:
     """Refuse several workers where they cannot share a ledger, and mistakes in specifications, before they start."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise InputError("workers: several need Unix sockets, which this system has not; use --workers 1")
     for path in settings.specs:
         spec = read_spec(path)
         if "://" not in spec.ledger or spec.ledger.startswith("sqlite"):

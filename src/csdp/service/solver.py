@@ -7,6 +7,7 @@ it at any moment; it ends when its input does, so that it does not outlive the s
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import signal
@@ -22,16 +23,23 @@ from csdp.accountant import Accountant
 from csdp.bounds.overview import leakage_table
 from csdp.bounds.result import round_up
 from csdp.chain import certified_model, fits_epsilon, private_fits
-from csdp.errors import InputError, TooLargeError
+from csdp.errors import InfeasibleError, InputError, TooLargeError
 from csdp.estimate import Moments, moments
-from csdp.estimate.error import Estimate, error_from_moments
+from csdp.estimate.error import error_from_moments
+from csdp.estimate.result import About, Error, Estimate, about_words
 from csdp.plan import Plan
 
 Releases = Literal["1", "continual"]
-#: ("what-if", age, epsilon_c, releases), or ("frontier", releases).
-Question = tuple[Literal["what-if"], int, float, Releases] | tuple[Literal["frontier"], Releases]
+#: ("what-if", age, epsilon_c, releases), ("frontier", releases), or ("delay", budget, largest error).
+Question = (
+    tuple[Literal["what-if"], int, float, Releases]
+    | tuple[Literal["frontier"], Releases]
+    | tuple[Literal["delay"], float, float]
+)
 #: Bounds that hold for any number of releases.
 _ANY_NUMBER = ("freshness", "lineage", "slice")
+#: Longest delay that is looked for, in ticks.
+_LONGEST_DELAY = 50
 _FRONTIER_AGES = (0, 1, 2, 3, 5, 8, 13)
 #: Noise levels of the frontier of releases at every tick: each costs a whole accountant.
 _FRONTIER_LEVELS = (0.05, 0.15, 0.4, 1.0, 3.0, 10.0)
@@ -52,7 +60,40 @@ class WhatIf:
 
     def solve(self, question: Question) -> dict[str, Any]:
         """Answer a question."""
+        if question[0] == "delay":
+            return self.delay(question[1], question[2])
         return self.frontier(question[1]) if question[0] == "frontier" else self.answer(*question[1:])
+
+    def delay(self, budget: float, max_error: float) -> dict[str, Any]:
+        """The least delay at which numbers about the time that was read may be this accurate, for ever."""
+        from csdp.planning import find_plan
+
+        plan = self._plan
+        asked = {"budget": budget, "max_error": max_error}
+        try:
+            found = find_plan(
+                plan.chain,
+                plan.query,
+                about="then",
+                budget=budget,
+                max_mse=max_error**2,
+                releases="continual",
+                max_age=_LONGEST_DELAY,
+                adversary=plan.adversary,
+            )
+        except InfeasibleError as error:
+            nothing = dict.fromkeys(("delay", "epsilon_c", "leakage", "error", "usefulness"))
+            return {**asked, **nothing, "words": str(error)}
+        return {
+            **asked,
+            "delay": found.delay,
+            "epsilon_c": found.plan.epsilon_c,
+            "leakage": found.leakage.epsilon,
+            "error": math.sqrt(found.error.mse),
+            "usefulness": found.error.usefulness,
+            "words": f"A number held back by {found.delay} steps {found.error.in_words}, "
+            f"{about_words('then', found.delay)}.",
+        }
 
     def answer(self, age: int, epsilon_c: float, releases: Releases) -> dict[str, Any]:
         """Leakage and error of one common age and one noise level, for one release or for one at every tick."""
@@ -69,7 +110,9 @@ class WhatIf:
             unproven = {}
         else:
             certified, bound = other.certified.epsilon, other.certified.bound
-        errors = {name: self._error(age, epsilon_c, name) for name in ("raw", "linear")}
+        kinds: tuple[Estimate, ...] = ("raw", "linear", "history")
+        errors = {str(name): self._error(age, epsilon_c, name) for name in kinds}
+        errors["then"] = self._error(age, epsilon_c, "history", "then")
         return {
             "age": age,
             "epsilon_c": epsilon_c,
@@ -102,9 +145,10 @@ class WhatIf:
     def _compute_moments(self, age: int) -> list[Moments]:
         return [moments(model.point, self._plan.query, ages=(age,) * model.sequences) for model in self._models]
 
-    def _error(self, age: int, epsilon_c: float, estimate: Estimate) -> Any:
+    def _error(self, age: int, epsilon_c: float, estimate: Estimate, about: About = "now") -> Error:
+        query = self._plan.query
         errors = [
-            error_from_moments(model.point, self._plan.query, known, (age,) * model.sequences, epsilon_c, estimate)
+            error_from_moments(model.point, query, known, (age,) * model.sequences, epsilon_c, estimate, about)
             for model, known in zip(self._models, self._moments(age), strict=True)
         ]
         return max(errors, key=lambda error: error.safe)
@@ -157,7 +201,8 @@ def _solve(known: dict[str, WhatIf], content: bytes) -> dict[str, Any]:
 def main() -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then ends this process
-    os.nice(_NICE)
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
     source, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up among the answers
     questions: SimpleQueue[bytes] = SimpleQueue()

@@ -16,20 +16,22 @@ from csdp.aging import Adversary
 from csdp.chain import CoupledChain, JointChain, Model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
-from csdp.ledger import Ledger
+from csdp.estimate import Estimator, LearnedEstimator
+from csdp.ledger import Fence, Ledger
 from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher import Publisher, Release, Skipped
+from csdp.publisher import Publisher, Release, Skipped, plan_estimator
+from csdp.publisher.estimates import StoredEstimate
 from csdp.queries import parse_query
 from csdp.stream.messages import ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
 from csdp.stream.runner import Alarm, DriftMonitor, Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
-from csdp.stream.sources import FileSource, Source, StreamSource
+from csdp.stream.sources import FileSource, Source, StreamSource, TableSource
 from csdp.stream.spec import ExplicitPlan, PlanTarget, StreamSpec
 
 if TYPE_CHECKING:
-    from csdp.estimate.error import Estimate
+    from csdp.estimate.result import Estimate
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ def open_stream(
         on_drift: called when the drift check begins to give an alarm.
     """
     if spec.source.kind == "http":
-        raise spec.error("source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file or mqtt")
+        raise spec.error(
+            "source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file, a table or mqtt"
+        )
     with open_runner(spec, make_plan(spec), stdout=stdout, on_drift=on_drift) as runner:
         yield OpenStream(runner, open_source(spec, stdin), spec.by_wall_clock)
 
@@ -71,6 +75,7 @@ def open_runner(
     stdout: BinaryIO | None = None,
     on_drift: Callable[[Alarm], None] | None = None,
     on_outcome: Callable[[Release | Skipped], None] | None = None,
+    fence: Fence | None = None,
 ) -> Iterator[Runner]:
     """Open the runner of a specification with its ledger and sink, without a source.
 
@@ -80,10 +85,11 @@ def open_runner(
         stdout: written in the place of standard output.
         on_drift: called when the drift check begins to give an alarm.
         on_outcome: called with every release and every tick without output.
+        fence: of the lease of this process, where several may publish the dataset.
     """
     names, states = resolve_sequences(spec, plan)
     with ExitStack() as stack:
-        ledger = stack.enter_context(_open_ledger(spec))
+        ledger = stack.enter_context(_open_ledger(spec, fence))
         publisher = make_publisher(spec, plan, ledger)
         sink = _open_sink(spec, stdout)
         if sink is not None:
@@ -96,6 +102,7 @@ def open_runner(
             states=states,
             sink=sink,
             state_file=spec.state_file,
+            missing_up_to=spec.missing_up_to,
             drift=_make_drift_check(plan) if spec.drift else None,
             on_drift=on_drift,
             on_outcome=on_outcome,
@@ -115,7 +122,24 @@ def make_publisher(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
         time_origin=spec.clock.origin,
         times=spec.clock.times,
         on_refusal="skip",
+        estimator=make_estimator(spec, plan),
     )
+
+
+def make_estimator(spec: StreamSpec, plan: Plan) -> Estimator | None:
+    """The estimator of a specification: in its file, in the file of the plan, or by the model."""
+    about, file = spec.estimate.about, spec.estimate.file
+    if file is not None:
+        with _errors_at(spec, "estimate.file"):
+            learned = LearnedEstimator.load(file)
+            learned.check(plan.ages, len(plan.query.outputs))
+        if about not in {None, learned.about}:
+            raise spec.error("estimate.about", f"{about!r} given, but the estimator is about {learned.about!r}")
+        return learned
+    if isinstance(spec.plan, Path):
+        with _errors_at(spec, "plan.file"):
+            return StoredEstimate.read(spec.plan.read_text(encoding="utf-8")).estimator(plan, about)
+    return plan_estimator(plan, about=about or "now")
 
 
 def load_chain(spec: StreamSpec) -> Model:
@@ -198,6 +222,7 @@ def _find_plan(chain: Model, target: PlanTarget) -> Plan:
         ages="vector" if target.vector else "common",
         releases="continual",
         estimate=cast("Estimate", target.estimate),
+        about="then" if target.about == "then" else "now",
         adversary=cast(Adversary, target.adversary),
         event_limit=target.event_limit,
     ).plan
@@ -225,7 +250,7 @@ def resolve_sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], To
 
     file = spec.discretiser
     if not file.is_file():
-        raise spec.error("discretiser", f"{file}: no such file; Discretiser.save writes one")
+        raise spec.error("discretiser", f"{file}: no such file; `csdp fit` writes one with the chain")
     with _errors_at(spec, "discretiser"):
         discretiser = Discretiser.load(file)
         discretiser = discretiser.arrange(names if set(discretiser.names) == set(names) else own)
@@ -246,9 +271,9 @@ def _make_drift_check(plan: Plan) -> DriftMonitor:
         return DriftCheck(plan.model)
 
 
-def _open_ledger(spec: StreamSpec) -> Ledger:
+def _open_ledger(spec: StreamSpec, fence: Fence | None) -> Ledger:
     try:
-        return Ledger.open(spec.ledger)
+        return Ledger.open(spec.ledger, fence=fence)
     except (LedgerError, InputError) as error:
         raise spec.error("ledger", str(error)) from None
 
@@ -258,6 +283,10 @@ def open_source(spec: StreamSpec, stdin: BinaryIO | None = None) -> Source:
     place = spec.source
     if place.kind == "stdin":
         return StreamSource(sys.stdin.buffer if stdin is None else stdin)
+    if place.kind == "input":
+        assert spec.input is not None
+        with _errors_at(spec, "input"):
+            return TableSource(spec.input)
     with _errors_at(spec, "source.path" if place.kind == "file" else "source"):
         if place.kind == "file":
             assert place.path is not None

@@ -26,7 +26,7 @@ from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.stream.messages import Bad, Message, Nearest, Reading, Snapshot, ToStates, check_states, to_number, to_numbers
 from csdp.stream.sinks import Delivery, Sink
-from csdp.stream.ticks import Checkpoint, OpenTicks, Timekeeper, load_checkpoint, save_checkpoint
+from csdp.stream.ticks import Checkpoint, OpenTicks, Timekeeper, check_newest_ledger, load_checkpoint, save_checkpoint
 
 log = logging.getLogger("csdp.stream")
 
@@ -90,6 +90,8 @@ class Runner:
             nearest. A discretiser is matched by its names.
         sink: where outputs go; None where they are read from the ledger.
         state_file: keep the readings that later releases need on disk (mode 0600), to go on at once after a restart.
+        missing_up_to: go on after this tick although the ledger lacks charges of ticks up to it. Without it, a ledger
+            that is older than what the sink or the state file has seen is refused with LedgerConflictError.
         drift: a check that gets every snapshot.
         on_drift: called when the check begins to give an alarm.
         on_outcome: called with every release and every tick without output, in order.
@@ -116,6 +118,7 @@ class Runner:
         states: ToStates | None = None,
         sink: Sink | None = None,
         state_file: str | Path | None = None,
+        missing_up_to: int | None = None,
         drift: DriftMonitor | None = None,
         on_drift: Callable[[Alarm], None] | None = None,
         on_outcome: Callable[[Release | Skipped], None] | None = None,
@@ -144,7 +147,8 @@ class Runner:
         self._done = 0  # the last tick that was dealt with
         self._open = OpenTicks(len(self.names))
         # Nothing older than what the ledger has charged can be published, whatever arrives again.
-        self._charged = ledger.summary(publisher.dataset).newest_tick
+        self._missing_up_to = missing_up_to
+        self._charged = self._newest_charged()
         self._last_data: int | None = None
         self._reach = plan.max_age + plan.stale_limit
         self._time = Timekeeper(
@@ -153,7 +157,7 @@ class Runner:
             dataset=publisher.dataset,
             sequences=len(self.names),
             reach=self._reach,
-            charged=lambda: ledger.summary(publisher.dataset).newest_tick,
+            charged=self._newest_charged,
         )
         self._fates: Counter[Fate] = Counter()
         self._published = self._skipped = self._past = 0
@@ -163,8 +167,19 @@ class Runner:
         self.stuck = False  #: a delivery gave up because `stop` was set; the ledger has its output
         self._history: deque[tuple[int, npt.NDArray[np.int16]]] = deque(maxlen=self._reach + 1)
         self._file = None if state_file is None else Path(state_file)
-        if self._file is not None:
-            self._restore(self._file)
+        saved = None if self._file is None else load_checkpoint(self._file, identity=self._identity)
+        seen = {
+            "the sink": None if sink is None else sink.newest(),
+            "the state file": None if saved is None else saved.charged,
+        }
+        check_newest_ledger(self._charged, seen, dataset=publisher.dataset, missing_up_to=missing_up_to)
+        if saved is not None:
+            self._restore(saved)
+
+    def _newest_charged(self) -> int | None:
+        """The newest tick that is charged, or known to have been published."""
+        known = (self._ledger.summary(self.publisher.dataset).newest_tick, self._missing_up_to)
+        return max((tick for tick in known if tick is not None), default=None)
 
     # ---- taking in -------------------------------------------------------------------------------------------------
 
@@ -247,7 +262,7 @@ class Runner:
     def _go_back(self, mark: Mark) -> None:
         """Open the ticks again that a wrong clock closed too early, except those that were charged."""
         log.warning("%s: the clock was ahead of most sequences and was put back", self.publisher.dataset)
-        self._charged = self._ledger.summary(self.publisher.dataset).newest_tick
+        self._charged = self._newest_charged()
         self._open.drop_after(self.clock.tick(self._time.highest))
         if self._done <= mark.closed:
             return
@@ -385,10 +400,7 @@ class Runner:
         what = (self.publisher.dataset, plan.digest, clock.step, clock.origin, self.names)
         return hashlib.sha256(repr(what).encode()).hexdigest()
 
-    def _restore(self, file: Path) -> None:
-        saved = load_checkpoint(file, identity=self._identity)
-        if saved is None:
-            return
+    def _restore(self, saved: Checkpoint) -> None:
         for tick, row in saved.history:
             self._refill(tick, row)
         self._open.restore(saved.open_ticks)
@@ -402,7 +414,8 @@ class Runner:
 
     def _save(self, file: Path) -> None:
         if self._time.mark is not None:
-            checkpoint = Checkpoint(self._time.mark, self._done, tuple(self._history), self._open.to_arrays())
+            charged = self._charged if self._last is None else self._last.tick
+            checkpoint = Checkpoint(self._time.mark, self._done, tuple(self._history), self._open.to_arrays(), charged)
             save_checkpoint(file, checkpoint, identity=self._identity)
 
     def close(self) -> None:

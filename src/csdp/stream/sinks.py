@@ -18,6 +18,7 @@ from csdp.clock import Clock
 from csdp.errors import InputError
 from csdp.ledger import Ledger, Published
 from csdp.publisher import Release
+from csdp.scratch import open_bytes
 
 #: Bytes at the end of a file in which its last whole line is searched for at first.
 _TAIL = 2**16
@@ -46,6 +47,10 @@ def release_record(release: Release, clock: Clock) -> dict[str, Any]:
         "values": list(release.values),
         "estimate": list(release.estimate),
         "standard_error": list(release.standard_error),
+        "low": list(release.low),
+        "high": list(release.high),
+        "level": release.level,
+        "about": release.about,
         "ages": release.ages if isinstance(release.ages, int) else list(release.ages),
         "stale": release.stale,
         "epsilon_s": release.epsilon_s,
@@ -103,14 +108,16 @@ class LineSink:
 class FileSink:
     """One line of JSON for each output at the end of a file, durable when `deliver` returns.
 
-    A line that a crash cut off is removed; its output comes again. A tick that the file holds is not written twice.
+    A line that a crash cut off is removed; its output comes again. A tick that the file holds is not written twice,
+    also where another process has written it: one that took over while this one hung.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._handle = open_bytes(self._path, flags, mode=0o644, follow=True)
         try:
-            self._newest = self._repair()
+            self._newest, self._size = self._repair(), os.fstat(self._handle).st_size
         except BaseException:
             self.close()
             raise
@@ -123,7 +130,8 @@ class FileSink:
         length = _TAIL
         while True:
             start = max(0, size - length)
-            tail = os.pread(self._handle, size - start, start)
+            os.lseek(self._handle, start, os.SEEK_SET)  # writes go to the end all the same
+            tail = os.read(self._handle, size - start)
             whole = tail[: tail.rfind(b"\n") + 1]
             lines = whole.splitlines()
             if start == 0 or len(lines) > 1:
@@ -140,10 +148,12 @@ class FileSink:
 
     def deliver(self, output: dict[str, Any], stop: threading.Event) -> bool:
         """Append one line, unless the file holds this tick."""
+        size = os.fstat(self._handle).st_size
+        if size != self._size:
+            self._newest, size = self._repair(), os.fstat(self._handle).st_size
         if self._newest is not None and output["tick"] <= self._newest:
             return True
         line = encode_line(output)
-        size = os.fstat(self._handle).st_size
         try:
             written = 0
             while written < len(line):
@@ -152,7 +162,7 @@ class FileSink:
         except OSError:
             os.ftruncate(self._handle, size)  # a full disk must not leave half a line
             raise
-        self._newest = int(output["tick"])
+        self._newest, self._size = int(output["tick"]), size + len(line)
         return True
 
     def newest(self) -> int | None:

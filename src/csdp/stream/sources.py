@@ -1,5 +1,5 @@
-"""Where readings come from (lines on a stream, a file that grows; MQTT is in `csdp.stream.mqtt`), and the loop that
-feeds a runner from a source.
+"""Where readings come from (lines on a stream, a file that grows, a table; MQTT is in `csdp.stream.mqtt`), and the loop
+that feeds a runner from a source.
 
 A source pushes messages through `emit`, which waits while the runner is behind: the only queue between the two is
 bounded, so a slow sink or ledger slows the source down instead of filling memory.
@@ -19,8 +19,11 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Protocol
 
+import numpy as np
+
 from csdp.errors import InputError, LedgerBusyError
-from csdp.stream.messages import MAX_BYTES, Bad, Message, decode_message
+from csdp.panel import InputSpec, read_readings
+from csdp.stream.messages import MAX_BYTES, Bad, Message, Snapshot, decode_message
 from csdp.stream.runner import Runner, Status
 
 #: Messages between source and runner; a source waits while it is full.
@@ -162,6 +165,26 @@ class FileSource:
     def state(self) -> str:
         """Whether it waits for the file."""
         return self._state
+
+
+class TableSource:
+    """The readings of a table, tick after tick: a replay, which ends with the table."""
+
+    def __init__(self, table: InputSpec) -> None:
+        self._readings = read_readings(table)
+
+    def run(self, emit: Emit, stop: threading.Event) -> None:
+        """Emit a snapshot for every tick at which something was read."""
+        data = self._readings
+        times = data.times.astype("datetime64[s]") if data.times.dtype.kind == "M" else data.times
+        for when, row in zip(times.astype(np.int64).tolist(), data.readings, strict=True):
+            values = {name: float(cell) for name, cell in zip(data.names, row, strict=True) if not np.isnan(cell)}
+            if stop.is_set() or (values and not emit(Snapshot(when, values))):
+                return
+
+    def state(self) -> str:
+        """Empty."""
+        return ""
 
 
 # ---- the loop --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Literal
 
 from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
+from csdp.panel.input import SECTION, InputSpec, read_section
 from csdp.stream.mqtt import Broker, check_topic
-from csdp.stream.toml import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
+from csdp.toml_text import Document, TomlTable, boolean, integer, integers, one_of, positive, text, texts
 
 LIMITS = ("budget", "event_limit", "lifetime_limit")
 
@@ -29,7 +29,8 @@ class ExplicitPlan:
 
 @dataclass(frozen=True)
 class PlanTarget:
-    """A plan to be searched for: least error within a budget, or least leakage within an error.
+    """A plan to be searched for: least error within a budget, least leakage within an error, or least delay for both
+    (about="then").
 
     `file`: where the plan is stored, so that the next start need not search.
     """
@@ -41,10 +42,19 @@ class PlanTarget:
     max_age: int
     vector: bool
     estimate: str
+    about: str
     adversary: str
     event_limit: float
     stale_limit: int
     file: Path | None
+
+
+@dataclass(frozen=True)
+class EstimateSpec:
+    """What estimates are about ("now", "then"; None: as the plan says), and the file of a learned estimator."""
+
+    about: Literal["now", "then"] | None = None
+    file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -71,13 +81,16 @@ class StreamSpec:
     sequences: tuple[str, ...] | None
     discretiser: Path | None
     state_file: Path | None
+    missing_up_to: int | None
     drift: bool
     plan: Path | ExplicitPlan | PlanTarget
+    estimate: EstimateSpec
     limits: dict[str, float | None]
     clock: Clock
     by_wall_clock: bool
     source: Endpoint
     sink: Endpoint
+    input: InputSpec | None = None
 
     def error(self, key: str, message: str) -> InputError:
         """An error that names the line of a key, such as `plan.file`."""
@@ -92,15 +105,17 @@ def read_spec(path: str | Path) -> StreamSpec:
     document = Document(path)
     folder = document.path.parent
     top = document.section()
-    top.allow("plan", "target", "limits", "clock", "source", "sink")
+    top.allow("plan", "target", "estimate", "limits", "clock", "source", "sink", SECTION)
     dataset = top.take("dataset", text)
     ledger = top.take("ledger", text)
     chain = folder / top.take("chain", text)
     sequences = top.take("sequences", texts, None)
     discretiser = top.take("discretiser", text, None)
     state_file = top.take("state_file", text, None)
+    missing_up_to = top.take("missing_up_to", integer(-(2**53)), None)
     drift = top.take("drift", boolean, False)
-    plan = _plan(document, folder)
+    estimate = _estimate(document.section("estimate"), folder)
+    plan = _plan(document, folder, estimate)
     clock, by_wall_clock = _clock(document.section("clock"))
     spec = StreamSpec(
         document=document,
@@ -110,25 +125,37 @@ def read_spec(path: str | Path) -> StreamSpec:
         sequences=sequences,
         discretiser=None if discretiser is None else folder / discretiser,
         state_file=None if state_file is None else folder / state_file,
+        missing_up_to=missing_up_to,
         drift=drift,
         plan=plan,
+        estimate=estimate,
         limits=_limits(document.section("limits"), plan),
         clock=clock,
         by_wall_clock=by_wall_clock,
         source=_place(document, "source", folder, dataset),
         sink=_place(document, "sink", folder, dataset),
+        input=read_section(document.section(SECTION), folder) if SECTION in document.content else None,
     )
+    if spec.source.kind == "input" and spec.input is None:
+        raise spec.error("source.kind", "'input' given without a section [input]; `csdp open DATA -o FILE` writes one")
     top.finish()
     return spec
 
 
-def _plan(document: Document, folder: Path) -> Path | ExplicitPlan | PlanTarget:
+def _estimate(section: TomlTable, folder: Path) -> EstimateSpec:
+    about, file = section.take("about", one_of("now", "then"), None), section.take("file", text, None)
+    section.finish()
+    kind: Literal["now", "then"] | None = None if about is None else "then" if about == "then" else "now"
+    return EstimateSpec(kind, None if file is None else folder / file)
+
+
+def _plan(document: Document, folder: Path, estimate: EstimateSpec) -> Path | ExplicitPlan | PlanTarget:
     tables = [name for name in ("plan", "target") if name in document.content]
     if len(tables) != 1:
         where = (tables[1],) if tables else ()
         raise document.error(where, f"{'both' if tables else 'neither'} of [plan] and [target] given; give one of them")
     if tables == ["target"]:
-        return _target(document.section("target"), folder)
+        return _target(document.section("target"), folder, estimate.about or "now")
     section = document.section("plan")
     if "file" in section:
         path = folder / section.take("file", text)
@@ -148,8 +175,13 @@ def _plan(document: Document, folder: Path) -> Path | ExplicitPlan | PlanTarget:
     return plan
 
 
-def _target(section: TomlTable, folder: Path) -> PlanTarget:
-    if ("budget" in section) == ("max_mse" in section):
+def _target(section: TomlTable, folder: Path, about: str) -> PlanTarget:
+    if about == "then" and not ("budget" in section and "max_mse" in section):
+        raise section.error(
+            "max_mse",
+            "give both 'budget' and 'max_mse': for numbers about the time that was read the least delay is found",
+        )
+    if about == "now" and ("budget" in section) == ("max_mse" in section):
         raise section.error("max_mse", "give one of 'budget' (least error) and 'max_mse' (least leakage)")
     file = section.take("file", text, None)
     target = PlanTarget(
@@ -160,7 +192,8 @@ def _target(section: TomlTable, folder: Path) -> PlanTarget:
         min_age=section.take("min_age", integer(0), 1),
         max_age=section.take("max_age", integer(0), 20),
         vector=section.take("vector", boolean, False),
-        estimate=section.take("estimate", one_of("raw", "linear"), "raw"),
+        estimate=section.take("estimate", one_of("history", "linear", "posterior", "raw"), "history"),
+        about=about,
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
         event_limit=section.take("event_limit", positive, 10.0),
         stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
@@ -224,7 +257,7 @@ def _clock(section: TomlTable) -> tuple[Clock, bool]:
 def _place(document: Document, which: Literal["source", "sink"], folder: Path, dataset: str) -> Endpoint:
     section = document.section(which)
     plain = "stdin" if which == "source" else "stdout"
-    kinds = (plain, "file", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
+    kinds = (plain, "file", "input", "mqtt", "http") if which == "source" else (plain, "file", "mqtt", "none")
     kind = section.take("kind", one_of(*kinds))
     if kind == "file":
         place = Endpoint(
@@ -295,124 +328,3 @@ def _password(section: TomlTable, folder: Path) -> str | None:
         return (folder / file).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError):
         raise section.error("password_file", f"{file!r} given; it cannot be read") from None
-
-
-def first_spec(data: str | Path, *, dataset: str | None = None, chain: str = "chain.json") -> str:
-    """The text of a first specification for readings such as those in a CSV or Parquet file.
-
-    Only names, step and kind of times are taken from the file.
-    """
-    from csdp.panel import read_readings
-
-    readings = read_readings(data, sort=True, duplicates="last")
-    timestamps, step = readings.times.dtype.kind == "M", int(readings.step)
-    length = _format_duration if timestamps else str
-    name = Path(data).stem if dataset is None else dataset
-    if not name.isprintable():
-        raise InputError("dataset: a text of printable characters expected")
-    text = _TEXT.format(
-        data=Path(data).name,
-        dataset=_quote(name),
-        topic=_quote("".join(c if c.isalnum() or c in "-_" else "-" for c in name)),
-        chain=_quote(chain),
-        names=_format_names(readings.names),
-        step=length(step),
-        lateness=length(max(1, step // 10)),
-        unit='Seconds, or text such as "30s", "5min", "1h".' if timestamps else "In the unit of the times.",
-        times=_TIMES[timestamps],
-    )
-    return "\n".join(map(_align, text.split("\n")))
-
-
-def _align(line: str) -> str:
-    """Put the comment of a line into one column with the others, if the line is short enough."""
-    setting, mark, remark = line.partition("   # ")
-    return f"{setting.rstrip():<27} # {remark.strip()}" if mark and setting.strip() else line
-
-
-def _quote(words: str) -> str:
-    return json.dumps(words, ensure_ascii=False)
-
-
-def _format_names(names: tuple[str, ...]) -> str:
-    text = ", ".join(map(_quote, names))
-    if len(text) <= 100:
-        return f"[{text}]"
-    return "[\n" + "".join(f"    {_quote(name)},\n" for name in names) + "]"
-
-
-def _format_duration(seconds: int) -> str:
-    for unit, length in (("D", 86400), ("h", 3600), ("min", 60)):
-        if seconds % length == 0:
-            return f'"{seconds // length}{unit}"'
-    return f'"{seconds}s"'
-
-
-_TIMES = {
-    True: """\
-times = "wall"              # no tick is published before the wall clock has passed its end; "data": a replay
-# ahead = "1s"              # refuse times further ahead of the wall clock; at most, and by default, the lateness
-# advance = "wall"          # close ticks by the clock on the wall also while no reading comes\
-""",
-    False: """\
-times = "data"              # ages are what the times say; "wall": they are seconds since 1970, held against the clock
-# jump = 100                # refuse times that lie more ticks ahead of most sequences than this\
-""",
-}
-
-_TEXT = """\
-# A stream of csdp, written from {data}. Check it with: csdp stream --spec FILE --check
-# Paths are relative to this file.
-
-dataset = {dataset}         # its name in the ledger, for ever
-ledger = "ledger.db"        # a file, or "postgresql://user@host/database"
-chain = {chain}             # the model: `csdp fit` makes one from public data, `csdp chain new` from numbers
-# discretiser = "discretiser.json"   # how readings become states; without one: the state with the nearest value
-# state_file = "stream.state"        # keep the newest readings on disk (mode 0600): after a restart no waiting for ages
-
-# drift = true              # tell the operator when readings no longer follow the chain
-
-# The sequences by the names that messages use, in the order of the chain.
-sequences = {names}
-
-# What is published. Either a target, for which ages and noise are searched ...
-[target]
-query = "mean"              # mean, sum, max, min, histogram, identity, count:STATE, linear:W1,W2,...
-budget = 0.5                # what all outputs may tell about anyone's present state, at every moment
-min_age = 1                 # ticks
-max_age = 10
-event_limit = 1.0           # the largest epsilon_c: what plain differential privacy promises to each old reading
-stale_limit = 1             # ticks by which a missing reading may be replaced by an older one
-file = "stream.plan.json"   # where the plan that was found is kept, so that the next start need not search
-
-# ... or a plan: [plan] with file = "plan.json", or with query, age (or ages) and epsilon_c.
-
-# [limits]                  # more limits of the dataset
-# event_limit = 20.0        # for the plain differential privacy of one reading
-# lifetime_limit = 5.0      # for what all outputs together tell of one reading
-
-[clock]                     # {unit}
-step = {step}
-lateness = {lateness}       # how long a tick waits for late readings before it closes
-{times}
-
-# Messages: {{"time": T, "sequence": NAME, "value": V}}, or {{"time": T, "values": {{NAME: V, ...}}}}.
-[source]
-kind = "stdin"
-# kind = "file"             # follow a file of such lines
-# path = "readings.ndjson"
-# kind = "mqtt"             # readings on TOPIC/NAME, snapshots on TOPIC
-# host = "127.0.0.1"
-# topic = {topic}
-# username = "csdp"
-# password_file = "mqtt.password"
-# tls = true
-# ca_file = "ca.pem"
-
-[sink]
-kind = "stdout"
-# kind = "file"
-# path = "published.ndjson"
-# kind = "mqtt"
-# topic = "published"
-"""

@@ -15,7 +15,7 @@ import logging
 import math
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.clock import Clock, Mark, Time, Verdict, WallClock
-from csdp.errors import InputError
+from csdp.errors import InputError, LedgerConflictError
 from csdp.scratch import write_privately
 
 log = logging.getLogger("csdp.stream")
@@ -249,6 +249,7 @@ class Checkpoint:
     done: int
     history: tuple[tuple[int, npt.NDArray[np.int16]], ...]
     open_ticks: Arrays
+    charged: int | None = None  #: the newest tick that the ledger had charged, as far as the runner knew
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, *, identity: str) -> None:
@@ -264,6 +265,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, *, identity: str) -> Non
         closed=np.array([checkpoint.mark.closed, checkpoint.done], dtype=np.int64),
         ticks=np.array([tick for tick, _ in history], dtype=np.int64),
         rows=np.array([row for _, row in history], dtype=np.int16).reshape(len(history), sequences),
+        charged=np.array([] if checkpoint.charged is None else [checkpoint.charged], dtype=np.int64),
         allow_pickle=False,
         **checkpoint.open_ticks,
     )
@@ -284,6 +286,7 @@ def load_checkpoint(path: Path, *, identity: str) -> Checkpoint | None:
         rows = content["rows"]
         mark = Mark(content["newest"].item(), int(content["closed"][0]))
         open_ticks = {name: content[name] for name in ("open_ticks", "open_times", "open_values")}
+        charged = max(map(int, content.get("charged", ())), default=None)  # not in files of 0.1
     except FileNotFoundError:
         return None
     except InputError:
@@ -291,4 +294,27 @@ def load_checkpoint(path: Path, *, identity: str) -> Checkpoint | None:
     except (ValueError, KeyError, IndexError, EOFError, AttributeError, zipfile.BadZipFile):
         raise InputError(f"{path}: not a state file, or a damaged one; remove it to go on without it") from None
     history = tuple((int(tick), row) for tick, row in zip(content["ticks"], rows, strict=True))
-    return Checkpoint(mark, int(content["closed"][1]), history, open_ticks)
+    return Checkpoint(mark, int(content["closed"][1]), history, open_ticks, charged)
+
+
+def check_newest_ledger(
+    charged: int | None, seen: Mapping[str, int | None], *, dataset: str, missing_up_to: int | None
+) -> None:
+    """Refuse a ledger that is older than what was published from it.
+
+    Args:
+        charged: the newest tick that the ledger has charged.
+        seen: the newest published tick that each other place knows of, by what the place is; None where it cannot know.
+        dataset: name of the dataset.
+        missing_up_to: the tick up to which the operator accepts that charges are missing.
+    """
+    known = [tick for tick in (charged, missing_up_to) if tick is not None]
+    for place, tick in seen.items():
+        if tick is not None and tick > max(known, default=-(2**63)):
+            has = "has charged none" if charged is None else f"has charged none after tick {charged}"
+            raise LedgerConflictError(
+                f"{place} of dataset {dataset!r} knows of tick {tick}, but the ledger {has}: an older copy of it was "
+                f"restored, or a new one begun, which does not count what was published since. Restore the newest "
+                f"copy. Or, once what those ticks told has faded (their charges stay missing), go on after them with "
+                f"missing_up_to = {tick} in the specification"
+            )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
+from csdp.panel.input import InputSpec
 from csdp.panel.readings import Outside
-from csdp.scratch import Scratch
+from csdp.scratch import Scratch, open_bytes
 from csdp.tables.open import TableFiles, find_table
 from csdp.tables.relational import RelationalEngine, RowNoise
 from csdp.tables.sql import CellKind, Domain, Layout, cell_kind
@@ -37,11 +38,11 @@ class DuckDBEngine(RelationalEngine):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | InputSpec,
         *,
         names: Sequence[str],
         values: Floats,
-        step: int | None = None,
+        step: int | str | None = None,
         outside: Outside = "refuse",
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -186,7 +187,7 @@ class _DuckDB:
         process is killed; elsewhere it is removed with the scratch folder.
         """
         copy = self._scratch.path / "readings.parquet"
-        handle = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        handle = open_bytes(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self._close_copy = weakref.finalize(self, os.close, handle)
         nameless = Path(f"/proc/self/fd/{handle}")
         if not nameless.exists():

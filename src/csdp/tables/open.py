@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
-from csdp.panel import read_panel
-from csdp.panel.read import check_columns, list_columns
+from csdp.panel import InputSpec, read_panel
+from csdp.panel.files import check_columns, list_columns
+from csdp.panel.read import to_spec
 from csdp.panel.readings import Outside
 from csdp.tables.engine import Engine, MemoryEngine
 
@@ -37,6 +38,7 @@ class TableFiles:
     time: str
     sequence: str | None
     value: str | None
+    folder: bool = False
 
     def cell_values(self, values: Floats) -> Floats:
         """Values that cells may have: those of the states, or the state numbers where the column is named 'state'."""
@@ -44,12 +46,33 @@ class TableFiles:
         return np.arange(values.shape[-1], dtype=np.float64) if has_states else values
 
 
-def find_table(path: str | Path, names: Sequence[str]) -> TableFiles:
+#: Settings of readings that every engine takes, besides the columns and the step.
+_PLAIN: Final[dict[str, tuple[object, ...]]] = {
+    "delimiter": (",",),
+    "decimal": (".",),
+    "encoding": ("utf-8", "utf-8-sig"),
+    "header": (True,),
+    "duplicates": ("refuse",),
+    "sort": (True, False),
+}
+_COLUMNS = ("file", "names", "time", "sequence", "value", "step")
+
+
+def _check_plain(spec: InputSpec) -> None:
+    """Refuse settings that only the reader in memory knows."""
+    for name, value in spec.to_dict().items():
+        if name not in _COLUMNS and value not in _PLAIN.get(name, ()):
+            raise InputError(f"{name}: {value!r} given; only engine='memory' can read such a table")
+
+
+def find_table(path: str | Path | InputSpec, names: Sequence[str]) -> TableFiles:
     """Find the files and columns of a CSV file, a Parquet file or a folder of Parquet files.
 
     A path names one file or folder; it is never taken as a pattern, and folder names add no columns.
     """
-    file = Path(path)
+    source, spec = to_spec(path, InputSpec())
+    _check_plain(spec)
+    file = Path(source)
     kind = file.suffix.lower()
     if not file.exists():
         raise InputError(f"{file}: no such file")
@@ -61,14 +84,18 @@ def find_table(path: str | Path, names: Sequence[str]) -> TableFiles:
     elif kind == ".csv":
         files, header = (file,), _csv_header(file)
     else:
-        raise InputError(f"{file.name}: unknown kind of file; .csv or .parquet")
+        raise InputError(f"{file.name}: unknown kind of file; .csv or .parquet, or others with engine='memory'")
     check_columns(file.name, header)
     lower = {name.lower(): name for name in header}
-    if "time" not in lower:
-        raise InputError(f"{file.name}: no column 'time'; found {list_columns(header)}")
-    value = lower.get("value", lower.get("state"))
-    long = "sequence" in lower and value is not None
-    if long and {"value", "state"} <= set(lower):
+    time, sequence = (spec.time or "time").strip().lower(), (spec.sequence or "sequence").strip().lower()
+    if time not in lower:
+        given = spec.time or "time"
+        raise InputError(
+            f"{file.name}: no column {given!r}; found {list_columns(header)}. Name that of the times: time="
+        )
+    value = lower.get("value", lower.get("state")) if spec.value is None else lower.get(spec.value.strip().lower())
+    long = sequence in lower and value is not None
+    if long and spec.value is None and {"value", "state"} <= set(lower):
         raise InputError(f"{file.name}: columns 'value' and 'state' given; keep one of them")
     missing = [] if long else [name for name in names if name.strip() not in header]
     if missing:
@@ -81,9 +108,10 @@ def find_table(path: str | Path, names: Sequence[str]) -> TableFiles:
         tuple(one.absolute() for one in files),
         kind == ".csv" and not file.is_dir(),
         header,
-        lower["time"],
-        lower["sequence"] if long else None,
+        lower[time],
+        lower[sequence] if long else None,
         value if long else None,
+        file.is_dir(),
     )
 
 
@@ -146,12 +174,12 @@ def _csv_header(file: Path) -> tuple[str, ...]:
 
 
 def open_table(
-    path: str | Path,
+    path: str | Path | InputSpec,
     *,
     names: Sequence[str],
     values: npt.ArrayLike,
     engine: EngineName = "duckdb",
-    step: int | None = None,
+    step: int | str | None = None,
     outside: Outside = "refuse",
     master: str | None = None,
     memory_limit: str | None = None,
@@ -162,8 +190,8 @@ def open_table(
     All engines give the same answers to the last bit.
 
     Args:
-        path: one file, or a folder of Parquet files with the same columns. It is never taken as a pattern, and names
-            of folders add no columns.
+        path: one file, or a folder of Parquet files with the same columns; an `InputSpec` names its columns, where they
+            have other names. It is never taken as a pattern, and names of folders add no columns.
         names: sequences of the chain.
         values: of the chain's states, (m,) or (s, m).
         engine: "memory", "duckdb" (larger than memory) or "spark" (clusters).
@@ -194,6 +222,7 @@ def open_table(
         raise InputError(f"values: shape {table.shape} given; (states,) or ({len(names)}, states), finite")
     if table.ndim == 2 and (table == table[0]).all():
         table = table[0]  # one list of values makes shorter SQL
+    step = to_spec(path, InputSpec(step=step))[1].step
     if engine == "duckdb":
         from csdp.tables.duck import DuckDBEngine
 
@@ -212,7 +241,7 @@ def open_table(
         return SparkEngine(path, names=names, values=table, step=step, outside=outside, master=master)
     files = find_table(path, names)
     panel = read_panel(
-        _read_folder(files) if Path(path).is_dir() else files.files[0],
+        _read_folder(files) if files.folder else files.files[0],
         names=names,
         values=np.broadcast_to(files.cell_values(table), (len(names), table.shape[-1])),
         step=step,
@@ -241,13 +270,13 @@ def _read_folder(folder: TableFiles) -> object:
 
 
 def pair_counts(
-    path: str | Path,
+    path: str | Path | InputSpec,
     edges: npt.ArrayLike,
     *,
     names: Sequence[str],
     values: npt.ArrayLike,
     engine: EngineName = "duckdb",
-    step: int | None = None,
+    step: int | str | None = None,
     outside: Outside = "refuse",
     master: str | None = None,
     memory_limit: str | None = None,

@@ -64,7 +64,7 @@ class RelationalEngine(ClosingEngine):
         backend: RowBackend,
         domain: Domain,
         *,
-        step: int | None,
+        step: int | str | None,
         once: bool = False,
         by_place: bool = False,
     ) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from csdp.arrays import Floats
 from csdp.errors import InputError
+from csdp.panel.input import InputSpec
 from csdp.panel.readings import Outside
 from csdp.scratch import Scratch
 from csdp.tables.open import TableFiles, find_table
@@ -46,11 +47,11 @@ class SparkEngine(RelationalEngine):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | InputSpec,
         *,
         names: Sequence[str],
         values: Floats,
-        step: int | None = None,
+        step: int | str | None = None,
         outside: Outside = "refuse",
         master: str | None = None,
         session: SparkSession | None = None,

@@ -20,7 +20,8 @@ from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.fran import NEVER
 from csdp.panel import to_states
-from csdp.panel.grid import TimeColumn, consecutive_ticks, find_step, read_times
+from csdp.panel.grid import consecutive_ticks, find_step
+from csdp.panel.times import TimeColumn, parse_step, read_times
 from csdp.plan import Plan
 from csdp.tables import sql
 from csdp.tables.sql import Domain, Layout
@@ -94,7 +95,7 @@ def _names(names: tuple[str, ...], whole: bool) -> Any:
     return pa.array(alike, pa.int32() if max(map(abs, filter(None, alike)), default=0) < 2**31 else pa.int64())
 
 
-def survey_table(backend: Backend, domain: Domain, plan: Plan | None, *, step: int | None) -> Survey:
+def survey_table(backend: Backend, domain: Domain, plan: Plan | None, *, step: int | str | None) -> Survey:
     """Read the whole table once; raise InputError if it is not a table of the chain's readings."""
     layout = backend.layout
     table, totals = dimensions(domain, plan, whole_names=layout.whole_names)
@@ -114,7 +115,7 @@ def survey_table(backend: Backend, domain: Domain, plan: Plan | None, *, step: i
     encoded = groups.column("time").combine_chunks().dictionary_encode()
     clock = _clock(layout.label, groups.column("time"), encoded.dictionary)
     distinct = np.unique(clock.numbers)
-    every = find_step(layout.label, clock, distinct, step)
+    every = find_step(layout.label, clock, distinct, parse_step(step, stamps=clock.stamps))
     ticks, times = consecutive_ticks(layout.label, clock, distinct, every)
     at = clock.numbers // (every * clock.per_second)
     row = (at - ticks[0])[encoded.indices.to_numpy()]
@@ -191,7 +192,7 @@ def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> 
         # The reading itself is private: the message gives a count and what is allowed.
         raise InputError(
             f"readings: {int(n[states == sql.UNDECLARED].sum())} are none of the {domain.states} declared values of "
-            "their sequence; declare the values in the chain, discretise first, or choose outside='clamp'"
+            "their sequence; declare the values in the chain, or choose outside='clamp'"
         )
 
 

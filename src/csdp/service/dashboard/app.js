@@ -114,7 +114,11 @@ async function open({ focus = false } = {}) {
   navigate({ focus });
   try {
     const newest = await patiently(() => live.open(service, current, signal), signal);
-    const on = { event: (kind, data) => live.event(kind, data), state: connection };
+    const on = {
+      // After a reset the service has an older ledger than this page has shown: begin again.
+      event: (kind, data) => (kind === "reset" ? open() : live.event(kind, data)),
+      state: connection,
+    };
     await service.listen(current.name, { signal, after: newest, on });
   } catch (error) {
     if (!signal.aborted) failed(error);

@@ -7,7 +7,7 @@ import { History } from "./history.js";
 import { entryRow } from "./ledger.js";
 import { given, leakage, longTime, near, percentUp, shortTime, steps, up } from "./numbers.js";
 import { showPromise } from "./promise.js";
-import { described, drawLeakage, drawSeries } from "./series.js";
+import { bandText, described, drawLeakage, drawSeries } from "./series.js";
 import { showStatus } from "./status.js";
 
 const ROWS = 60;
@@ -59,6 +59,9 @@ export class LiveView {
     say("live-title", name);
     const whom = sequences === 1 ? "one sequence" : `${sequences} sequences`;
     const what = `${query[0].toUpperCase()}${query.slice(1)} of ${whom}`;
+    const { estimate } = this.#dataset;
+    say("live-worth", estimate === null ? "" : estimate.words);
+    say("series-about", estimate?.about === "then" ? "about the time that was read" : "about now");
     say("live-lead", `${what}. Every number is aged and noised before it leaves.`);
     const { least, most } = agesOf(this.#dataset);
     const ago = least === most ? `${steps(least)} ago` : `${least} to ${most} steps ago`;
@@ -159,8 +162,8 @@ export class LiveView {
     }
     const estimate = newest.estimate[this.#output];
     say("tile-estimate", near(estimate ?? newest.values[this.#output], 3));
-    const error = up(2 * newest.standard_error[this.#output], 2);
-    const what = estimate === undefined ? "published number" : `± ${error} (2 standard errors)`;
+    const about = newest.about === "then" ? "about the time that was read" : "about now";
+    const what = estimate === undefined ? "published number" : `${bandText(newest, this.#output)} ${about}`;
     say("tile-estimate-more", `${what}, ${shortTime(newest.time)}`);
   }
 

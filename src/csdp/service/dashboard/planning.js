@@ -2,6 +2,7 @@
 
 import { agesOf } from "./ages.js";
 import { Chart, bars } from "./charts.js";
+import { DelayQuestion } from "./delay.js";
 import { byId, fill, number, row, say, show } from "./dom.js";
 import { showFrontier } from "./frontier.js";
 import { given, leakage, odds, steps, up } from "./numbers.js";
@@ -14,6 +15,7 @@ const KEEP = 400; // answers kept
 const OLDEST = 20;
 const [LEAST, MOST, LEVELS] = [0.05, 10, 60];
 const ONCE = "1";
+const USEFUL = 0.05; // share of the error of saying nothing that is worth a release
 
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
@@ -33,6 +35,7 @@ export class PlanningView {
   #single = null; // of one number alone
   #found = null; // the trade-off that is shown
   #charts;
+  #delay = new DelayQuestion();
 
   constructor() {
     this.#charts = { bounds: new Chart(byId("bounds-chart")), frontier: new Chart(byId("frontier-chart")) };
@@ -50,6 +53,7 @@ export class PlanningView {
 
   open(service, dataset, signal) {
     clearTimeout(this.#timer);
+    this.#delay.open(service, dataset, signal);
     [this.#service, this.#dataset, this.#signal] = [service, dataset, signal];
     this.#answers.clear();
     this.#frontiers.clear();
@@ -170,37 +174,43 @@ export class PlanningView {
     say("answer-error", "");
     say("answer-once", up(leakage(answer.certified)));
     say("answer-raw", up(Math.sqrt(answer.mse.raw)));
-    say("answer-linear", up(Math.sqrt(answer.mse.linear)));
+    say("answer-linear", up(Math.sqrt(this.#present(answer))));
+    say("answer-then", up(Math.sqrt(answer.mse.then)));
     say("answer-none", up(Math.sqrt(answer.no_data)));
     say("answer-event", `ε = ${up(leakage(answer.event_level))}`);
     this.#drawFrontier();
   }
 
+  /** Squared error of the estimate of the present: from one number, or from the last of many. */
+  #present({ mse }) {
+    return this.#setting.releases === ONCE ? mse.linear : mse.history;
+  }
+
   #show(answer) {
     this.#answer = answer;
     const certified = leakage(answer.certified);
-    const [words, error] = [odds(certified), up(Math.sqrt(answer.mse.linear))];
+    const [words, error] = [odds(certified), up(Math.sqrt(this.#present(answer)))];
     say("answer-error", "");
     say("answer-leakage", up(certified));
     say("answer-words", words[0].toUpperCase() + words.slice(1));
-    say("answer-spoken", `Leakage ${up(certified)}, typical error of the best estimate ${error}.`);
+    say("answer-spoken", `Leakage ${up(certified)}, typical error of the estimate ${error}.`);
     this.#showVerdict(certified, answer);
     byId("answer").setAttribute("aria-busy", "false");
     this.#drawBounds(answer, certified);
     this.#drawFrontier();
   }
 
-  #showVerdict(certified, { mse, no_data: none, releases }) {
+  /** Usefulness first, then the limit. */
+  #showVerdict(certified, answer) {
+    const { no_data: none, releases } = answer;
     const limit = this.#limit;
-    const gain = 1 - Math.sqrt(mse.linear / none);
-    const [worthless, refused] = [gain < 0.01, limit !== null && certified > limit];
-    const said = [];
+    const removed = 1 - this.#present(answer) / none;
+    const [worthless, refused] = [removed < USEFUL, limit !== null && certified > limit];
+    const said = [`Removes ${Math.max(0, Math.floor(100 * removed))} % of the error of saying nothing.`];
+    if (worthless) said.push("That is hardly worth publishing: try less noise, younger data, or numbers about the time read.");
     if (refused) said.push(`Above the dataset's limit ${given(limit)}: numbers would be refused.`);
     else if (limit !== null && releases !== ONCE) said.push(`Within the dataset's limit ${given(limit)}.`);
     else if (limit !== null) said.push(`One number alone is within the limit ${given(limit)}; more numbers leak more.`);
-    if (worthless) said.push("The estimate is hardly better than a guess without any data.");
-    else said.push(`The estimate errs ${Math.floor(100 * gain)} % less than a guess without any data.`);
-    if (mse.raw > none) said.push("The published number alone errs more than such a guess: use the estimate.");
     byId("answer-verdict").className = worthless || refused ? "verdict warn" : "verdict";
     say("answer-verdict", said.join(" "));
   }
@@ -258,7 +268,7 @@ export class PlanningView {
     if (this.#found === null) return;
     const once = this.#found.releases === ONCE;
     const answer = once ? this.#single : this.#answer;
-    const at = answer && { leakage: leakage(answer.certified), error: Math.sqrt(answer.mse.linear) };
+    const at = answer && { leakage: leakage(answer.certified), error: Math.sqrt(once ? answer.mse.linear : answer.mse.history) };
     showFrontier(this.#charts.frontier, this.#found, { at, limit: once ? null : this.#limit });
   }
 }

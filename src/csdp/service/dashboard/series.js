@@ -6,18 +6,25 @@ import { axisTime, given, leakage, near, up } from "./numbers.js";
 
 /** One release in words: `place` is the number of the output that is looked at. */
 export function described(release, place) {
-  const [estimate, error] = [release.estimate[place], release.standard_error[place]];
+  const estimate = release.estimate[place];
   const said = [`published ${near(release.values[place])}`];
-  if (estimate !== undefined) said.push(`estimate ${near(estimate)} ± ${up(2 * error, 3)}`);
+  if (estimate !== undefined) said.push(`estimate ${near(estimate)} ${bandText(release, place)}`);
   return `${said.join(", ")}, leakage ${up(leakage(release.epsilon_s))}.`;
 }
 
-/** The ends of estimate ± 2 standard errors; nothing where there is no estimate. */
+/** The ends of the band; ± 2 standard errors where none was recorded, nothing where there is no estimate. */
 function band(release, place) {
   const estimate = release.estimate[place];
   if (estimate === undefined) return [];
+  if (release.low.length > 0) return [release.low[place], release.high[place]];
   const half = 2 * release.standard_error[place];
   return [estimate - half, estimate + half];
+}
+
+/** The band in words. */
+export function bandText(release, place) {
+  const [low, high] = band(release, place);
+  return `(${near(low, 3)} to ${near(high, 3)})`;
 }
 
 /** Releases in runs of consecutive ticks: a line must not bridge a gap. */

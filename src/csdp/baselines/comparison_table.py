@@ -1,0 +1,165 @@
+"""What a comparison says: a row for every method, and a table of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from csdp.baselines.protocol import Quantity
+from csdp.bounds.result import as_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Verdict = Literal["ours", "same release", "equal", "worse", "BETTER", "misses target", "not comparable"]
+
+#: Relative difference below which two methods count as equal.
+TIE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One method: its own guarantee, its exact leakage, and its error."""
+
+    method: str
+    name: str
+    label: str  #: the kind of its guarantee
+    guarantee: str
+    age: int | None = None
+    nominal: float | None = None  #: epsilon of its own guarantee; None where it has none or could not be run
+    scale: float | None = None
+    leakage: Quantity  #: of the present, one release, informed adversary
+    lifetime: Quantity  #: of a record, all releases
+    mse_raw: float | None = None
+    mse: float | None = None  #: of the best linear estimate
+    mse_posterior: float | None = None  #: of the posterior mean given one release, where it is known
+    verdict: Verdict
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All methods at one budget (errors are compared) or one error target (leakages are compared)."""
+
+    rows: tuple[Row, ...]
+    target: Literal["budget", "max_mse"]
+    value: float
+    query: str
+    length: int
+    no_data: float
+    chain_digest: str
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
+
+    @property
+    def better(self) -> tuple[Row, ...]:
+        """Rows that do better than our plan."""
+        return tuple(row for row in self.rows if row.verdict == "BETTER")
+
+    @property
+    def unknown(self) -> tuple[Row, ...]:
+        """Rows with less error than our plan whose leakage of the present is not known."""
+        mine = self["ours"].mse
+        return tuple(
+            row
+            for row in self.rows
+            if row.leakage.value is None and row.mse is not None and mine is not None and row.mse < mine
+        )
+
+    @property
+    def headline(self) -> str:
+        """The result for our plan, in one or two sentences."""
+        what = "error" if self.target == "budget" else "leakage"
+        if self.better:
+            first = f"Our plan is NOT the best here: less {what} by {', '.join(row.method for row in self.better)}."
+        else:
+            first = f"No method that can be compared has less {what} than our plan."
+        if not self.unknown:
+            return first
+        names = ", ".join(f"{row.method} ({_describe_bound(row.leakage)})" for row in self.unknown)
+        return f"{first} Less error, but what it leaks is not known: {names}."
+
+    @property
+    def lifetime_headline(self) -> str:
+        """Methods with a lower lifetime leakage than our plan, which does not protect old records."""
+        mine = self["ours"].lifetime.value
+        lower = [
+            row.method
+            for row in self.rows[1:]
+            if row.name != "no-data"
+            and mine is not None
+            and row.lifetime.value is not None
+            and row.verdict in {"equal", "worse", "BETTER"}
+            and row.lifetime.value < mine * (1 - TIE)
+        ]
+        if not lower:
+            return "No method that can be compared has a lower lifetime leakage of a record."
+        return f"Over the lifetime of a record our plan tells more than: {', '.join(lower)}."
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as plain data."""
+        return [asdict(row) for row in self.rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content as plain data, for JSON."""
+        return {
+            "target": self.target,
+            "value": self.value,
+            "query": self.query,
+            "length": self.length,
+            "no_data": self.no_data,
+            "chain_digest": self.chain_digest,
+            "headline": self.headline,
+            "lifetime_headline": self.lifetime_headline,
+            "rows": self.records(),
+        }
+
+    def __rich__(self) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        goal = "leakage of the present at most" if self.target == "budget" else "error (linear estimate) at most"
+        title = (
+            f"{self.query}: every method at {goal} {self.value:g}; informed adversary, one release; lifetime over "
+            f"{self.length} releases; publish nothing: error {self.no_data:.4g}"
+        )
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("method and kind of guarantee")
+        table.add_column("age", justify="right")
+        for name in ("own\nepsilon", "leakage\n(exact)", "lifetime", "error\nraw", "error\nlinear"):
+            table.add_column(name, justify="right")
+        table.add_column("against\nours")
+        short = {"same release": "same", "not comparable": "-", "misses target": "misses"}
+        for row in self.rows:
+            table.add_row(
+                f"{row.method}\n  {row.label}",
+                "-" if row.age is None else str(row.age),
+                format_number(row.nominal),
+                format_quantity(row.leakage),
+                format_quantity(row.lifetime),
+                format_number(row.mse_raw),
+                format_number(row.mse),
+                short.get(row.verdict, row.verdict),
+                style={"ours": "bold", "BETTER": "bold red", "not comparable": "dim"}.get(row.verdict),
+            )
+        return table
+
+
+def format_number(value: float | None) -> str:
+    """A number in four digits, or a dash."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def format_quantity(quantity: Quantity) -> str:
+    """A value, its bound, or that there is neither."""
+    if quantity.value is not None:
+        return f"{quantity.value:.4g}"
+    return "not\ncomputed" if quantity.at_most is None else f"at most\n{as_text(quantity.at_most, 4)}"
+
+
+def _describe_bound(quantity: Quantity) -> str:
+    return "no bound either" if quantity.at_most is None else f"at most {as_text(quantity.at_most, 4)}"

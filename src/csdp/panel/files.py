@@ -1,0 +1,329 @@
+"""Tables as named Arrow columns: from files of every kind, frames through narwhals, mappings and databases."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import gzip
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from csdp.errors import InputError
+from csdp.panel.databases import DUCKDB, SQLITE, read_database
+from csdp.panel.grid import NUMBER
+from csdp.panel.input import InputSpec, is_address
+from csdp.panel.sniff import find_dialect, to_utf8
+from csdp.panel.times import mixed_offsets
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_INDEX = re.compile(r"__index_level_\d+__")
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTable:
+    """Named columns, what to call the table in a message, and the settings that were found while reading it."""
+
+    label: str
+    columns: dict[str, pyarrow.ChunkedArray]
+    found: dict[str, Any] = field(default_factory=dict)
+
+    def find(self, name: str) -> str | None:
+        """The column of this name; spaces around it and the case of its letters do not matter."""
+        if name.strip() in self.columns:
+            return name.strip()
+        lower = {known.lower(): known for known in self.columns}
+        return lower.get(name.strip().lower())
+
+
+def read_table(source: Any, spec: InputSpec) -> ColumnTable:
+    """A table from a path or an address, a mapping of columns, or a frame of pandas, polars or pyarrow."""
+    if isinstance(source, str) and is_address(source):
+        return _make_from_rows(*read_database(source, spec))
+    if isinstance(source, str | Path):
+        file = Path(source)
+        if not file.is_file():
+            raise InputError(f"{file}: {'a folder given; a file expected' if file.is_dir() else 'no such file'}")
+        return _find_reader(file)(file, spec)
+    if isinstance(source, Mapping):
+        return _read_mapping(source)
+    return _read_frame(source)
+
+
+def _find_reader(file: Path) -> Callable[[Path, InputSpec], ColumnTable]:
+    name = file.name.lower()
+    for ends, reader in _READERS.items():
+        if name.endswith(ends):
+            return reader
+    kinds = ".csv, .tsv, .txt, .jsonl (each also with .gz), .parquet, .arrow, .feather, .xlsx, .sqlite, .db or .duckdb"
+    raise InputError(f"{file.name}: unknown kind of file; {kinds}, or .toml as `csdp open` writes it")
+
+
+def check_columns(label: str, names: Sequence[str]) -> None:
+    """Refuse columns of the same name, also where only the case of letters differs: not every engine tells them apart.
+
+    >>> check_columns("readings.csv", ["time", "Hall", "hall"])
+    Traceback (most recent call last):
+    ...
+    csdp.errors.InputError: readings.csv: two columns have the same name, or differ in case only: Hall, hall
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        folded = name.strip().casefold()
+        if folded in first:
+            both = list_columns([first[folded], name])
+            raise InputError(f"{label}: two columns have the same name, or differ in case only: {both}")
+        first[folded] = name
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Some column names for a message. Numbers are left out: of a file without a header line they would be readings.
+
+    >>> list_columns(["time", "hall"]), list_columns(["0", "37.5"])
+    ('time, hall', 'numbers; is there a header line?')
+    """
+    words = [name for name in names[:8] if not NUMBER.fullmatch(name.strip())]
+    return ", ".join(words) if words else "numbers; is there a header line?"
+
+
+def _make_table(
+    label: str,
+    names: Iterable[str],
+    columns: Iterable[pyarrow.ChunkedArray],
+    found: dict[str, Any] | None = None,
+) -> ColumnTable:
+    stripped = [str(name).strip() for name in names]
+    check_columns(label, stripped)
+    named = dict(zip(stripped, columns, strict=True))
+    for name in [name for name in named if _INDEX.fullmatch(name)]:
+        index = named.pop(name)  # a pandas index without a name, as Arrow keeps it: times, or nothing of use
+        if str(index.type).startswith("timestamp") and "time" not in named:
+            named["time"] = index
+    return ColumnTable(label, named, found or {})
+
+
+def _read_parquet(file: Path, _: InputSpec) -> ColumnTable:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with file.open("rb") as handle:  # an open file: a name might be taken for an address, or for a partition
+            table = pyarrow.parquet.read_table(handle)
+    except (pyarrow.ArrowException, OSError):
+        raise InputError(f"{file.name}: not a Parquet file, or a damaged one") from None
+    return _make_table(file.name, table.column_names, table.columns)
+
+
+def _read_arrow(file: Path, _: InputSpec) -> ColumnTable:
+    import pyarrow as pa
+    from pyarrow import feather
+
+    try:
+        with file.open("rb") as handle:
+            stream = not handle.read(8).startswith((b"ARROW1", b"FEA1"))
+            handle.seek(0)
+            table = pa.ipc.open_stream(handle).read_all() if stream else feather.read_table(handle)
+    except (pa.ArrowException, OSError):
+        raise InputError(f"{file.name}: not an Arrow or Feather file, or a damaged one") from None
+    return _make_table(file.name, table.column_names, table.columns)
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return gzip.decompress(file.read_bytes()) if file.suffix.lower() == ".gz" else file.read_bytes()
+    except (OSError, EOFError):
+        raise InputError(f"{file.name}: cannot be read, or not a gzip file") from None
+
+
+def _read_json_lines(file: Path, spec: InputSpec) -> ColumnTable:
+    """One object per line; `values` may hold one cell for each sequence, as in the messages of a stream."""
+    import pyarrow as pa
+    from pyarrow import json as arrow_json
+
+    text, encoding = to_utf8(file.name, _read_bytes(file), spec.encoding)
+    if not text.strip():
+        raise InputError(f"{file.name}: empty; at least one line of JSON expected")
+    try:
+        table = arrow_json.read_json(io.BytesIO(text), read_options=arrow_json.ReadOptions(use_threads=False))
+    except pa.ArrowException:
+        raise InputError(f"{file.name}: not JSON lines: one object on each line, with cells of one kind") from None
+    columns: dict[str, Any] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name == "values" and pa.types.is_struct(column.type):
+            parts = pa.table({"values": column}).flatten()
+            columns |= {n.removeprefix("values."): c for n, c in zip(parts.column_names, parts.columns, strict=True)}
+        elif pa.types.is_nested(column.type):
+            raise InputError(f"{file.name}: {name!r} holds lists or objects; one number, word or time expected")
+        else:
+            columns[name] = column
+    return _make_table(file.name, columns, columns.values(), {"encoding": encoding})
+
+
+def _read_excel(file: Path, spec: InputSpec) -> ColumnTable:
+    try:
+        import openpyxl
+    except ImportError:
+        raise InputError(
+            f"{file.name}: Excel files need the package openpyxl; install csdp[excel], or save the sheet as .csv"
+        ) from None
+    try:
+        with file.open("rb") as handle:
+            book = openpyxl.load_workbook(handle, read_only=True, data_only=True)
+            sheets = book.sheetnames
+            sheet = spec.table if spec.table is not None else sheets[0]
+            rows = list(book[sheet].iter_rows(values_only=True)) if sheet in sheets else None
+            book.close()
+    except Exception as error:  # zip, XML and the package itself raise errors of many kinds; none may quote a cell
+        raise InputError(f"{file.name}: not an Excel file, or a damaged one ({type(error).__name__})") from None
+    if rows is None:
+        raise InputError(f"{file.name}: no sheet {sheet!r}; give table= with one of: {', '.join(sheets[:8])}")
+    rows = [row for row in rows if any(cell is not None for cell in row)]
+    if len(rows) < 2:
+        raise InputError(f"{file.name}: empty; a header line and at least one row expected")
+    width = max(i + 1 for i, cell in enumerate(rows[0]) if cell is not None)
+    names, cells = [str(cell) for cell in rows[0][:width]], list(zip(*(row[:width] for row in rows[1:]), strict=True))
+    return _make_from_rows(file.name, (names, [list(column) for column in cells]), {"table": sheet})
+
+
+def _read_database_file(file: Path, spec: InputSpec) -> ColumnTable:
+    return _make_from_rows(*read_database(file, spec))
+
+
+def _make_from_rows(
+    label: str, rows: tuple[list[str], list[list[Any]]], found: dict[str, Any] | None = None
+) -> ColumnTable:
+    names, columns = rows
+    return _make_table(label, names, [_read_column(label, n, c) for n, c in zip(names, columns, strict=True)], found)
+
+
+def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
+    """Every cell as text; it is converted column by column later, with messages that do not quote it."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    text, encoding = to_utf8(file.name, _read_bytes(file), spec.encoding)
+    given = "\t" if spec.delimiter is None and ".tsv" in file.suffixes else spec.delimiter
+    dialect = find_dialect(text, delimiter=given, header=spec.header, skip=spec.skip)
+    lines = text.split(b"\n", dialect.skipped + 1)
+    first, rest = (lines[dialect.skipped], lines[-1]) if len(lines) > dialect.skipped + 1 else (b"", b"")
+    header = next(csv.reader([first.decode().rstrip("\r")], delimiter=dialect.delimiter), [])
+    header = [name.strip() for name in header]
+    if not header or (dialect.header and not rest.strip()):
+        raise InputError(f"{file.name}: empty; a header line and at least one row expected")
+    if not dialect.header:
+        header = [f"column{i + 1}" for i in range(len(header))]
+    check_columns(file.name, header)
+    bad: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        bad.append(row)
+        return "skip"
+
+    try:
+        table = arrow_csv.read_csv(
+            io.BytesIO(text),
+            read_options=arrow_csv.ReadOptions(
+                use_threads=False, column_names=header, skip_rows=dialect.skipped + dialect.header
+            ),
+            parse_options=arrow_csv.ParseOptions(delimiter=dialect.delimiter, invalid_row_handler=refuse),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid:
+        raise InputError(f"{file.name}: not a CSV file") from None
+    if bad:
+        row = bad[0]
+        raise InputError(
+            f"{file.name}: line {row.number} has {row.actual_columns} cells, the header has {row.expected_columns}"
+        )
+    if not table.num_rows:
+        raise InputError(f"{file.name}: empty; a header line and at least one row expected")
+    found = {
+        "encoding": encoding,
+        "delimiter": dialect.delimiter,
+        "header": dialect.header,
+        "skip": dialect.skipped or None,
+    }
+    return _make_table(file.name, header, table.columns, found)
+
+
+_READERS: dict[str | tuple[str, ...], Callable[[Path, InputSpec], ColumnTable]] = {
+    tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt") for packed in ("", ".gz")): _read_csv,
+    tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in ("", ".gz")): _read_json_lines,
+    (".parquet", ".pq"): _read_parquet,
+    (".arrow", ".feather", ".ipc"): _read_arrow,
+    (".xlsx", ".xlsm"): _read_excel,
+    (*SQLITE, *DUCKDB): _read_database_file,
+}
+
+
+def _read_mapping(source: Mapping[Any, Any]) -> ColumnTable:
+    columns = {str(name): _read_column("columns", str(name), values) for name, values in source.items()}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise InputError("columns: they differ in length")
+    return _make_table("columns", source, columns.values())
+
+
+def _read_frame(source: Any) -> ColumnTable:
+    """One way for every frame: narwhals gives columns, Arrow holds them."""
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(source, eager_only=True)
+        names = frame.columns
+    except nw.exceptions.DuplicateError:
+        raise InputError("data frame: two columns have the same name") from None
+    except (TypeError, ValueError):
+        raise InputError(
+            f"data: {type(source).__name__} given; a path, a data frame of pandas, polars or pyarrow "
+            "(collect a lazy one first), a numpy array (ticks, sequences) or a mapping of columns"
+        ) from None
+    columns = [_read_column("data frame", str(name), c) for name, c in zip(names, frame.iter_columns(), strict=True)]
+    index = nw.maybe_get_index(frame)
+    # pandas keeps times in its index as a habit; no other index means anything here.
+    if index is not None and str(getattr(index, "dtype", "")).startswith("datetime"):
+        label = str(index.name) if index.name is not None else "time"
+        if label not in map(str, names):
+            return _make_table(
+                "data frame", [label, *names], [_read_column("data frame", label, index.to_series()), *columns]
+            )
+    return _make_table("data frame", names, columns)
+
+
+def _read_column(label: str, name: str, values: Any) -> pyarrow.ChunkedArray:
+    import narwhals as nw
+    import pyarrow as pa
+
+    try:
+        if isinstance(values, nw.Series):
+            if values.dtype != nw.Object:
+                array = values.to_arrow()
+                return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+            values = values.to_list()
+        if not isinstance(values, np.ndarray):
+            values = _to_utc(label, name, list(values))
+        elif np.ma.isMaskedArray(values):
+            return pa.chunked_array([pa.array(values.data, mask=np.ma.getmaskarray(values))])
+        return pa.chunked_array([pa.array(values)])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{label}: column {name!r} holds values of several kinds; make them alike") from None
+
+
+def _to_utc(label: str, name: str, values: list[Any]) -> list[Any]:
+    """Python datetimes with an offset, in UTC; Arrow would accept a mixture silently."""
+    stamps = [value for value in values if isinstance(value, dt.datetime)]
+    if not stamps or all(value.tzinfo is None for value in stamps):
+        return values
+    if any(value.tzinfo is None for value in stamps):
+        raise mixed_offsets(label, name)
+    return [value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for value in values]

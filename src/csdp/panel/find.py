@@ -1,0 +1,293 @@
+"""What a table of readings shows about itself: `find_input` finds every setting, and says what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from csdp.arrays import Ints
+from csdp.errors import InputError
+from csdp.panel.columns import Layout, find_layout, holds_words
+from csdp.panel.files import ColumnTable, read_table
+from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated, to_grid
+from csdp.panel.input import InputSpec
+from csdp.panel.read import find_decimal_mark, read_raw, to_spec
+from csdp.panel.readings import Readings
+from csdp.panel.times import find_time_format, format_step, looks_like_times
+
+#: Distinct words up to which cells are taken as categories.
+_CATEGORIES = 20
+#: Steps that clocks and loggers have, in seconds.
+_USUAL_STEPS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
+_SHOWN_ROWS = 5
+_SHOWN_COLUMNS = 7
+_NO_SPEC = InputSpec()
+
+
+@dataclass(frozen=True)
+class FoundInput:
+    """The complete settings of a table, its readings, and what was found.
+
+    `facts`: what, what was found, the options that change it. `first_rows`: names of columns, and cells. **The first
+    rows are readings**: everything else says nothing about them but times, names, and which are missing.
+    """
+
+    spec: InputSpec
+    readings: Readings
+    facts: tuple[tuple[str, str, str], ...]
+    first_rows: tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]
+
+    def __repr__(self) -> str:
+        return f"FoundInput({self.spec!r}, {self.readings!r})"
+
+
+def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
+    """Find how a table is to be read: format, columns, time zone, step, gaps and duplicates; given settings are kept.
+
+    Choices that change readings (which of two of one time counts, resampling) are made here and reported, where
+    `read_readings` would refuse the table.
+
+    >>> found = find_input({"Zeit": ["27.10.2024 10:00", "27.10.2024 10:30"], "Flur": ["20,5", "21"]})
+    >>> found.spec
+    InputSpec(decimal=',', time='Zeit', time_format='%d.%m.%Y %H:%M', step='30min')
+    """
+    source, spec = to_spec(source, given)
+    if isinstance(source, np.ndarray | Readings):
+        raise InputError("data: an array has nothing to find; read it with read_readings")
+    table = read_table(source, spec)
+    spec = spec.override(**table.found)
+    if isinstance(source, str | Path):
+        spec = spec.override(file=str(source))
+    layout = find_layout(table, spec, spec.names)
+    spec = spec.override(time=layout.time, sequence=layout.sequence, value=layout.value)
+    spec, left_out = _choose_columns(table, spec, layout)
+    spec = _find_formats(table, spec, layout)
+    raw = read_raw(table, spec, layout)
+    spec, handled = _choose_rows(raw, spec)
+    spec, pace = _choose_step(raw, spec)
+    readings = to_grid(
+        raw,
+        step=spec.step,
+        duplicates=spec.duplicates or "refuse",
+        sort=bool(spec.sort),
+        resample=spec.resample,
+        fill=0,
+    )
+    if spec.step is None:
+        spec = spec.override(step=format_step(readings.step) if raw.clock.stamps else readings.step)
+    facts = (
+        *_describe_text(spec),
+        _describe_shape(spec, readings),
+        *left_out,
+        _describe_times(table, spec, layout, readings),
+        ("step", f"{spec.step}{pace}", "--step --resample"),
+        _describe_gaps(readings),
+        *handled,
+    )
+    return FoundInput(spec, readings, facts, _first_rows(table))
+
+
+def _choose_columns(
+    table: ColumnTable, spec: InputSpec, layout: Layout
+) -> tuple[InputSpec, tuple[tuple[str, str, str], ...]]:
+    """Columns of words: categories where all are, and else left out."""
+    if spec.names is not None or spec.categories is not None:
+        return spec, ()
+    if layout.value is not None:
+        if holds_words(table.columns[layout.value]):
+            return _with_categories(table, spec, [layout.value])
+        return spec, ()
+    others = {name: column for name, column in table.columns.items() if name != layout.time}
+    words = [name for name, column in others.items() if holds_words(column) or looks_like_times(column)]
+    if not words:
+        return spec, ()
+    if len(words) == len(others):
+        return _with_categories(table, spec, words)
+    fact = ("left out", f"columns that hold no numbers: {', '.join(words)}", "--names --categories")
+    return spec.override(names=[name for name in others if name not in words]), (fact,)
+
+
+def _with_categories(
+    table: ColumnTable, spec: InputSpec, columns: list[str]
+) -> tuple[InputSpec, tuple[tuple[str, str, str], ...]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    labels: set[str] = set()
+    for name in columns:
+        labels |= set(pc.unique(pc.utf8_trim_whitespace(table.columns[name].cast(pa.string()))).to_pylist())
+    labels -= {"", None}
+    if any(NUMBER.fullmatch(label) for label in labels):
+        return spec, ()  # numbers with a slip among them, which the reader refuses with its row
+    if len(labels) > _CATEGORIES:
+        raise InputError(
+            f"{table.label}: column {columns[0]!r} holds {len(labels)} different words; name the columns to read "
+            f"(names=), or declare the labels (categories=), at most {_CATEGORIES} of which are found"
+        )
+    fact = (
+        "categories",
+        f"{len(labels)} words, numbered in alphabetical order, taken from the readings",
+        "--categories",
+    )
+    return spec.override(categories=sorted(labels)), (fact,)
+
+
+def _find_formats(table: ColumnTable, spec: InputSpec, layout: Layout) -> InputSpec:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.columns[layout.time]
+    if spec.time_format is None and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        words = pc.utf8_trim_whitespace(column.cast(pa.string()))
+        spec = spec.override(time_format=find_time_format(table.label, layout.time, words))
+    if spec.decimal is None and spec.categories is None:
+        mark = find_decimal_mark(table, spec, layout)
+        spec = spec.override(decimal=mark if mark != "." or spec.delimiter is not None else None)
+    return spec
+
+
+def _choose_rows(raw: RawReadings, spec: InputSpec) -> tuple[InputSpec, tuple[tuple[str, str, str], ...]]:
+    """What to do about rows out of order and readings of one time."""
+    facts = []
+    row = find_disorder(raw)
+    if row and spec.sort is None:
+        times = raw.clock.numbers
+        back = int(times[row - 2] - times[row - 1])
+        if (
+            raw.clock.stamps
+            and spec.timezone is None
+            and raw.wide is not None
+            and 0 < back <= 3600 * raw.clock.per_second
+        ):
+            raise InputError(
+                f"{raw.label}: times step back by up to an hour at {raw.clock.show(int(times[row - 1]))}, as where "
+                "clocks are set back; give timezone= with a name such as 'Europe/Berlin', or sort=True"
+            )
+        spec = spec.override(sort=True)
+        facts.append(("order", f"times are not in order at row {row}; they are sorted", "--sort"))
+    single = raw.one_by_one()
+    order, same = find_repeated(single)
+    count = int(same.sum())
+    if count and spec.duplicates is None:
+        values = single.numbers[order]
+        equal = (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
+        differ = int((same & ~equal).sum())
+        spec = spec.override(duplicates="last" if differ else "first")
+        kept = f"{differ:,} of them differ, and the last in the file counts" if differ else "all of them are equal"
+        facts.append(("duplicates", f"{count:,} readings repeat a time: {kept}", "--duplicates"))
+    elif (
+        raw.wide is not None and spec.duplicates is None and np.unique(raw.clock.numbers).size < raw.clock.numbers.size
+    ):
+        spec = spec.override(duplicates="first")
+        facts.append(("duplicates", "rows repeat a time, without two readings of one sequence", "--duplicates"))
+    return spec, tuple(facts or [("duplicates", "none" if not count else str(spec.duplicates), "--duplicates")])
+
+
+def _choose_step(raw: RawReadings, spec: InputSpec) -> tuple[InputSpec, str]:
+    """A step where times lie on no grid: the usual one nearest to the median, with the last reading of each."""
+    if spec.step is not None or spec.resample is not None:
+        return spec, ""
+    distinct = np.unique(raw.clock.numbers)
+    if distinct.size < 3:
+        return spec, ""
+    unit = raw.clock.per_second
+    typical = int(np.median(_gaps(raw)))
+    common = int(np.gcd.reduce(np.diff(distinct)))
+    on_grid = bool((distinct % unit == distinct[0] % unit).all())
+    ticks = int(distinct[-1] - distinct[0]) // max(common, 1) + 1
+    if on_grid and (common >= typical or ticks <= 4 * distinct.size):
+        return spec, ""
+    every = typical / unit
+    step = min(_USUAL_STEPS, key=lambda usual: abs(np.log(usual / max(every, 1e-9))))
+    if not raw.clock.stamps:
+        return spec.override(step=max(1, typical), resample="last"), _IRREGULAR
+    return spec.override(step=format_step(step), resample="last"), _IRREGULAR
+
+
+_IRREGULAR = "; times lie on no grid, so the last reading within each step counts (resample)"
+
+
+def _gaps(raw: RawReadings) -> Ints:
+    """Times between successive readings of the same sequence."""
+    if raw.wide is not None:
+        return _differences(np.unique(raw.clock.numbers))
+    order = np.lexsort((raw.clock.numbers[raw.rows], raw.sequences))
+    gaps = _differences(raw.clock.numbers[raw.rows[order]])
+    gaps = gaps[(np.diff(raw.sequences[order]) == 0) & (gaps > 0)]
+    return gaps if gaps.size else _differences(np.unique(raw.clock.numbers))
+
+
+def _differences(times: Ints) -> Ints:
+    return times[1:] - times[:-1]
+
+
+# ---- in words --------------------------------------------------------------------------------------------------------
+
+
+def _describe_text(spec: InputSpec) -> list[tuple[str, str, str]]:
+    facts = []
+    if spec.file is not None:
+        part = f", {spec.table!r}" if spec.table is not None else ", a query" if spec.sql is not None else ""
+        facts.append(("file", f"{Path(spec.file).name}{part}" if "://" not in spec.file else f"a database{part}", ""))
+    if spec.delimiter is not None:
+        mark = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(spec.delimiter, repr(spec.delimiter))
+        head = "a header line" if spec.header else "no header line"
+        skipped = f" after {spec.skip} others" if spec.skip else ""
+        point = {",": "decimal comma", ".": "decimal point"}.get(spec.decimal or ".", "")
+        words = f"{spec.encoding}, {mark} between cells, {point}, {head}{skipped}"
+        facts.append(("text", words, "--encoding --delimiter --decimal --no-header --skip"))
+    return facts
+
+
+def _describe_shape(spec: InputSpec, readings: Readings) -> tuple[str, str, str]:
+    shown = ", ".join(readings.names[:6]) + (", ..." if len(readings.names) > 6 else "")
+    count = f"{len(readings.names):,} sequences: {shown}"
+    if spec.sequence is None:
+        return "shape", f"wide, one column for each of {count}", "--names, or --sequence and --value"
+    return "shape", f"long, column {spec.sequence!r} has {count}; readings in {spec.value!r}", "--sequence --value"
+
+
+def _describe_times(table: ColumnTable, spec: InputSpec, layout: Layout, readings: Readings) -> tuple[str, str, str]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.columns[layout.time]
+    if readings.times.dtype.kind != "M":
+        zone = "whole numbers"
+    elif spec.timezone is not None:
+        zone = f"local times of {spec.timezone}, here in UTC"
+    else:
+        text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        offset = bool(pc.match_substring_regex(column[0], r"([Zz]|[+-]\d\d:?\d\d)\s*$").as_py()) if text else False
+        aware = offset or (pa.types.is_timestamp(column.type) and column.type.tz is not None)
+        zone = "with offsets, here in UTC" if aware else "without a zone, taken as they are"
+    form = f", written {spec.time_format}" if spec.time_format is not None else ""
+    span = f"{readings.times[0]} to {readings.times[-1]}"
+    return "times", f"column {layout.time!r}{form}, {zone}: {span}", "--time --timezone --time-format"
+
+
+def _describe_gaps(readings: Readings) -> tuple[str, str, str]:
+    missing = np.isnan(readings.readings)
+    longest = max(_longest_run(missing[:, i]) for i in range(missing.shape[1]))
+    found = f"{missing.mean():.1%} of {len(readings):,} ticks are missing" + (
+        f", at most {longest:,} in a row" if longest else ""
+    )
+    return "gaps", found, "--stale-limit of release"
+
+
+def _longest_run(flags: Any) -> int:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
+    return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+def _first_rows(table: ColumnTable) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    names = tuple(table.columns)[:_SHOWN_COLUMNS]
+    columns = [[_show(cell) for cell in table.columns[name].slice(0, _SHOWN_ROWS).to_pylist()] for name in names]
+    return names, tuple(zip(*columns, strict=True))
+
+
+def _show(cell: object) -> str:
+    return "" if cell is None else str(cell)

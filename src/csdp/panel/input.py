@@ -1,0 +1,184 @@
+"""How a table of readings is to be read: `InputSpec`, the same for Python, options and `[input]` of a TOML file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from csdp.errors import InputError
+from csdp.panel.grid import Duplicates, Resample
+from csdp.toml_text import Document, TomlTable, boolean, integer, one_of, text, texts
+
+SECTION = "input"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """Settings of one table; None means: find it in the table, or the default of `csdp.read_readings`.
+
+    `file`: a path, or the address of a database (postgresql://user@host/database). `table`: a sheet of a workbook or a
+    table of a database; `sql`: a query of a database instead. `delimiter`, `decimal`, `encoding`, `header`, `skip`
+    (lines before the header): how text is written. `time`, `sequence`, `value`, `names`: columns; `time_format` as in
+    strptime; `sequence` and `value` make a table long. The others are those of `csdp.read_readings`.
+
+    >>> spec = InputSpec(file="rooms.csv", delimiter=";", decimal=",", time="Zeit", step="30min")
+    >>> print(spec.to_toml())
+    [input]
+    file = "rooms.csv"
+    delimiter = ";"
+    decimal = ","
+    time = "Zeit"
+    step = "30min"
+    <BLANKLINE>
+    """
+
+    file: str | None = None
+    table: str | None = None
+    sql: str | None = None
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    header: bool | None = None
+    skip: int | None = None
+    time: str | None = None
+    time_format: str | None = None
+    timezone: str | None = None
+    sequence: str | None = None
+    value: str | None = None
+    names: tuple[str, ...] | None = None
+    categories: tuple[str, ...] | None = None
+    step: int | str | None = None
+    resample: Resample | None = None
+    duplicates: Duplicates | None = None
+    sort: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimal not in {None, ".", ","}:
+            raise InputError(f"decimal: {self.decimal!r} given; decimal='.' or decimal=','")
+        if self.table is not None and self.sql is not None:
+            raise InputError("sql: given with table=; a table or a query, not both")
+
+    def override(self, **given: Any) -> InputSpec:
+        """The same settings, but for those that are given and not None.
+
+        >>> InputSpec(time="Zeit", step=60).override(step=300, time=None)
+        InputSpec(time='Zeit', step=300)
+        """
+        known = {name: _plain(value) for name, value in given.items() if value is not None}
+        return replace(self, **known)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings that are not None."""
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in every.items() if value is not None}
+
+    def __repr__(self) -> str:
+        return f"InputSpec({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
+
+    def to_toml(self) -> str:
+        """The settings as an `[input]` section, which `csdp.read_readings` and every command take."""
+        if self.file is not None and is_address(self.file) and has_password(self.file):
+            raise InputError(
+                "file: the address has a password, and this file is no place for it; leave it out, and set PGPASSWORD "
+                "or write it to ~/.pgpass"
+            )
+        lines = [f"[{SECTION}]"]
+        for name, value in self.to_dict().items():
+            lines.append(
+                f"{name} = {json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)}"
+            )
+        return "\n".join(lines) + "\n"
+
+    def seen_from(self, folder: str | Path) -> InputSpec:
+        """The same settings for a TOML file in a folder: readings in or below it are named relative to it."""
+        if self.file is None or is_address(self.file):
+            return self
+        file, place = Path(self.file).absolute(), Path(folder).absolute()
+        return replace(self, file=str(file.relative_to(place) if file.is_relative_to(place) else file))
+
+    def save(self, path: str | Path) -> None:
+        """Write the settings as a TOML file, which `load` reads."""
+        Path(path).write_text(self.seen_from(Path(path).absolute().parent).to_toml(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> InputSpec:
+        """Read the `[input]` section of a TOML file; its `file` is relative to the folder of that file."""
+        document = Document(path)
+        if SECTION not in document.content:
+            raise InputError(
+                f"{document.path}: no section [{SECTION}]; `csdp open DATA -o {document.path.name}` writes one"
+            )
+        return read_section(document.section(SECTION), document.path.parent)
+
+
+def read_section(section: TomlTable, folder: Path) -> InputSpec:
+    """The settings in the `[input]` section of a TOML file, each checked at its line."""
+
+    def choice(allowed: Any) -> Callable[[object], Any]:
+        return one_of(*(name for name in get_args(allowed)))
+
+    def step(value: object) -> int | str:
+        return value if isinstance(value, str) and value.strip() else integer(1)(value)
+
+    names = (
+        "file",
+        "table",
+        "sql",
+        "delimiter",
+        "decimal",
+        "encoding",
+        "time",
+        "time_format",
+        "timezone",
+        "sequence",
+        "value",
+    )
+    words: dict[str, Any] = {
+        name: section.take(name, _any_text if name == "delimiter" else text, None) for name in names
+    }
+    if words["file"] is None:
+        raise section.error("file", "not given; the path of the readings, or the address of a database")
+    if not is_address(words["file"]):
+        words["file"] = str(folder / words["file"])
+    spec = InputSpec(
+        **(words | {"decimal": section.take("decimal", one_of(".", ","), None)}),
+        header=section.take("header", boolean, None),
+        skip=section.take("skip", integer(0), None),
+        names=section.take("names", texts, None),
+        categories=section.take("categories", texts, None),
+        step=section.take("step", step, None),
+        resample=section.take("resample", choice(Resample), None),
+        duplicates=section.take("duplicates", choice(Duplicates), None),
+        sort=section.take("sort", boolean, None),
+    )
+    section.finish()
+    return spec
+
+
+def _any_text(value: object) -> str:
+    """A tab is a delimiter too."""
+    if not isinstance(value, str) or len(value) != 1:
+        raise InputError("one character expected, such as ';' or a tab (\"\\t\")")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def is_address(file: str) -> bool:
+    """Whether this is the address of a database, not a path.
+
+    >>> is_address("postgresql://reader@host/ward"), is_address("rooms.csv")
+    (True, False)
+    """
+    return file.startswith(("postgresql://", "postgres://"))
+
+
+def has_password(address: str) -> bool:
+    """Whether the address of a database has a password in it."""
+    user, at, _ = address.partition("://")[2].rpartition("@")
+    return (bool(at) and ":" in user) or "password=" in address

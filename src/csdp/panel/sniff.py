@@ -1,0 +1,163 @@
+"""What a text file says about itself: its encoding, the dialect of a CSV file, and the decimal mark of its numbers."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from csdp.errors import InputError
+from csdp.panel.grid import EMPTY
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Bytes of a file that are looked at to find its dialect.
+_SAMPLE = 2**20
+#: Cells of a column that are looked at to find the decimal mark.
+_CELLS = 10_000
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_DELIMITERS = ",;\t|"
+_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
+#: 1,234 may be 1.234, or one thousand two hundred thirty-four.
+_GROUPED = r"^[+-]?[1-9]\d{0,2},\d{3}$"
+_COMMA_OR_WHOLE = r"^[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?$"
+
+
+def find_encoding(raw: bytes) -> str:
+    """The encoding of a text: by its mark, by its zero bytes, UTF-8 if it is that, or else that of western Windows.
+
+    >>> find_encoding("größe".encode("latin-1")), find_encoding("größe".encode()), find_encoding("a".encode("utf-16"))
+    ('cp1252', 'utf-8', 'utf-16')
+    """
+    for mark, name in _BOMS:
+        if raw.startswith(mark):
+            return name
+    head = raw[:_SAMPLE]
+    if b"\0" in head:
+        return "utf-16-le" if head[1::2].count(0) >= head[::2].count(0) else "utf-16-be"
+    for name in ("utf-8", "cp1252"):
+        try:
+            raw.decode(name)
+        except UnicodeDecodeError:
+            continue
+        return name
+    return "latin-1"
+
+
+def to_utf8(label: str, raw: bytes, encoding: str | None) -> tuple[bytes, str]:
+    """The text in UTF-8 without a mark, and its encoding as given or found."""
+    name = encoding or find_encoding(raw)
+    try:
+        text = raw.decode(name)
+    except LookupError:
+        raise InputError(
+            f"{label}: encoding {name!r} is unknown; such as encoding='utf-8', 'utf-16', 'latin-1' or 'cp1252'"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{label}: not a text file in {name}; give the right encoding=, or leave it out") from None
+    return text.removeprefix("\ufeff").encode(), name
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV file is written; `skipped` lines before the header are not part of the table."""
+
+    delimiter: str
+    header: bool
+    skipped: int = 0
+
+
+def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, skip: int | None = None) -> Dialect:
+    """The dialect of a CSV text in UTF-8, found by DuckDB where it is not given.
+
+    Lines are only skipped before a header: anywhere else they would be readings that vanish.
+
+    >>> find_dialect("Zeit;Küche\\n1;20,5\\n2;20,7\\n".encode(), delimiter=None, header=None)
+    Dialect(delimiter=';', header=True, skipped=0)
+    """
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\n\r'):
+        raise InputError(f"delimiter: {delimiter!r} given; one character, such as delimiter=';'")
+    if delimiter is not None and header is not None and skip is not None:
+        return Dialect(delimiter, header, skip)
+    text = text.split(b"\n", skip or 0)[-1]
+    found = _find_dialect(text, delimiter, header)
+    return found if skip is None else Dialect(found.delimiter, found.header, skip + found.skipped)
+
+
+def _find_dialect(text: bytes, delimiter: str | None, header: bool | None) -> Dialect:
+    sample = text[:_SAMPLE]
+    if len(text) > _SAMPLE:
+        sample = sample[: sample.rfind(b"\n") + 1] or sample
+    found = _sniff(sample, {"delim": delimiter, "header": header})
+    first = sample.partition(b"\n")[0].decode(errors="replace")
+    if found is not None and (found.skipped or found.delimiter in first) and (found.header or not found.skipped):
+        return found
+    # Rows of different lengths, which the reader refuses in words, or a single column.
+    mark = delimiter or max(_DELIMITERS, key=first.count)
+    return Dialect(mark, _has_names(first, mark) if header is None else header)
+
+
+def _sniff(sample: bytes, given: Mapping[str, object]) -> Dialect | None:
+    import duckdb
+
+    handle = os.memfd_create("csdp")  # a file in memory: readings leave no copy, and its name is no pattern
+    try:
+        with os.fdopen(handle, "wb", closefd=False) as file:
+            file.write(sample)
+        known = {name: value for name, value in given.items() if value is not None}
+        options = "".join(f", {name}=?" for name in known)
+        with duckdb.connect(":memory:", config={"autoinstall_known_extensions": False}) as connection:
+            row = connection.execute(
+                f"SELECT Delimiter, HasHeader, SkipRows FROM sniff_csv(?, strict_mode=false{options})",
+                [f"/proc/self/fd/{handle}", *known.values()],
+            ).fetchone()
+    except duckdb.Error:
+        return None
+    finally:
+        os.close(handle)
+    if row is None or len(row[0]) != 1:
+        return None
+    return Dialect(row[0], bool(row[1]), int(row[2]))
+
+
+def _has_names(line: str, delimiter: str) -> bool:
+    cells = next(csv.reader([line], delimiter=delimiter), [])
+    return any(cell.strip()[:1].isalpha() for cell in cells)
+
+
+def find_decimal(label: str, columns: Mapping[str, pyarrow.ChunkedArray]) -> str:
+    """The decimal mark of columns of text: a comma where numbers have one, and nothing else would read them.
+
+    >>> import pyarrow
+    >>> find_decimal("t.csv", {"a": pyarrow.chunked_array([["20,5", "21"]])})
+    ','
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unclear = ""
+    for name, column in columns.items():
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            continue
+        words = pc.utf8_trim_whitespace(column.slice(0, _CELLS).cast(pa.string()))
+        words = words.filter(pc.invert(pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))))
+        commas = pc.match_substring_regex(words, _COMMA)
+        if not pc.any(commas).as_py() or not pc.all(pc.match_substring_regex(words, _COMMA_OR_WHOLE)).as_py():
+            continue
+        if not pc.all(pc.match_substring_regex(words.filter(commas), _GROUPED)).as_py():
+            return ","
+        unclear = unclear or name
+    if unclear:
+        raise InputError(
+            f"{label}: the commas in column {unclear!r} may be decimal or between thousands; give decimal=',', or "
+            "write the numbers without them"
+        )
+    return "."

@@ -1,0 +1,286 @@
+"""Columns as times: whole numbers as they are, or timestamps, in UTC or by an unnamed local clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from csdp.arrays import Ints
+from csdp.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+#: Times beyond this could not be subtracted from each other in 64 bits.
+MAX_TIME = 2**62
+_ZONE = r"[Tt ].*([Zz]|[+-]\d{2}(:?\d{2})?)$"
+#: Timestamps of other orders than ISO: three numbers of a date, then perhaps a time of day.
+_ISO = r"^\d{4}-\d{2}-\d{2}([Tt ]\d{2}(:\d{2}.*)?)?$"
+_DATE = (
+    r"^(?P<first>\d{1,4})(?P<mark>[./-])(?P<second>\d{1,2})[./-](?P<third>\d{1,4})"
+    r"(?P<gap>[ T]+)?(?P<hour>\d{1,2})?(?P<minute>:\d{2})?(?P<sec>:\d{2})?(?P<half> ?[AaPp][Mm])?$"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class TimeColumn:
+    """Times as whole numbers: of units of 1/per_second s where they are timestamps, else as they were."""
+
+    numbers: Ints
+    stamps: bool
+    per_second: int = 1
+
+    def show(self, number: int) -> str:
+        """A time, for a message."""
+        return str(np.datetime64(int(number) // self.per_second, "s")) if self.stamps else str(int(number))
+
+
+def parse_step(step: int | str | None, *, stamps: bool) -> int | None:
+    """The step of a grid: a whole number, or for timestamps text such as "30s", "5min", "1h", "1D".
+
+    >>> parse_step("5min", stamps=True)
+    300
+    """
+    if step is None or (isinstance(step, int | np.integer) and not isinstance(step, bool)):
+        return None if step is None else int(step)
+    match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]+)\s*", step) if isinstance(step, str) else None
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise InputError(
+            f"step: {step!r} given; a whole number (seconds for timestamps), or such as '30s', '5min', '1h' or '1D'; "
+            "steps below a second need times that are whole numbers, such as milliseconds"
+        )
+    if not stamps:
+        raise InputError(f"step: {step!r} given, but the times are whole numbers; give a whole number in their unit")
+    return int(match[1] or 1) * unit
+
+
+def format_step(seconds: int) -> str:
+    """A number of seconds as `parse_step` reads it.
+
+    >>> format_step(1800), format_step(90)
+    ('30min', '90s')
+    """
+    for unit, length in (("D", 86400), ("h", 3600), ("min", 60)):
+        if seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def read_times(
+    label: str,
+    name: str,
+    column: pyarrow.ChunkedArray,
+    timezone: str | None,
+    *,
+    time_format: str | None = None,
+    groups: Ints | None = None,
+) -> TimeColumn:
+    """The times in a column; offsets are converted to UTC, and a mixture of kinds is refused.
+
+    `time_format`: of text that is not ISO, as in strptime; found where it is clear. `groups`: rows of one number are
+    of one sequence; their order tells the two passes of an hour apart that clocks repeat.
+    """
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    wrong = InputError(f"{label}: column {name!r} must hold whole numbers or ISO timestamps throughout")
+    if not len(column):
+        raise InputError(f"{label}: no rows")
+    if kinds.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        raise wrong
+    if kinds.is_string(column.type) or kinds.is_large_string(column.type):
+        column = _parse_times(label, name, column.cast(pa.string()), wrong, time_format)
+    if kinds.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    if kinds.is_timestamp(column.type):
+        clock = _timestamps(_localise(label, name, column, timezone, groups))
+    else:
+        clock = _whole_number_times(label, name, column, timezone, wrong)
+    if (np.abs(clock.numbers // 2) >= MAX_TIME // 2).any():
+        raise InputError(f"{label}: column {name!r} holds times too far from zero (or from 1970) to be counted")
+    return clock
+
+
+def _whole_number_times(
+    label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None, wrong: InputError
+) -> TimeColumn:
+    """Times that are whole numbers."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if timezone is not None:
+        raise InputError(f"{label}: timezone {timezone!r} given, but the times are whole numbers; leave it out")
+    if kinds.is_floating(column.type):
+        array = column.to_numpy()
+        if not (np.isfinite(array).all() and (array == np.floor(array)).all() and (np.abs(array) < 2**53).all()):
+            raise wrong
+        return TimeColumn(array.astype(np.int64), stamps=False)
+    if not kinds.is_integer(column.type):
+        raise wrong
+    try:
+        return TimeColumn(column.cast(pa.int64()).to_numpy(), stamps=False)
+    except pa.ArrowInvalid:
+        raise InputError(f"{label}: column {name!r} holds whole numbers beyond 64 bits") from None
+
+
+def _parse_times(
+    label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputError, time_format: str | None
+) -> pyarrow.ChunkedArray:
+    """Text as whole numbers or timestamps; in UTC where it carries an offset."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column)
+    time_format = time_format or find_time_format(label, name, text)
+    if time_format is not None:
+        try:
+            return pc.strptime(text, format=time_format, unit="s")
+        except pa.ArrowInvalid:
+            raise InputError(
+                f"{label}: column {name!r} does not hold times written as {time_format} throughout; give time_format= "
+                "as in strptime, or write ISO timestamps"
+            ) from None
+    try:
+        if pc.all(pc.match_substring_regex(text, r"^[+-]?\d+$")).as_py():
+            return pc.cast(pc.utf8_ltrim(text, "+"), pa.int64())
+        zoned = pc.match_substring_regex(text, _ZONE)
+        whole, some = pc.all(zoned).as_py(), pc.any(zoned).as_py()
+        if some and not whole:
+            raise mixed_offsets(label, name)
+        zone = "UTC" if whole else None
+        try:
+            return pc.cast(text, pa.timestamp("s", zone))
+        except pa.ArrowInvalid:  # fractions of a second
+            return pc.cast(text, pa.timestamp("ns", zone))
+    except pa.ArrowInvalid:
+        raise wrong from None
+
+
+def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
+    """Whether a column holds timestamps, as such or as text; whole numbers may be anything."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        return True
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or not len(column):
+        return False
+    some = pc.utf8_trim_whitespace(column.slice(0, 100).cast(pa.string()))
+    return bool(pc.all(pc.or_(pc.match_substring_regex(some, _ISO), pc.match_substring_regex(some, _DATE))).as_py())
+
+
+def find_time_format(label: str, name: str, text: pyarrow.ChunkedArray) -> str | None:
+    """How text says times that are not ISO, as in strptime; None for all other text.
+
+    Where the numbers do not show which is the day and which the month, it is refused.
+
+    >>> import pyarrow
+    >>> find_time_format("t.csv", "Zeit", pyarrow.chunked_array([["27.10.2024 02:30"]]))
+    '%d.%m.%Y %H:%M'
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(text) or pc.match_substring_regex(text[0], _ISO).as_py():
+        return None
+    parts = pc.extract_regex(text, _DATE)
+    if parts.null_count or len(parts) == 0:
+        return None
+    table = pa.table({"date": parts}).flatten()
+    columns = {column.removeprefix("date."): table[column] for column in table.column_names}
+    row = {column: cells[0].as_py() for column, cells in columns.items()}
+    first, second = (int(pc.max(columns[part].cast(pa.int64())).as_py()) for part in ("first", "second"))
+    if len(row["first"]) == 4:
+        order = "%Y{0}%m{0}%d"
+    elif row["mark"] == "." or (first > 12 >= second):
+        order = "%d{0}%m{0}%Y"
+    elif second > 12 >= first:
+        order = "%m{0}%d{0}%Y"
+    else:
+        raise InputError(
+            f"{label}: column {name!r} does not show which number is the day and which the month; give "
+            "time_format='%d/%m/%Y %H:%M' or time_format='%m/%d/%Y %H:%M' (as in strptime)"
+        )
+    hour = "" if not row["hour"] else ("%I" if row["half"] else "%H")
+    clock = hour + (":%M" if row["minute"] else "") + (":%S" if row["sec"] else "")
+    half = (" %p" if row["half"].startswith(" ") else "%p") if row["half"] else ""
+    return order.format(row["mark"]) + (row["gap"] if hour else "") + clock + half
+
+
+def mixed_offsets(label: str, name: str) -> InputError:
+    """The error for times of which only some have an offset: they cannot be put in order."""
+    return InputError(
+        f"{label}: column {name!r} mixes times with an offset from UTC and times without; write all alike"
+    )
+
+
+def _localise(
+    label: str, name: str, column: pyarrow.ChunkedArray, timezone: str | None, groups: Ints | None
+) -> pyarrow.ChunkedArray:
+    """Times without an offset, in a zone, as UTC; what a change of the clocks leaves ambiguous is refused."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if timezone is None:
+        return column
+    if column.type.tz is not None:
+        raise InputError(f"{label}: column {name!r} carries its own offset from UTC; leave out timezone {timezone!r}")
+    try:
+        first = pc.assume_timezone(column, timezone, ambiguous="earliest")
+    except pa.ArrowInvalid as error:
+        reason = str(error)
+        if "exist" not in reason:
+            raise InputError(
+                f"{label}: timezone {timezone!r} is unknown; a name such as timezone='Europe/London' or 'UTC'"
+            ) from None
+        place = re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", reason)
+        raise InputError(
+            f"{label}: in {timezone} the local time {place[0] if place else 'of a row'} does not exist, because clocks "
+            "went forward; correct it or write times with their offset"
+        ) from None
+    second = pc.assume_timezone(column, timezone, ambiguous="latest")
+    twice = pc.not_equal(first, second)
+    if not pc.any(twice).as_py():
+        return first
+    rows = np.flatnonzero(twice.to_numpy())
+    local = column.cast(pa.int64()).to_numpy()
+    later = np.zeros(len(column), dtype=np.bool_)
+    for run in _runs(rows, np.zeros(len(column), dtype=np.int64) if groups is None else groups):
+        changes = np.diff(local[run])
+        back = np.flatnonzero(changes < 0) if (changes < 0).any() else np.flatnonzero(changes == 0)
+        if back.size != 1:  # one pass alone, or rows out of order
+            when = column[int(run[0])].as_py()
+            raise InputError(
+                f"{label}: in {timezone} the local time {when} is there twice, because clocks went back, and the order "
+                "of the rows does not tell which is meant; write these times with their offset (+01:00)"
+            )
+        later[run[int(back[0]) + 1 :]] = True
+    return pc.if_else(pa.array(later), second, first)
+
+
+def _runs(rows: Ints, groups: Ints) -> list[Ints]:
+    """Those rows, one run for each sequence and each change of the clocks, in the order of the file."""
+    order = rows[np.argsort(groups[rows], kind="stable")]
+    place = np.empty(groups.size, dtype=np.int64)
+    place[np.argsort(groups, kind="stable")] = np.arange(groups.size)
+    cuts = np.flatnonzero((np.diff(place[order]) != 1) | (np.diff(groups[order]) != 0)) + 1
+    return [run for run in np.split(order, cuts) if run.size]
+
+
+def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
+    """Timestamps in seconds, or in their own unit where they have fractions of a second."""
+    import pyarrow as pa
+
+    numbers: Any = column.cast(pa.int64()).to_numpy()
+    per_second = _PER_SECOND[column.type.unit]
+    if per_second > 1 and not (numbers % per_second).any():
+        return TimeColumn(numbers // per_second, stamps=True)
+    return TimeColumn(numbers, stamps=True, per_second=per_second)

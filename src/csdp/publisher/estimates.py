@@ -1,0 +1,255 @@
+"""Estimates at the gate: from what the ledger has published, so that a restart gives the same ones.
+
+Everything here is post-processing of published numbers. It costs no privacy, and a tick that is charged already is
+never lost for want of an estimate.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from csdp.computation import FoldComputation
+from csdp.errors import CsdpError, CsdpWarning, InputError, LedgerError
+from csdp.estimate import (
+    Estimated,
+    Estimator,
+    LearnedEstimator,
+    Observation,
+    learn_estimator,
+    linear_estimator,
+    model_estimator,
+)
+from csdp.estimate.history import has_history
+from csdp.estimate.protocol import LEVEL
+from csdp.estimate.result import About, check_about
+from csdp.estimate.table import table_estimator
+from csdp.fran import Output
+from csdp.json_text import parse_json
+from csdp.ledger import Ledger, Published
+from csdp.panel import Panel
+from csdp.plan import Plan
+from csdp.publisher.sources import published_bounds, true_answers
+
+#: Outputs up to which a release carries an estimate.
+ESTIMATED_OUTPUTS = 256
+_DAY = 86_400
+
+
+@lru_cache(maxsize=16)
+def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) -> Estimator | None:
+    """The estimator that a publisher uses where none is given: from the last releases, by the moments of the model.
+
+    Of a table, the posterior mean of the newest output. From the newest release alone where ages differ or the law of
+    the start is given; None where the moments are unknown, or the outputs too many.
+
+    Args:
+        plan: what is published.
+        about: "now" to estimate the present answer, "then" that of the time that was read.
+        level: share of the truths that the band is to hold.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]]), Mean(), ages=1, epsilon_c=2.0)
+    >>> estimator = plan_estimator(plan)
+    >>> estimator.kind, estimator.expected(plan.noise_variance).in_words
+    ('history', 'removes 35.4 % of the error of saying nothing')
+    """
+    check_about(about, "history")
+    if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
+        return None
+    bounds = published_bounds(plan)
+    try:
+        if plan.mechanism is not None and isinstance(plan.query, FoldComputation):
+            options: dict[str, Any] = {"ages": plan.ages, "about": about, "level": level, "bounds": bounds}
+            return table_estimator(plan.model, plan.query, plan.mechanism, **options)
+        if has_history(plan.model, plan.ages):
+            return model_estimator(plan.model, plan.query, age=plan.max_age, about=about, level=level, bounds=bounds)
+        return linear_estimator(plan.model, plan.query, ages=plan.ages, about=about, level=level, bounds=bounds)
+    except CsdpError:
+        return None
+
+
+def learn_from_past(
+    plan: Plan, past: Panel, *, period: int | None = None, about: About = "now", level: float = LEVEL
+) -> LearnedEstimator:
+    """Learn the estimator of a plan on a public past, and check it on the end of that past.
+
+    Args:
+        plan: what is published; of one common age.
+        past: public readings, on the grid of ticks that is published on.
+        period: ticks after which what is usual repeats; by default a day where the past has timestamps.
+        about: "now" to estimate the present answer, "then" that of the time that was read.
+        level: share of the truths that a band is to hold.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> chain = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.95, 0.05], [0.05, 0.95]])
+    >>> plan = Plan(chain, Mean(), ages=0, epsilon_c=2.0)
+    >>> learned = learn_from_past(plan, Panel.from_states(chain.simulate(600, seed=1)))
+    >>> learned.kind, learned.usefulness > 0.4
+    ('history', True)
+    """
+    if len(set(plan.ages)) > 1:
+        raise InputError("estimate: the plan has several ages; an estimate is learned for one common age")
+    if plan.mechanism is not None:
+        raise InputError("estimate: the plan draws from a table, whose outputs have their posterior mean already")
+    return learn_estimator(
+        true_answers(plan, past),
+        age=plan.max_age,
+        noise=plan.noise_variance,
+        period=_ticks_of_a_day(past) if period is None else period,
+        start=int(past.ticks[0]) if len(past) else 0,
+        about=about,
+        level=level,
+        bounds=published_bounds(plan),
+    )
+
+
+def _ticks_of_a_day(panel: Panel) -> int | None:
+    """Ticks of a day, where the past has timestamps and at least eight days of them."""
+    if panel.times.dtype.kind != "M" or not panel.step or _DAY % panel.step:
+        return None
+    period = _DAY // panel.step
+    return period if period > 1 and 8 * period <= len(panel) else None
+
+
+@dataclass(frozen=True)
+class StoredEstimate:
+    """What a plan file holds beside the plan: what its estimates are about, and their learned estimator, if any."""
+
+    about: About = "now"
+    learned: LearnedEstimator | None = None
+
+    @classmethod
+    def read(cls, text: str) -> StoredEstimate:
+        """From the text of a plan file, as `csdp plan` writes it."""
+        content = parse_json("plan", text)
+        if not isinstance(content, dict):
+            return cls()
+        about, learned = content.get("about", "now"), content.get("estimator")
+        check_about(about, "history")
+        return cls(about, None if learned is None else LearnedEstimator.from_dict(learned))
+
+    def to_dict(self) -> dict[str, Any]:
+        """To be written beside a plan; no part of its digest."""
+        return {"about": self.about} | ({} if self.learned is None else {"estimator": self.learned.to_dict()})
+
+    def estimator(self, plan: Plan, about: About | None = None) -> Estimator | None:
+        """The learned estimator; by the model where there is none, or where it is about something else than asked."""
+        if self.learned is not None and about in {None, self.learned.about}:
+            return self.learned
+        return plan_estimator(plan, about=about or self.about)
+
+
+class ReleaseEstimates:
+    """Adds estimates to the outputs of one dataset.
+
+    Args:
+        plan: what is published.
+        dataset: its name in the ledger.
+        ledger: where the releases before are.
+        estimator: the estimator; None for that of the plan.
+    """
+
+    def __init__(self, plan: Plan, *, dataset: str, ledger: Ledger, estimator: Estimator | None) -> None:
+        if estimator is not None:
+            if not isinstance(estimator, Estimator):
+                raise InputError(
+                    f"estimator: {type(estimator).__name__} given; an estimator as csdp.learn_estimator makes it, or "
+                    "an object with the methods of csdp.estimate.Estimator"
+                )
+            estimator.check(plan.ages, len(plan.query.outputs))
+            check_about(estimator.about, "history")
+        self._plan, self._dataset, self._ledger, self._given = plan, dataset, ledger, estimator
+
+    @cached_property
+    def estimator(self) -> Estimator | None:
+        """The estimator that is used; None where there is none."""
+        return plan_estimator(self._plan) if self._given is None else self._given
+
+    def add(self, outputs: Sequence[tuple[int, Output]], published: Iterable[Published] = ()) -> list[Output]:
+        """The outputs of ticks, in order, with estimates from themselves and from what was published before.
+
+        `published`: of the same batch, recorded earlier.
+        """
+        estimator = self.estimator
+        if estimator is None or not outputs:
+            return [output for _, output in outputs]
+        before = self._recorded_before(outputs[0][0], estimator.memory - 1)
+        seen = {one.tick: one for earlier in (before, published) for one in self._observations(earlier)}
+        finished = []
+        for tick, output in outputs:
+            seen[tick] = self._observe(tick, output)
+            last = [seen[at] for at in sorted(seen) if at <= tick][-estimator.memory :]
+            finished.append(_with_estimate(estimator, last, output))
+        return finished
+
+    def _recorded_before(self, tick: int, limit: int) -> list[Published]:
+        """The last releases before a tick; none where the ledger cannot be read at the moment."""
+        try:
+            return self._ledger.outputs_before(self._dataset, tick, query=self._plan.query.name, limit=limit)
+        except LedgerError:
+            return []
+
+    def _observe(self, tick: int, output: Output) -> Observation:
+        noise = self._plan.at_tick(tick).noise_variance if output.noise is None else output.noise
+        return Observation(tick, output.values, self._plan.max_age, noise, output.stale)
+
+    def _observations(self, published: Iterable[Published]) -> Iterable[Observation]:
+        """Recorded releases of the same numbers; those of an earlier plan have the age and the noise of that plan."""
+        for one in published:
+            plan, output = self._plans.get(one.plan_digest), one.output
+            noise = output.get("noise")
+            if plan is None or len(output["values"]) != len(self._plan.query.outputs):
+                continue
+            if noise is None:  # recorded before its noise was
+                if one.plan_digest != self._plan.digest:
+                    continue
+                noise = self._plan.at_tick(one.tick).noise_variance
+            age = output["ages"] if isinstance(output["ages"], int) else max(output["ages"])
+            yield Observation(one.tick, tuple(output["values"]), age, noise, output["stale"])
+
+    @cached_property
+    def _plans(self) -> dict[str, str]:
+        """The plans of this dataset whose query computes the same, by digest."""
+        own = {self._plan.digest: self._plan.query.fingerprint}
+        for terms in self._ledger.history(self._dataset):
+            if json.loads(terms.plan_json).get("computation") == self._plan.query.fingerprint:
+                own[terms.plan_digest] = self._plan.query.fingerprint
+        return own
+
+
+def _with_estimate(estimator: Estimator, last: Sequence[Observation], output: Output) -> Output:
+    """An output with its estimate; without one, and with a warning, where the estimator fails."""
+    try:
+        found = estimator.of(last)
+        _check_estimated(found, len(output.values))
+    except Exception as error:  # whoever wrote it: the tick is charged, and its values are published without
+        name = type(error).__name__
+        warnings.warn(f"no estimate of tick {last[-1].tick}: the estimator failed ({name})", CsdpWarning, stacklevel=2)
+        return output
+    return replace(
+        output,
+        estimate=found.estimate,
+        standard_error=found.standard_error,
+        low=found.low,
+        high=found.high,
+        level=estimator.level,
+        about=estimator.about,
+        no_data=found.no_data,
+    )
+
+
+def _check_estimated(found: Estimated, outputs: int) -> None:
+    """Refuse an estimate that is not one finite number for each output, inside its band."""
+    rows = (found.estimate, found.standard_error, found.low, found.high)
+    if any(len(row) != outputs or not all(map(math.isfinite, row)) for row in rows):
+        raise InputError(f"estimator: not one finite number for each of {outputs} outputs")
+    if not all(a <= b <= c for a, b, c in zip(found.low, found.estimate, found.high, strict=True)):
+        raise InputError("estimator: an estimate outside of its band")
+    if not math.isfinite(found.no_data):
+        raise InputError("estimator: the error of saying nothing is not finite")

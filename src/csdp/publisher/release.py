@@ -1,0 +1,60 @@
+"""One published tick, as it is recorded in the ledger and handed out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from csdp.ledger import Published
+
+_ROWS = ("values", "estimate", "standard_error", "low", "high")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One published tick: the noisy values, and the estimate that was made from this release and those before it.
+
+    Attributes: `values` as the mechanism drew them; `estimate` of the answer that `about` names (of the present,
+    "now", or of the time that was read, "then") with its `standard_error` and its band from `low` to `high`, which is
+    to hold a share `level` of the truths; `no_data`, the squared error of saying nothing instead. Empty or None where
+    no estimate could be made, and in ledgers from before they were recorded.
+    """
+
+    tick: int
+    values: tuple[float, ...]
+    estimate: tuple[float, ...]
+    standard_error: tuple[float, ...]
+    ages: int | tuple[int, ...]
+    stale: int
+    epsilon_s: float
+    unsafe: bool = False
+    noise: float | None = None  #: variance of the noise of a value
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    level: float | None = None
+    about: Literal["now", "then"] = "now"
+    no_data: float | None = None
+    count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
+
+    @classmethod
+    def of(cls, published: Published) -> Release:
+        """From what the ledger recorded; what a later version recorded beside it is left out."""
+        known = {field.name for field in fields(cls)}
+        content = {name: value for name, value in published.output.items() if name in known}
+        for name in _ROWS:
+            content[name] = tuple(content.get(name, ()))
+        if isinstance(content["ages"], list):
+            content["ages"] = tuple(content["ages"])
+        return cls(tick=published.tick, **content)
+
+    @property
+    def usefulness(self) -> float | None:
+        """Which share of the error of saying nothing the estimate is expected to remove; None without an estimate.
+
+        >>> release = Release(5, (0.25,), (0.5,), (0.1,), ages=2, stale=0, epsilon_s=0.2, no_data=0.04)
+        >>> round(release.usefulness, 2)
+        0.75
+        """
+        if self.no_data is None or not self.estimate or not self.no_data > 0:
+            return None
+        return 1.0 - sum(error**2 for error in self.standard_error) / self.no_data

@@ -1,0 +1,252 @@
+"""The demonstration on flights: a live number with noise, and the same number held back with hardly any noise.
+
+The share of late departures over 33 destinations, every three hours. The model has hidden environments (storms delay
+all), so every certificate is given the environment. Nothing here is chosen from the readings that are published: the
+model, the estimates and the noise come from the public past.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from csdp import datasets
+from csdp.accountant import Accountant
+from csdp.aging import Progress
+from csdp.bounds.result import belief
+from csdp.chain import EnvironmentChain, Family, Model
+from csdp.chain.family import certified_model
+from csdp.computation import Computation, verify_query
+from csdp.datasets import Dataset
+from csdp.errors import CsdpWarning, InfeasibleError, LedgerConflictError
+from csdp.estimate import LearnedEstimator
+from csdp.estimate.result import About, removed_share
+from csdp.fitting.fit import fit
+from csdp.fitting.quality import FitQuality, fit_quality
+from csdp.ledger import Ledger
+from csdp.panel import Panel
+from csdp.plan import Plan
+from csdp.planning.curves import largest_level
+from csdp.publisher import Batch, Publisher, learn_from_past
+from csdp.queries import Mean
+from csdp.reading_range import ReadingRange
+from csdp.report import records
+from csdp.report.certificate import Certificate, certify
+from csdp.report.files import Series, write_json, write_series
+
+#: Hidden environments, and chains besides the fit that the certificate covers too.
+ENVIRONMENTS, ENSEMBLE = 4, 4
+#: Ticks of a day: nights without flights are left out.
+DAY = 5
+#: Readings are shares, published to a hundredth.
+SHARES = ReadingRange(0.0, 1.0, 0.01)
+#: Ceiling of the leakage of the present for the live number, for every chain of the family, without end.
+BUDGET = 1.0
+#: Noise level of the number that is held back, the ceilings that delays are found for, and the delays that are tried.
+LATE_LEVEL, LATE_BUDGETS, DELAYS = 2.0, (0.5, 0.1), tuple(range(1, 9))
+#: Plain epsilon-DP of a record that a level may not pass.
+EVENT_LIMIT = 10.0
+
+
+@dataclass(frozen=True)
+class DelayRecord:
+    """What releases at every tick without end leak about the present when held back so many ticks."""
+
+    delay: int
+    point: float
+    family: float
+
+
+@dataclass(frozen=True)
+class FlightsRelease:
+    """One way to publish: its plan, its estimator, what came out, and how close it came. `truth` is PRIVATE."""
+
+    plan: Plan
+    ceiling: float  #: leakage of the present without end, for every chain of the family
+    point: float  #: the same for the fitted chain alone
+    learned: LearnedEstimator
+    batch: Batch
+    certificate: Certificate
+    leakage: list[records.LeakageRecord]
+    shown: list[records.ReleaseRecord]
+    usual: list[tuple[int, float]]
+    truth: list[records.TruthRecord]
+    error: float  #: mean squared error of the estimate on the published ticks
+    no_data: float  #: the same of saying the usual for that time of day
+    coverage: float  #: share of the truths inside the band
+
+    @property
+    def usefulness(self) -> float:
+        """Which share of the error of saying nothing the estimate removes."""
+        return removed_share(self.error, self.no_data)
+
+
+@dataclass(frozen=True)
+class FlightsStudy:
+    """All results of the demonstration as records, before anything is drawn."""
+
+    data: Dataset
+    past: Panel
+    rest: Panel
+    chain: EnvironmentChain
+    quality: FitQuality
+    now: FlightsRelease
+    late: FlightsRelease
+    delays: list[DelayRecord]
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """The figures that captions, the README and tests are made of."""
+        assert self.chain.fitted is not None
+        ((_, gain, error),) = self.chain.fitted.gains
+        return {
+            "data": self.data.name,
+            "gain": {"nats_per_tick": gain, "standard_error": error},
+            "accepted": self.quality.explains,
+            **{name: _summarise(release) for name, release in (("now", self.now), ("late", self.late))},
+            "delays": [vars(one) for one in self.delays],
+        }
+
+    def least_delay(self, budget: float) -> int | None:
+        """The least delay whose certificate, family included, keeps a ceiling; None where none that was tried does."""
+        return next((one.delay for one in self.delays if one.family <= budget), None)
+
+
+def _summarise(release: FlightsRelease) -> dict[str, object]:
+    return {
+        "age": release.plan.max_age,
+        "epsilon_c": release.plan.epsilon_c,
+        "leakage": {"point": release.point, "family": release.ceiling},
+        "belief": belief(release.ceiling),
+        "usefulness": release.usefulness,
+        "coverage": release.coverage,
+        "error": release.error,
+        "no_data_error": release.no_data,
+        "ticks": len(release.batch),
+    }
+
+
+def run_flights(out: Path, progress: Progress) -> FlightsStudy:
+    """Fit, check, plan and publish; chain, ledgers, certificates and series are written to the folder."""
+    data = datasets.load("flights")
+    discretiser = data.discretiser()
+    past, rest = (discretiser.apply(part) for part in data.readings.split(data.past_ends))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CsdpWarning)  # the record of the fit has its warnings, and the page shows them
+        chain = fit(
+            past,
+            public=True,
+            environment="hidden",
+            environments=ENVIRONMENTS,
+            direction="backward",
+            neighbours=0,
+            ensemble=ENSEMBLE,
+            progress=progress,
+        )
+        assert isinstance(chain, EnvironmentChain)
+        quality = fit_quality(chain.without_family(), past, readings=past.readings, public=True, progress=progress)
+    query = verify_query(Mean(of=SHARES), chain)
+    delays = _measure_delays(chain, query, progress)
+    level = _largest_level(certified_model(chain), query, 0)
+    delay = next((one.delay for one in delays if one.family <= LATE_BUDGETS[0]), DELAYS[-1])
+    now = _release(chain, Plan(chain, query, 0, level), past, rest, "now", out, progress)
+    late = _release(chain, Plan(chain, query, delay, LATE_LEVEL), past, rest, "then", out, progress)
+    return FlightsStudy(data, past, rest, chain, quality, now, late, delays)
+
+
+def _ceiling(model: Model | Family, query: Computation, age: int, level: float) -> float:
+    return Accountant(Plan(model, query, age, level)).ceiling()
+
+
+def _measure_delays(chain: Model, query: Computation, progress: Progress) -> list[DelayRecord]:
+    """The leakage by delay, up to the first that keeps the smallest ceiling."""
+    found: list[DelayRecord] = []
+    for number, delay in enumerate(DELAYS):
+        progress("delays", number, len(DELAYS))
+        models = (chain.without_family(), certified_model(chain))
+        found.append(DelayRecord(delay, *(_ceiling(model, query, delay, LATE_LEVEL) for model in models)))
+        if found[-1].family <= min(LATE_BUDGETS):
+            break
+    return found
+
+
+def _largest_level(family: Model | Family, query: Computation, age: int) -> float:
+    """The largest noise level whose releases without end keep the budget."""
+    level = largest_level(
+        lambda epsilon_c: _ceiling(family, query, age, epsilon_c), BUDGET, EVENT_LIMIT, start=BUDGET / 2, tolerance=1e-3
+    )
+    if level is None:
+        raise InfeasibleError(f"budget {BUDGET:g} cannot be met at age {age}", nearest=BUDGET, no_data=0.0)
+    return level
+
+
+def _release(
+    chain: Model, plan: Plan, past: Panel, rest: Panel, about: About, out: Path, progress: Progress
+) -> FlightsRelease:
+    """Publish the readings after the public past under one plan, into a ledger of its own."""
+    learned = learn_from_past(plan, past, period=DAY, about=about)
+    name = "flights" if about == "now" else "flights-late"
+    with (
+        Ledger.open(out / ("ledger.db" if about == "now" else "ledger-late.db")) as ledger,
+        _open_publisher(plan, ledger, name, learned) as publisher,
+    ):
+        batch = publisher.publish(rest, progress=lambda done, total: progress(f"releasing ({about})", done, total))
+        certificate = certify(publisher, ledger, skipped=batch.skipped)
+        leakages = records.leakage_records(publisher, ledger)
+    series = "released.csv" if about == "now" else "released-late.csv"
+    write_series(Series.of(plan, rest, batch.releases, batch.skipped), out / series)
+    write_json(out / f"{series}.certificate.json", certificate.to_dict())
+    shown = _at_their_time(records.release_records(batch), plan.max_age if about == "then" else 0)
+    usual = [(tick, float(learned.estimator.usual_at(tick)[0])) for tick in rest.ticks.tolist()]
+    truth = records.truth_records(plan, rest)
+    return FlightsRelease(
+        plan,
+        Accountant(plan).ceiling(),
+        _ceiling(chain.without_family(), plan.query, plan.max_age, plan.epsilon_c),
+        learned,
+        batch,
+        certificate,
+        leakages,
+        shown,
+        usual,
+        truth,
+        *_measure(shown, dict(usual), {one.tick: one.value for one in truth}),
+    )
+
+
+def _open_publisher(plan: Plan, ledger: Ledger, name: str, learned: LearnedEstimator) -> Publisher:
+    """Open the dataset; under another name if it was published before by another plan."""
+    budget = BUDGET if learned.about == "now" else None
+
+    def open_as(dataset: str) -> Publisher:
+        return Publisher(plan, dataset=dataset, ledger=ledger, budget=budget, on_refusal="skip", estimator=learned)
+
+    try:
+        return open_as(name)
+    except LedgerConflictError:
+        return open_as(f"{name}-{plan.digest[:8]}")
+
+
+def _at_their_time(shown: Sequence[records.ReleaseRecord], delay: int) -> list[records.ReleaseRecord]:
+    """Records at the ticks that they are about."""
+    return [replace(one, tick=one.tick - delay) for one in shown]
+
+
+def _measure(
+    shown: Sequence[records.ReleaseRecord], usual: dict[int, float], truth: dict[int, float]
+) -> tuple[float, float, float]:
+    """Mean squared error of the estimates, that of saying the usual, and the share of truths inside the bands."""
+    rows = np.array(
+        [
+            (one.estimate - truth[one.tick], usual[one.tick] - truth[one.tick], one.low <= truth[one.tick] <= one.high)
+            for one in shown
+            if one.estimate is not None and one.low is not None and one.high is not None and one.tick in truth
+        ],
+        dtype=np.float64,
+    )
+    error, no_data = (rows[:, :2] ** 2).mean(axis=0).tolist()
+    return error, no_data, float(rows[:, 2].mean())

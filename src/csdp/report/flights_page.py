@@ -1,0 +1,176 @@
+"""The pages of the demonstration on flights: every caption and sentence is computed from its records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from csdp.bounds.result import as_text, belief, in_words
+from csdp.report import figures
+from csdp.report.files import write_json
+from csdp.report.flights import DAY, LATE_BUDGETS, FlightsRelease, FlightsStudy
+from csdp.report.page import (
+    PageSection,
+    definition_list,
+    figure_block,
+    guarantees_section,
+    ledger_facts,
+    number_table,
+    paragraph,
+    save_report,
+)
+from csdp.report.records import LeakageRecord
+from csdp.report.time_axis import day_names
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "How late flights leave New York, without telling how any one destination stands"
+WHAT = "share of late departures"
+#: Ticks that are drawn: twelve days.
+DRAWN = 12 * DAY
+#: Hours of a tick.
+HOURS = 3
+
+
+def write_flights_pages(study: FlightsStudy, out: Path, *, version: str) -> list[str]:
+    """Draw and write all figures, the pages and summary.json; returns the names of the files, the private page last."""
+    drawings = _draw(study)
+    shared = [
+        _release_section(study, drawings["release"]),
+        _belief_section(study, drawings["belief"]),
+        _late_section(study, drawings["late"]),
+        guarantees_section(study.now.certificate),
+        _model_section(study),
+        _record_section(study),
+    ]
+    private = [_release_section(study, drawings["private"]), *shared[1:]]
+    write_json(out / "summary.json", study.summary)
+    footer = f"csdp {version}, chain digest {study.chain.digest[:16]}"
+    pages = save_report(out, drawings, shared, private, title=TITLE, lead=lead(study), footer=footer)
+    return ["summary.json", *pages]
+
+
+def lead(study: FlightsStudy) -> str:
+    """What the live number is worth, and what it tells: the first sentence of the page."""
+    now = study.now
+    return (
+        f"The published line removes {now.usefulness:.0%} of the error of saying what is usual for the time of day, "
+        f"and its {now.learned.level:.0%} band holds {now.coverage:.0%} of the truths. Everything published, now and "
+        f"for ever, tells at most epsilon = {as_text(now.ceiling, 3)} about the present of any one destination: "
+        f"{in_words(now.ceiling)}, for each of {len(now.plan.chain.members)} plausible models, given the environment "
+        "(facts about it, such as a storm, are not protected)."
+    )
+
+
+def _draw(study: FlightsStudy) -> dict[str, Figure]:
+    now, late = study.now, study.late
+    ticks = study.rest.ticks[:DRAWN].tolist()
+    last = ticks[-1]
+    days = day_names(ticks, study.rest.times[:DRAWN].astype(str).tolist())
+
+    def draw(release: FlightsRelease, *, private: bool) -> Figure:
+        return figures.release_figure(
+            [one for one in release.shown if one.tick <= last],
+            what=WHAT,
+            truth=[one for one in release.truth if one.tick <= last] if private else (),
+            usual=[pair for pair in release.usual if pair[0] <= last],
+            days=days,
+        )
+
+    drawn: list[LeakageRecord] = [one for one in now.leakage if one.tick <= last]
+    return {
+        "release": draw(now, private=False),
+        "private": draw(now, private=True),
+        "belief": figures.belief_figure(drawn, ceiling=now.ceiling, days=days),
+        "late": draw(late, private=False),
+    }
+
+
+def _release_section(study: FlightsStudy, figure: Figure) -> PageSection:
+    now = study.now
+    caption = (
+        f"Dots: what was published every {HOURS} hours, at once, with noise (epsilon_c {now.plan.epsilon_c:.2g}). Line "
+        f"and band: the estimate published with it, from the last {now.learned.memory} releases and what is usual at "
+        f"that hour ({study.past.times[0].astype(str)[:10]} to {study.past.times[-1].astype(str)[:10]}, public). "
+        f"Dashed: what is usual, without any release. On {len(now.batch):,} ticks the error (root mean square) was "
+        f"{now.error**0.5:.3f} with the releases and {now.no_data**0.5:.3f} without."
+    )
+    words = "Published share of late departures and its estimate, against what is usual"
+    return PageSection("Now, with noise", figure_block(figure, caption, name="release", description=words))
+
+
+def _belief_section(study: FlightsStudy, figure: Figure) -> PageSection:
+    now = study.now
+    caption = (
+        "The most that an attacker can believe about one destination, who thought its two states (on time or late) "
+        "equally likely, knows the model, the environment and the present of all others, and sees everything "
+        "published. Without releases: 50 %."
+    )
+    rows = [
+        ("nothing is published", "50 %", "the attacker's guess stays what it was"),
+        ("these releases, for ever", f"{100 * belief(now.ceiling):.0f} %", "certified, for every model of the family"),
+        ("the same numbers without noise", "100 %", "who knows the others subtracts them from the sum"),
+    ]
+    block = figure_block(figure, caption, name="belief", description="The attacker's belief by tick")
+    table = number_table(("what is published", "belief at most", "why"), rows)
+    return PageSection("What an attacker can believe", block + table)
+
+
+def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
+    late = study.late
+    delay = late.plan.max_age
+    caption = (
+        f"The same number published {delay} ticks ({delay * HOURS} hours of operation) later, about the time it was "
+        f"read, with little noise (epsilon_c {late.plan.epsilon_c:g}): its error was {late.error**0.5:.3f}, it removes "
+        f"{late.usefulness:.0%} of the error of saying nothing, and tells at most {as_text(late.ceiling, 3)} about the "
+        "present. It is published instead of the live number, not besides it: both together tell more."
+    )
+    rows = [
+        (
+            f"{one.delay} ticks",
+            as_text(one.family, 3),
+            f"{in_words(one.family)}; for the fitted model alone {as_text(one.point, 3)}",
+        )
+        for one in study.delays
+    ]
+    table = number_table(("held back", "epsilon for ever", "what it means"), rows)
+    found = [(budget, study.least_delay(budget)) for budget in LATE_BUDGETS]
+    answers = "; ".join(
+        f"for {budget:g}: {'longer than was tried' if ticks is None else f'{ticks} ticks ({ticks * HOURS} hours)'}"
+        for budget, ticks in found
+    )
+    words = "Published share of late departures, held back, against what is usual"
+    block = figure_block(figure, caption, name="late", description=words)
+    title = "Or later, nearly without noise"
+    question = "How long must these numbers be held back, so that the present is told at most so much?"
+    return PageSection(title, block + paragraph(f"{question} {answers}.") + table)
+
+
+def _model_section(study: FlightsStudy) -> PageSection:
+    record = study.chain.fitted
+    assert record is not None
+    ((_, gain, error),) = record.gains
+    pairs = [
+        ("Sequences", f"{study.chain.sequences} destinations, on time or late (more than 34 % of departures late)"),
+        ("A tick", f"{HOURS} hours between 06:00 and 21:00; the night counts as one step"),
+        ("Environments", f"{record.environments}, hidden: in each of them every destination has a chain of its own"),
+        ("Gain", f"{gain:.2f} nats a tick over independent chains on readings set aside (standard error {error:.2f})"),
+        (
+            "Family",
+            f"the fit and {record.ensemble} others ({record.ensemble_method}); the largest leakage is certified",
+        ),
+        ("Checks", study.quality.verdict),
+        *(("Beware", note) for note in record.warnings),
+    ]
+    return PageSection("The model, fitted to the public past", definition_list(pairs))
+
+
+def _record_section(study: FlightsStudy) -> PageSection:
+    data = study.data
+    pairs = [
+        *ledger_facts(study.now.certificate),
+        ("Readings", f"{data.provenance} Licence: {data.licence}"),
+        ("How the data were prepared", data.handling),
+    ]
+    return PageSection("The record", definition_list(pairs))

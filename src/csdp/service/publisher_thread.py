@@ -1,0 +1,214 @@
+"""The thread that publishes a dataset of a service, in the process that holds its lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from csdp.errors import LedgerBusyError, LedgerLeaseError, LedgerTermsError
+from csdp.ledger import Lease
+from csdp.plan import Plan
+from csdp.publisher import Release, Skipped
+from csdp.service import Settings
+from csdp.service.responses import HttpProblem, error_place
+from csdp.stream import Alarm, Bad, Runner, Snapshot, run
+from csdp.stream.from_spec import open_runner, open_source
+from csdp.stream.messages import decode_message
+from csdp.stream.runner import Fate
+from csdp.stream.spec import StreamSpec
+
+log = logging.getLogger("csdp.service")
+
+TAKEN_OVER = "another process has taken over"
+#: Sources that a service reads in addition to HTTP.
+_SOURCES = ("file", "mqtt")
+#: Messages of one request between two publications: closed ticks are published before more memory is used.
+_BATCH = 64
+#: The count that a writer sees for what became of a message; all others are "accepted".
+_COUNTS: dict[Fate, str] = {"late": "late", "ahead": "ahead", "unknown": "unreadable", "undated": "unreadable"}
+#: Seconds after which one publication under way counts as stuck.
+_STUCK = 10.0
+
+
+class PublisherThread:
+    """Drives the runner of one dataset. Everything that publishes runs in one thread, so requests wait for each other
+    in one place only, and the event loop never waits.
+
+    Args:
+        spec: the specification of the dataset.
+        plan: its plan.
+        lease: of the dataset, held by this process. Its number now is the fence of everything that is published here.
+        on_outcome: called in this thread with every release and every tick without output.
+    """
+
+    def __init__(
+        self, spec: StreamSpec, plan: Plan, *, lease: Lease, on_outcome: Callable[[Release | Skipped], None]
+    ) -> None:
+        self._spec = spec
+        self._lease = lease
+        self.fence = lease.fence
+        self._stack = ExitStack()
+        self._closing = False
+        self._behind = False
+        self._trouble = ""
+        self._busy_since: float | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-{spec.dataset}")
+        self.submit = self._executor.submit  #: run something in the thread of this dataset
+        self.runner: Runner = self._stack.enter_context(
+            open_runner(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome, fence=self.fence)
+        )
+        self._source: threading.Thread | None = None
+        self.submit(self._publish, self.runner.recover)
+        if spec.source.kind in _SOURCES:
+            self._source = threading.Thread(target=self._read_source, name=f"csdp-source-{spec.dataset}", daemon=True)
+            self._source.start()
+
+    # ---- in the thread of the dataset ------------------------------------------------------------------------------
+
+    def ingest(self, box: list[bytes], *, many: bool, settings: Settings) -> dict[str, int]:
+        """Take in the body of a request, and publish the ticks that it closes.
+
+        Args:
+            box: holds the body, which is taken out.
+            many: one message per line; else one message, which is refused with a problem if it cannot be used.
+            settings: the limits of a body.
+
+        Returns:
+            How many messages were accepted (their tick was open, whatever their values), late, ahead, or unreadable.
+        """
+        body = box.pop()
+        lines = split_lines(body, max_line=settings.max_line, max_lines=settings.max_lines) if many else [body]
+        counts = {"accepted": 0, "late": 0, "ahead": 0, "unreadable": 0}
+        for start in range(0, len(lines), _BATCH):
+            self._publish(partial(self._take_in, lines[start : start + _BATCH], counts, many=many))
+        return counts
+
+    def _take_in(self, lines: list[bytes], counts: dict[str, int], *, many: bool) -> None:
+        """Hand some messages to the runner, count them, and publish the ticks that they close."""
+        for line in lines:
+            message = decode_message(line)
+            if not many and isinstance(message, Bad):
+                detail = f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}"
+                raise HttpProblem(422, "unreadable", detail)
+            fate = self.runner.accept(message)
+            # Form, names and times decide, never a value: a reading without a number is a gap, not an error.
+            malformed = isinstance(message, Bad) or (fate == "bad" and isinstance(message, Snapshot))
+            count = "unreadable" if malformed else _COUNTS.get(fate, "accepted")
+            if not many and count == "unreadable":
+                raise HttpProblem(
+                    422,
+                    "unknown",
+                    "no sequence of this dataset in it, not as many values as it has sequences, or a time that is no "
+                    "timestamp (seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')",
+                )
+            counts[count] += 1
+        self.runner.settle()
+
+    def maintain(self) -> None:
+        """Do what is due without a request: let time pass, and retry what a busy ledger held up."""
+        if self._spec.by_wall_clock:
+            self._publish(lambda: self.runner.advance(self.runner.publisher.tick_times.wall.now()))
+        elif self._behind:
+            self._publish(self.runner.settle)
+
+    def _publish(self, work: Callable[[], object]) -> None:
+        """Do work of the runner that needs the ledger. With a busy ledger readings are kept, and published later."""
+        if not self.is_leader():  # the ledger would refuse it; sink and state file would not
+            raise LedgerLeaseError(TAKEN_OVER)
+        self._busy_since = time.monotonic()
+        try:
+            work()
+        except LedgerBusyError:
+            self._behind, self._trouble = True, "waiting for the ledger"
+        except LedgerLeaseError:
+            self._trouble = TAKEN_OVER
+            raise
+        except LedgerTermsError as error:
+            if self._trouble != str(error):
+                log.error("%s: %s", self._spec.dataset, error)
+            self._behind, self._trouble = False, str(error)
+        else:
+            last = self.runner.recent[-1] if self.runner.recent else None
+            obsolete = isinstance(last, Skipped) and last.why == "terms"
+            self._behind, self._trouble = False, self._trouble if obsolete else ""
+        finally:
+            self._busy_since = None
+
+    # ---- source ----------------------------------------------------------------------------------------------------
+
+    def _read_source(self) -> None:
+        """Feed the runner from the source in its specification, until it ends or the service does."""
+        try:
+            run(self.runner, open_source(self._spec))
+        except Exception as error:
+            self._trouble = f"the {self._spec.source.kind} source has failed"
+            log.error("%s: %s (%s at %s)", self._spec.dataset, self._trouble, type(error).__name__, error_place(error))
+        finally:
+            if not self._closing:
+                self.runner.stop = threading.Event()  # the source is over, but readings still come over HTTP
+
+    def _log_drift(self, _: Alarm) -> None:
+        """Tell the operator's log only: an alarm comes from private readings."""
+        log.warning("%s: the readings no longer follow the chain. This is private", self._spec.dataset)
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def is_leader(self) -> bool:
+        """Whether this process holds the lease under which this thread was started."""
+        return self._lease.is_current() and self._lease.fence == self.fence
+
+    @property
+    def trouble(self) -> str:
+        """Why publishing waits; empty where it does not."""
+        since = self._busy_since
+        if not self._trouble and since is not None and time.monotonic() > since + _STUCK:
+            return f"one publication takes more than {_STUCK:g} seconds: the ledger or the sink does not answer"
+        return self._trouble
+
+    def progress(self) -> dict[str, Any]:
+        """What only the process with the readings knows: times, counts, ages. Nothing of it depends on a value."""
+        status = self.runner.status()
+        tick, ages = self.runner.publisher.information_ages()
+        passed = 0 if tick is None or status.closed is None else max(0, status.closed - tick)
+        newest = status.newest_time
+        return {
+            "closed": status.closed,
+            "newest_time": newest,
+            "watermark": None if newest is None else newest - self.runner.clock.lateness,
+            "open_ticks": status.open_ticks,
+            "skipped": status.skipped,
+            "reason": status.reason,
+            "fates": dict(status.fates),
+            "put_back": status.put_back,
+            "information_ages": [None if age is None else age + passed for age in ages],
+            "trouble": self.trouble or status.trouble,
+        }
+
+    def close(self) -> None:
+        """Stop publishing: closed ticks are published, open ticks stay open. The state file is left to a new leader."""
+        self._closing = True
+        self.runner.stop.set()
+        if self._source is not None:
+            self._source.join(10)
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        if self.is_leader():
+            self.runner.close()
+        self._stack.close()
+
+
+def split_lines(body: bytes, *, max_line: int, max_lines: int) -> list[bytes]:
+    """The lines of a body that are not empty; refused before any of them is taken in."""
+    if body.count(b"\n") > max_lines:
+        raise HttpProblem(413, "too-long", f"at most {max_lines:,} lines in one request; send it in several")
+    lines = [line for line in body.split(b"\n") if line.strip()]
+    if any(len(line) > max_line for line in lines):
+        raise HttpProblem(413, "too-long", f"at most {max_line:,} bytes in one line")
+    if not lines:
+        raise HttpProblem(422, "empty", "no message in the body; one JSON object per line expected")
+    return lines

@@ -1,0 +1,199 @@
+"""`csdp open`: three ordinary files from file to report, with what it wrote and nothing else."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import ordinary
+from csdp import InputSpec, read_readings
+from csdp.chain.files import load_model
+from csdp.panel import find_input
+
+#: Settings of commands that keep a test short.
+TICKS = 60
+SMALL = ("--states", "2", "--ensemble", "0", "--method", "ching", "--public")
+
+
+@pytest.fixture(params=ordinary.FILES)
+def file(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ordinary.FILES[request.param](tmp_path / request.param, ticks=TICKS)
+    return tmp_path / request.param
+
+
+def test_from_file_to_report_with_the_input_file_alone(run, file):
+    shown = run("open", file.name, "-o", "input.toml").stdout
+    assert "PRIVATE" in shown
+    run("fit", "input.toml", *SMALL, "-o", "chain.json")
+    run("plan", "chain.json", "--budget", "2", "--max-age", "1", "-o", "plan.json")
+    place = ["--dataset", "d", "--ledger", "ledger.db"]
+    states = ["--discretiser", "chain.discretiser.json"]
+    out = ["--simulated-times", "--stale-limit", "1", "-o", "out.csv", "--format", "json"]
+    options = ["--chain", "chain.json", "--age", "1", "--epsilon-c", "2", "--about", "then"]
+    released = json.loads(run("release", "input.toml", *states, *options, *place, *out).stdout)
+    assert released["published"] > TICKS / 2
+    run("report", "ledger.db", "--dataset", "d", "--data", "input.toml", *states, "-o", "report")
+    assert (file.parent / "report" / "index.html").stat().st_size > 1000
+    run("init", "input.toml", "-o", "stream.toml")
+    assert "input" in tomllib.loads((file.parent / "stream.toml").read_text())
+    run("fit", "stream.toml", *SMALL, "-o", "again.json")
+    assert load_model("again.json").digest == load_model("chain.json").digest
+
+
+@pytest.mark.slow
+def test_the_commands_that_suggest_prints_run(run, file):
+    run("open", file.name, "-o", "input.toml")
+    content = json.loads(run("suggest", "input.toml", "--public", "-o", "suggested", "--format", "json").stdout)
+    for line in content["next"]:
+        run(*line.split()[1:])
+
+
+class TestWhatIsFound:
+    def test_sensors_with_offsets_and_summer_time(self, tmp_path):
+        ordinary.write_sensors(tmp_path / "sensors.csv")
+        found = find_input(tmp_path / "sensors.csv")
+        assert found.spec.time == "timestamp"
+        assert (found.spec.delimiter, found.spec.step, found.spec.sequence) == (",", "30min", None)
+        assert found.readings.names == ("kitchen", "hall", "bath")
+        # No hour is there twice, and none is missing, where clocks were set back on 27 October at 01:00 UTC.
+        assert len(found.readings) == 700
+        night = (found.readings.times >= np.datetime64("2024-10-27T00:00")) & (
+            found.readings.times < np.datetime64("2024-10-27T03:00")
+        )
+        assert night.sum() == 6
+
+    def test_patients_in_a_long_table(self, tmp_path):
+        ordinary.write_patients(tmp_path / "patients.txt", ticks=80)
+        spec = find_input(tmp_path / "patients.txt").spec
+        assert (spec.delimiter, spec.time, spec.sequence, spec.value) == (
+            "\t",
+            "charttime",
+            "patient_id",
+            "heart_rate",
+        )
+        readings = read_readings(spec)
+        assert readings.names == ("1001", "1002", "1003", "1004")
+        assert readings.step == 300
+        assert 60 <= np.nanmin(readings.readings) <= np.nanmax(readings.readings) <= 100
+
+    def test_meters_with_decimal_commas(self, tmp_path):
+        ordinary.write_meters(tmp_path / "meters.csv")
+        found = find_input(tmp_path / "meters.csv")
+        spec = found.spec
+        assert (spec.delimiter, spec.decimal, spec.encoding) == (";", ",", "cp1252")
+        assert (spec.time_format, spec.duplicates, spec.step) == ("%d.%m.%Y %H:%M", "last", "15min")
+        assert found.readings.names == ("Küche", "Büro")
+        assert found.readings.readings[-1, 0] == 2.0  # the correction, which comes last
+        # Read directly, without the choices that `csdp open` makes, the repeated lines are refused.
+        with pytest.raises(ValueError, match="appears twice"):
+            read_readings(tmp_path / "meters.csv")
+
+    def test_the_section_reads_the_same(self, run, file):
+        run("open", file.name, "-o", "input.toml")
+        found = find_input(file)
+        again = read_readings("input.toml")
+        np.testing.assert_array_equal(again.readings, found.readings.readings)
+        assert again.times.tolist() == found.readings.times.tolist()
+        assert InputSpec.load("input.toml").override(file=str(file)) == found.spec
+
+    def test_json_has_the_same_content(self, run, file):
+        content = json.loads(run("open", file.name, "--format", "json").stdout)
+        assert content["input"] == json.loads(json.dumps(find_input(file.name).spec.to_dict()))
+        assert len(content["first_rows"]["rows"]) == 5
+
+
+class TestOptions:
+    """Each option overrules what is found, in every command that takes readings."""
+
+    def test_each_of_them(self, run, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        text = "a|who|what|note\n01/02/2024 00:30|p|1,5|low\n01/02/2024 00:31|p|2,5|high\n01/02/2024 00:31|p|3,5|low\n"
+        (tmp_path / "d.csv").write_bytes(("made by hand\n" + text).encode("utf-16-le"))
+        given = [
+            *("--time", "a", "--time-format", "%d/%m/%Y %H:%M", "--sequence", "who", "--delimiter", "|"),
+            *("--encoding", "utf-16-le", "--skip", "1", "--timezone", "Europe/Berlin", "--step", "1min"),
+            *("--duplicates", "mean"),
+        ]
+        run("open", "d.csv", *given, "--value", "what", "--decimal", ",", "-o", "in.toml")
+        readings = read_readings("in.toml")
+        assert readings.readings[:, 0].tolist() == [1.5, 3.0]
+        assert str(readings.times[0]) == "2024-01-31T23:30:00"
+        run("open", "d.csv", *given, "--value", "note", "--categories", "low,high", "-o", "in.toml", "--names", "p")
+        assert read_readings("in.toml").readings[:, 0].tolist() == [0.0, 0.5]
+
+    def test_they_go_before_the_input_file(self, run, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "d.csv").write_text("time,a,b\n0,0,1\n1,1,1\n3,0,1\n3,1,0\n")
+        run("open", "d.csv", "-o", "in.toml")
+        assert read_readings("in.toml").readings[3].tolist() == [1, 0]
+        assert read_readings("in.toml", duplicates="first").readings[3].tolist() == [0, 1]
+        shown = json.loads(run("open", "in.toml", "--step", "3", "--resample", "first", "--format", "json").stdout)
+        assert (shown["input"]["step"], shown["input"]["resample"]) == (3, "first")
+
+    def test_no_header(self, run, tmp_path):
+        (tmp_path / "d.csv").write_text("0,1.5\n1,2.5\n2,3.5\n")
+        run("open", tmp_path / "d.csv", "--no-header", "--time", "column1", "-o", tmp_path / "in.toml")
+        assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == [1.5, 2.5, 3.5]
+
+    def test_tables_of_databases(self, run, tmp_path):
+        import sqlite3
+
+        with sqlite3.connect(tmp_path / "ward.db") as book:
+            book.execute("CREATE TABLE beds (time INTEGER, a REAL)")
+            book.execute("CREATE TABLE staff (time INTEGER, a REAL)")
+            book.executemany("INSERT INTO beds VALUES (?, ?)", [(0, 1.0), (1, 2.0)])
+        book.close()
+        run("open", tmp_path / "ward.db", "--table", "beds", "-o", tmp_path / "in.toml")
+        assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == [1, 2]
+        run("open", tmp_path / "ward.db", "--sql", "SELECT time, a + 1 AS a FROM beds", "-o", tmp_path / "in.toml")
+        assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == [2, 3]
+
+
+class TestTrouble:
+    def test_the_output(self, fails, tmp_path):
+        (tmp_path / "d.toml").write_text("[input]\nfile = 'x.csv'\n")
+        assert "ends in .toml" in fails("open", tmp_path / "d.csv", "-o", tmp_path / "d.txt")
+        assert "overwrite" in fails("open", tmp_path / "d.toml", "-o", tmp_path / "d.toml")
+        assert "x.csv: no such file" in fails("open", tmp_path / "d.toml")
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("time = 'a'\n", "input.toml:1: input.file: not given"),
+            ("file = 'd.csv'\nduplicates = 'some'\n", "input.toml:3: input.duplicates: 'some' given; one of 'refuse'"),
+            ("file = 'd.csv'\ndelimeter = ';'\n", "unknown key (did you mean 'delimiter'?)"),
+            ("file = 'd.csv'\nstep = 0\n", "input.toml:3: input.step"),
+        ],
+    )
+    def test_mistakes_in_the_section_have_their_line(self, fails, tmp_path, text, told):
+        (tmp_path / "input.toml").write_text(f"[input]\n{text}")
+        assert told in fails("open", tmp_path / "input.toml")
+
+    def test_clocks_that_are_set_back_want_a_zone(self, run, fails, tmp_path):
+        from datetime import UTC, datetime
+
+        start = datetime(2024, 10, 26, 20, tzinfo=UTC)
+        rows = [(start + timedelta(minutes=30 * t)).astimezone(ordinary.BERLIN) for t in range(20)]
+        text = "time,a\n" + "".join(f"{when:%Y-%m-%d %H:%M},{i}\n" for i, when in enumerate(rows))
+        (tmp_path / "d.csv").write_text(text)
+        message = fails("open", tmp_path / "d.csv")
+        assert "as where clocks are set back; give --timezone" in message
+        run("open", tmp_path / "d.csv", "--timezone", "Europe/Berlin", "-o", tmp_path / "in.toml")
+        assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == list(range(20))
+
+    def test_no_cell_is_quoted_in_an_error(self, fails, tmp_path):
+        secret = "77.125"
+        for text in (
+            f"time,a\n0,{secret}x\n1,2\n",
+            f"time,a\n0,1\n1,{secret},3\n",
+            f"time;a\n0;{secret},4\n1;2\n",
+            f"{secret},2\n{secret},3\n",
+            f"time,who,x,y\n0,a,{secret},2\n0,b,{secret},2\n",
+        ):
+            (tmp_path / "d.csv").write_text(text)
+            assert secret not in fails("open", tmp_path / "d.csv")

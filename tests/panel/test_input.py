@@ -1,0 +1,290 @@
+"""How a table is written is found in it: text, numbers, times, columns, kinds of files; what is unclear is refused."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import duckdb
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+
+from csdp import InputSpec, Readings, find_input, read_readings
+from csdp.errors import InputError
+from postgres import Server
+
+EXPECTED = [[1.5, 10.0], [2.5, np.nan], [3.5, 30.0]]
+
+
+def check(found: Readings) -> None:
+    assert found.names == ("a", "b")
+    np.testing.assert_array_equal(found.readings, EXPECTED)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252"])
+def test_delimiters_and_encodings(tmp_path: Path, delimiter: str, encoding: str) -> None:
+    lines = ["time,größe,b", "0,1.5,10", "1,2.5,", "2,3.5,30"]
+    file = tmp_path / "d.csv"
+    file.write_bytes("\n".join(lines).replace(",", delimiter).encode(encoding))
+    found = read_readings(file)
+    assert found.names == ("größe", "b")
+    np.testing.assert_array_equal(found.readings, EXPECTED)
+
+
+def test_lines_before_the_header(tmp_path: Path) -> None:
+    text = "Station 7\nmade on;1.1.2024\n\ntime;a;b\n0;1,5;10\n1;2,5;\n2;3,5;30\n"
+    (tmp_path / "d.csv").write_text(text)
+    check(read_readings(tmp_path / "d.csv"))
+    found = find_input(tmp_path / "d.csv")
+    assert found.spec.skip == 3
+    check(read_readings(found.spec))
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["1,234", "2,345"], "may be decimal or between thousands; give decimal="),
+        (["1.234,5", "2,5"], "is not a number"),
+        (["1,5", "2.5"], "is not a number"),
+        (["1,5,5", "2"], "is not a number"),
+    ],
+)
+def test_numbers_that_are_not_clear(cells: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read_readings({"time": [0, 1], "a": cells})
+    assert cells[0] not in str(caught.value)
+
+
+def test_decimal_commas() -> None:
+    assert read_readings({"time": [0, 1], "a": ["1,234", "12"]}, decimal=",").readings[:, 0].tolist() == [1.234, 12]
+    found = read_readings({"time": [0, 1, 2], "a": ["-0,5", " 1,25e1 ", ""], "b": ["3", "4", "5"]})
+    np.testing.assert_array_equal(found.readings, [[-0.5, 3], [12.5, 4], [np.nan, 5]])
+    with pytest.raises(InputError, match=r"row 2 is not a number with a decimal comma"):
+        read_readings({"time": [0, 1], "a": ["0,5", "1.5"]}, decimal=",")
+    with pytest.raises(InputError, match=r"decimal='\.' or decimal=','"):
+        read_readings({"time": [0, 1], "a": [1, 2]}, decimal="'")
+
+
+@pytest.mark.parametrize(
+    ("times", "first"),
+    [
+        (["27.10.2024 02:30", "28.10.2024 02:30"], "2024-10-27T02:30:00"),
+        (["1.2.2024", "2.2.2024"], "2024-02-01T00:00:00"),
+        (["10/27/2024 1:05 PM", "10/28/2024 1:05 PM"], "2024-10-27T13:05:00"),
+        (["27/10/2024 13:05:09", "28/10/2024 13:05:09"], "2024-10-27T13:05:09"),
+        (["2024/10/27 13:05", "2024/10/28 13:05"], "2024-10-27T13:05:00"),
+    ],
+)
+def test_times_that_are_not_iso(times: list[str], first: str) -> None:
+    assert str(read_readings({"time": times, "a": [1, 2]}).times[0]) == first
+    spec = find_input({"time": times, "a": [1, 2]}).spec
+    assert spec.time_format is not None
+    assert str(read_readings({"time": times, "a": [1, 2]}, time_format=spec.time_format).times[0]) == first
+
+
+def test_day_or_month() -> None:
+    unclear = {"time": ["01/02/2024", "02/02/2024"], "a": [1, 2]}
+    with pytest.raises(InputError, match="which number is the day and which the month"):
+        read_readings(unclear)
+    assert str(read_readings(unclear, time_format="%m/%d/%Y").times[0]) == "2024-01-02T00:00:00"
+    with pytest.raises(InputError, match="does not hold times written as"):
+        read_readings({"time": ["27/10/2024", "10/28/2024"], "a": [1, 2]}, time_format="%d/%m/%Y")
+    with pytest.raises(InputError):  # one day first, one month first
+        read_readings({"time": ["27/10/2024", "10/28/2024"], "a": [1, 2]})
+
+
+class TestClocksThatGoBack:
+    ZONE = "Europe/Berlin"
+
+    def local(self, minutes: int, count: int) -> list[str]:
+        start = datetime(2024, 10, 26, 22, tzinfo=UTC)
+        zone = ZoneInfo(self.ZONE)
+        return [f"{(start + timedelta(minutes=minutes * i)).astimezone(zone):%Y-%m-%d %H:%M}" for i in range(count)]
+
+    @pytest.mark.parametrize("minutes", [10, 30, 60])
+    def test_the_order_of_rows_tells_the_passes_apart(self, minutes: int) -> None:
+        times = self.local(minutes, 360 // minutes)
+        found = read_readings({"time": times, "a": np.arange(len(times))}, timezone=self.ZONE)
+        assert found.readings[:, 0].tolist() == list(range(len(times)))
+        assert str(found.times[0]) == "2024-10-26T22:00:00"
+
+    def test_each_sequence_of_a_long_table(self) -> None:
+        times = [time for time in self.local(30, 12) for _ in "ab"]
+        table = {"time": times, "sequence": ["a", "b"] * 12, "value": np.arange(24.0)}
+        found = read_readings(table, timezone=self.ZONE)
+        assert found.readings.tolist() == np.arange(24.0).reshape(12, 2).tolist()
+
+    def test_one_pass_alone_is_refused(self) -> None:
+        times = [time for i, time in enumerate(self.local(30, 12)) if not 4 <= i < 6]
+        with pytest.raises(InputError, match="does not tell which is meant"):
+            read_readings({"time": times, "a": np.arange(len(times))}, timezone=self.ZONE)
+
+
+class TestColumns:
+    def test_the_column_of_times(self) -> None:
+        for name in ("Timestamp", "charttime", "Zeit"):
+            assert read_readings({name: ["2024-01-01", "2024-01-02"], "a": [1, 2]}).names == ("a",)
+        assert read_readings({"date": [1, 2], "a": [1, 2]}).names == ("a",)
+        with pytest.raises(InputError, match="several columns hold times: begin, end; give one as time="):
+            read_readings({"begin": ["2024-01-01"], "end": ["2024-01-02"], "a": [1]})
+
+    def test_long_tables(self) -> None:
+        rows = {"when": [0, 0, 1, 1], "patient_id": [7, 8, 7, 8], "rate": [1.0, 2.0, 3.0, 4.0]}
+        assert read_readings(rows).readings.tolist() == [[1, 2], [3, 4]]
+        words = {"when": [0, 0, 1, 1], "x": ["p", "q", "p", "q"], "rate": [1.0, 2.0, 3.0, 4.0]}
+        assert read_readings(words).names == ("p", "q")
+        two = {**words, "other": [1, 2, 3, 4]}
+        with pytest.raises(InputError, match="which column holds the readings"):
+            read_readings(two)
+        assert read_readings(two, sequence="x", value="other").readings.tolist() == [[1, 2], [3, 4]]
+        with pytest.raises(InputError, match="give sequence= and value="):
+            read_readings({**words, "y": ["u", "v", "u", "v"]})
+
+    def test_a_wide_table_is_not_taken_for_a_long_one(self) -> None:
+        assert read_readings({"time": [0, 1], "id": [1, 2], "x": [3, 4]}).names == ("id", "x")
+        with pytest.raises(InputError, match="appears twice"):
+            read_readings({"time": [0, 0], "a": [1, 2], "b": [3, 4]})
+
+    def test_columns_of_words(self) -> None:
+        found = find_input({"time": [0, 1], "a": [1.0, 2.0], "note": ["x", "y"]})
+        assert found.spec.names == ("a",)
+        assert ("left out", "columns that hold no numbers: note", "--names --categories") in found.facts
+        labels = find_input({"time": [0, 1], "a": ["low", "high"]})
+        assert labels.spec.categories == ("high", "low")
+
+
+class TestKinds:
+    TABLE = pa.table({"time": [0, 1, 2], "a": [1.5, 2.5, 3.5], "b": [10.0, None, 30.0]})
+
+    def test_arrow_and_feather(self, tmp_path: Path) -> None:
+        feather.write_feather(self.TABLE, tmp_path / "d.feather")
+        with pa.ipc.new_stream(tmp_path / "d.arrow", self.TABLE.schema) as stream:
+            stream.write_table(self.TABLE)
+        pq.write_table(self.TABLE, tmp_path / "d.parquet")
+        for kind in ("feather", "arrow", "parquet"):
+            check(read_readings(tmp_path / f"d.{kind}"))
+            (tmp_path / f"bad.{kind}").write_bytes(b"no such thing")
+            with pytest.raises(InputError, match="or a damaged one"):
+                read_readings(tmp_path / f"bad.{kind}")
+
+    def test_json_lines(self, tmp_path: Path) -> None:
+        rows = self.TABLE.to_pylist()
+        (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        check(read_readings(tmp_path / "d.jsonl"))
+        messages = [{"time": row["time"], "values": {"a": row["a"], "b": row["b"]}} for row in rows]
+        (tmp_path / "d.ndjson").write_text("".join(json.dumps(row) + "\n" for row in messages))
+        check(read_readings(tmp_path / "d.ndjson"))
+        for text, message in (('{"time": 77.5', "not JSON lines"), ('{"time": 0, "a": [1]}', "lists or objects")):
+            (tmp_path / "d.jsonl").write_text(text)
+            with pytest.raises(InputError, match=message):
+                read_readings(tmp_path / "d.jsonl")
+
+    def test_databases(self, tmp_path: Path) -> None:
+        rows = [tuple(row.values()) for row in self.TABLE.to_pylist()]
+        book = sqlite3.connect(tmp_path / "a b?.sqlite")
+        book.execute("CREATE TABLE r (time INTEGER, a REAL, b REAL)")
+        book.executemany("INSERT INTO r VALUES (?, ?, ?)", rows)
+        book.commit()
+        book.close()
+        with duckdb.connect(str(tmp_path / "d.duckdb")) as other:
+            other.execute("CREATE TABLE r (time INTEGER, a DOUBLE, b DOUBLE)")
+            other.executemany("INSERT INTO r VALUES (?, ?, ?)", rows)
+            other.execute("CREATE TABLE s (x INTEGER)")
+        check(read_readings(tmp_path / "a b?.sqlite"))
+        check(read_readings(tmp_path / "d.duckdb", table="r"))
+        check(read_readings(tmp_path / "d.duckdb", sql="SELECT * FROM r ORDER BY time"))
+        with pytest.raises(InputError, match=r"which table\? Give table= \(there are: r, s\)"):
+            read_readings(tmp_path / "d.duckdb")
+        with pytest.raises(InputError, match="no table 'q'"):
+            read_readings(tmp_path / "d.duckdb", table="q")
+        for file in ("a b?.sqlite", "d.duckdb"):
+            with pytest.raises(InputError, match="refused the query"):
+                read_readings(tmp_path / file, sql="DELETE FROM r")
+            check(read_readings(tmp_path / file, table="r"))
+
+    def test_postgresql(self, postgres_server: Server) -> None:
+        address = postgres_server.url()
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("CREATE TABLE beds (time timestamptz, who text, rate double precision)")
+            connection.execute(
+                "INSERT INTO beds SELECT '2024-01-01Z'::timestamptz + i * interval '5 min', w, i "
+                "FROM generate_series(0, 4) i, (VALUES ('a'), ('b')) v(w)"
+            )
+        try:
+            found = find_input(address, InputSpec(table="beds"))
+            assert (found.spec.sequence, found.spec.value, found.spec.step) == ("who", "rate", "5min")
+            with pytest.raises(InputError, match="refused the query"):
+                read_readings(address, sql="DELETE FROM beds")
+            assert read_readings(found.spec).readings.tolist() == [[i, i] for i in range(5)]
+        finally:
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.execute("DROP TABLE beds")
+
+    def test_excel(self, tmp_path: Path) -> None:
+        file = tmp_path / "d.xlsx"
+        file.write_bytes(b"PK")
+        try:
+            import openpyxl
+        except ImportError:
+            with pytest.raises(InputError, match=r"install csdp\[excel\], or save the sheet as .csv"):
+                read_readings(file)
+            return
+        with pytest.raises(InputError, match="not an Excel file"):
+            read_readings(file)
+        book = openpyxl.Workbook()
+        for row in (("time", "a", "b"), (0, 1.5, 10), (1, 2.5, None), (2, 3.5, 30)):
+            book.active.append(row)
+        book.save(file)
+        check(read_readings(file))
+        with pytest.raises(InputError, match="no sheet 'x'; give table="):
+            read_readings(file, table="x")
+
+
+class TestSpec:
+    def test_every_setting_survives_a_file(self, tmp_path: Path) -> None:
+        spec = InputSpec(
+            file=str(tmp_path / "d.csv"),
+            delimiter="\t",
+            decimal=",",
+            encoding="latin-1",
+            header=False,
+            skip=2,
+            time='a "time"',
+            time_format="%d.%m.%Y",
+            timezone="UTC",
+            sequence="s",
+            value="v",
+            names=("ä", "b"),
+            categories=("x", "y"),
+            step=60,
+            resample="last",
+            duplicates="mean",
+            sort=True,
+        )
+        spec.save(tmp_path / "in.toml")
+        assert InputSpec.load(tmp_path / "in.toml") == spec
+        assert 'file = "d.csv"' in (tmp_path / "in.toml").read_text()
+
+    def test_no_password_is_written(self) -> None:
+        with pytest.raises(InputError, match="no place for it"):
+            InputSpec(file="postgresql://me:secret@host/d").to_toml()
+        assert "me@host" in InputSpec(file="postgresql://me@host/d").to_toml()
+
+    def test_irregular_times_are_resampled(self) -> None:
+        rng = np.random.default_rng(1)
+        times = np.datetime64("2024-01-01", "s") + np.arange(200) * 300 + rng.integers(-40, 40, 200)
+        found = find_input({"time": times, "a": np.arange(200.0)})
+        assert (found.spec.step, found.spec.resample) == ("5min", "last")
+        assert 195 <= len(found.readings) <= 205
+
+    def test_a_gap_is_no_irregular_time(self) -> None:
+        times = np.concatenate([np.arange(50), np.arange(400, 450)]) * 60
+        assert find_input({"time": times, "a": np.zeros(100)}).spec.step == 60

@@ -1,0 +1,254 @@
+"""Estimates at the gate: from what the ledger holds, the same after a restart, and never at the price of a tick."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from csdp import CoupledChain, Identity, Max, Mean, Publisher, Release, Schedule, Sum, fran
+from csdp.errors import CsdpWarning, InputError, UnsafeRandomnessWarning
+from csdp.estimate import (
+    Estimated,
+    HistoryEstimator,
+    LinearEstimator,
+    Observation,
+    PosteriorEstimator,
+    learn_estimator,
+    linear_estimator,
+    model_estimator,
+)
+from csdp.ledger import Ledger
+from csdp.noise import Randomness
+from csdp.panel import Panel
+from csdp.plan import Plan
+from csdp.publisher import plan_estimator
+from csdp.publisher.estimates import ReleaseEstimates
+
+SLOW = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.95, 0.05], [0.05, 0.95]])
+PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+STATES = SLOW.simulate(26, seed=3)
+
+
+def recorded(file: Path, dataset: str = "d") -> list[Release]:
+    with Ledger.open(file, read_only=True) as ledger:
+        return sorted((Release.of(one) for one in ledger.published(dataset)), key=lambda one: one.tick)
+
+
+def observations(releases: Sequence[Release]) -> list[Observation]:
+    """What an estimator is to see, from recorded values alone."""
+    seen = []
+    for one in releases:
+        assert one.noise is not None
+        age = one.ages if isinstance(one.ages, int) else max(one.ages)
+        seen.append(Observation(one.tick, one.values, age, one.noise, one.stale))
+    return seen
+
+
+def check_recomputed(releases: Sequence[Release], plan: Plan, about: str = "now") -> None:
+    """Every estimate is that of an estimator made here, given the recorded releases up to its tick."""
+    own = model_estimator(SLOW, plan.query, age=plan.max_age, about=about, bounds=(0.0, 1.0))  # type: ignore[arg-type]
+    seen = observations(releases)
+    for n, one in enumerate(releases):
+        expected = own.of(seen[max(0, n - 7) : n + 1])
+        for name in ("estimate", "standard_error", "low", "high"):
+            assert getattr(one, name) == pytest.approx(getattr(expected, name), abs=1e-12)
+        assert one.about == about
+        assert one.level == 0.95
+        assert 0 <= one.low[0] <= one.estimate[0] <= one.high[0] <= 1
+        assert one.usefulness == pytest.approx(1 - one.standard_error[0] ** 2 / own.silent_error)
+
+
+@pytest.mark.parametrize("about", ["now", "then"])
+@pytest.mark.parametrize("how", ["batch", "pushes", "restarts"])
+def test_estimates_are_those_of_the_ledger(tmp_path: Path, how: str, about: str) -> None:
+    plan, file = Plan(SLOW, Mean(), 2, 1.0), tmp_path / "ledger.db"
+    options = {"dataset": "d", "ledger": file, "estimator": plan_estimator(plan, about=about)}  # type: ignore[arg-type]
+    if how == "batch":
+        with Publisher(plan, **options) as publisher:
+            publisher.publish(Panel.from_states(STATES))
+    elif how == "pushes":
+        with Publisher(plan, **options) as publisher:
+            for tick, row in enumerate(STATES):
+                publisher.push(row, time=tick)
+    else:
+        for tick in range(2, len(STATES)):
+            with Publisher(plan, **options) as publisher:
+                for back in (2, 1):
+                    publisher.observe(STATES[tick - back], time=tick - back)
+                publisher.push(STATES[tick], time=tick)
+    releases = recorded(file)
+    assert len(releases) == 24
+    check_recomputed(releases, plan, about)
+    alone = HistoryEstimator(np.array([[0.5]]), np.array([[0.25]]), 2)
+    assert releases[-1].estimate[0] != alone.of(observations(releases[-1:])).estimate[0]
+
+
+def test_gaps_schedules_and_stale_readings_are_counted(tmp_path: Path) -> None:
+    schedule = Schedule((1.0, 0.0, 0.25, 0.5), start=5, then=1.0)
+    plan = Plan(SLOW, Mean(), 1, 1.0, stale_limit=2, schedule=schedule)
+    states = STATES.astype(np.int8)
+    states[16, 0] = states[20:24] = -1
+    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+        publisher.publish(Panel.from_states(states))
+    releases = {one.tick: one for one in recorded(tmp_path / "ledger.db")}
+    assert 6 not in releases  # the schedule publishes nothing
+    assert 24 not in releases  # its readings are too old
+    assert [releases[t].noise for t in (5, 7, 8)] == [plan.at_tick(t).noise_variance for t in (5, 7, 8)]
+    assert releases[7].noise > 2 * releases[8].noise  # type: ignore[operator]
+    assert releases[17].stale == 1
+    assert releases[17].standard_error > releases[16].standard_error
+    assert releases[25].standard_error > releases[20].standard_error  # it rests on older releases
+    check_recomputed(list(releases.values()), plan)
+
+
+def test_a_change_of_plan_keeps_the_releases_of_the_same_query(tmp_path: Path) -> None:
+    file, first, second = tmp_path / "ledger.db", Plan(SLOW, Mean(), 2, 1.0), Plan(SLOW, Mean(), 1, 0.5)
+    with Publisher(first, dataset="d", ledger=file) as publisher:
+        publisher.publish(Panel.from_states(STATES[:20]))
+        after = publisher.change_plan(second, from_tick=20)
+        for tick in range(18, 24):
+            after.push(STATES[tick], time=tick)
+        third = after.change_plan(Plan(SLOW, Sum(), 1, 0.5), from_tick=24)
+        for tick in range(23, 26):
+            third.push(STATES[tick], time=tick)
+    releases = recorded(file)
+    means, sums = releases[:-2], releases[-2:]
+    own = model_estimator(SLOW, Mean(), age=1, bounds=(0.0, 1.0))
+    assert means[-1].estimate == own.of(observations(means[-8:])).estimate
+    assert {one.ages for one in means[-8:]} == {1, 2}
+    alone = model_estimator(SLOW, Sum(), age=1, bounds=(0.0, 2.0))
+    assert sums[0].estimate == alone.of(observations(sums[:1])).estimate
+
+
+def test_a_ledger_of_version_0_1_goes_on_with_estimates(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    file.write_bytes(gzip.decompress((Path(__file__).parents[1] / "files" / "ledger-0.1.db.gz").read_bytes()))
+    with Ledger.open(file) as ledger:
+        ledger.migrate()
+        for dataset in ledger.datasets():
+            old = [Release.of(one) for one in ledger.published(dataset.name)]
+            assert old
+            assert all(one.low == () and one.about == "now" and one.usefulness is None for one in old)
+
+
+class Stranger:
+    """An estimator of somebody else."""
+
+    kind, about, level, memory = "mine", "now", 0.9, 3
+
+    def __init__(self, answer: object) -> None:
+        self.answer, self.seen = answer, []  # type: ignore[var-annotated]
+
+    def check(self, ages: Sequence[int], outputs: int) -> None:
+        pass
+
+    def of(self, releases: Sequence[Observation]) -> Estimated:
+        self.seen.append([one.tick for one in releases])
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[return-value]
+
+    def expected(self, noise: float) -> None:
+        return None
+
+
+def test_an_estimator_of_somebody_else_is_asked_with_published_numbers_only(tmp_path: Path) -> None:
+    mine = Stranger(Estimated((0.5,), (0.1,), (0.25,), (0.75,), 0.04))
+    with Publisher(Plan(SLOW, Mean(), 1, 1.0), dataset="d", ledger=tmp_path / "l.db", estimator=mine) as publisher:  # type: ignore[arg-type]
+        batch = publisher.publish(Panel.from_states(STATES[:6]))
+    assert mine.seen == [[1], [1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
+    assert [(one.estimate, one.low, one.high, one.level) for one in batch] == [((0.5,), (0.25,), (0.75,), 0.9)] * 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ValueError("0.123"),
+        None,
+        Estimated((0.5, 0.5), (0.1, 0.1), (0.2, 0.2), (0.8, 0.8), 0.1),
+        Estimated((math.nan,), (0.1,), (0.2,), (0.8,), 0.1),
+        Estimated((0.9,), (0.1,), (0.2,), (0.8,), 0.1),
+        Estimated((0.5,), (0.1,), (0.2,), (0.8,), math.inf),
+    ],
+    ids=["raises", "nothing", "too many", "no number", "outside", "infinite"],
+)
+def test_a_tick_is_not_lost_for_want_of_an_estimate(tmp_path: Path, answer: object) -> None:
+    plan = Plan(SLOW, Mean(), 1, 1.0)
+    with Publisher(plan, dataset="d", ledger=tmp_path / "l.db", estimator=Stranger(answer)) as publisher:  # type: ignore[arg-type]
+        publisher.push(STATES[0], time=0)
+        with pytest.warns(CsdpWarning, match=r"no estimate of tick 1: the estimator failed \(\w+\)$"):
+            release = publisher.push(STATES[1], time=1)
+    assert isinstance(release, Release)
+    assert len(release.values) == 1
+    assert release.estimate == release.low == ()
+
+
+def test_an_estimator_that_does_not_fit_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    plan, file = Plan(SLOW, Mean(), 1, 1.0), tmp_path / "l.db"
+    past = SLOW.simulate(400, seed=1).mean(axis=1)
+    for wrong, words in (
+        (learn_estimator(past, age=2, noise=1.0), "made for age 2, but the plan has 1"),
+        (model_estimator(SLOW, Identity(), age=1), "made for 2 outputs, but the plan's query has 1"),
+        (linear_estimator(SLOW, Mean(), ages=[1, 2]), "other ages"),
+        (PosteriorEstimator(SLOW, Mean(), ages=[2, 2]), "other ages"),
+        ("linear", "str given; an estimator"),
+    ):
+        with pytest.raises(InputError, match=words):
+            Publisher(plan, dataset="d", ledger=file, estimator=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ages", [(1, 1), (1, 2), (0, 3)])
+@pytest.mark.parametrize("query", [Mean(), Max(), Identity()], ids=lambda q: q.name)
+def test_standard_error_is_the_error(query: object, ages: tuple[int, int]) -> None:
+    plan = Plan(PAIR, query, ages, 2.0)  # type: ignore[arg-type]
+    path = PAIR.simulate(4000, seed=11)
+    with pytest.warns(UnsafeRandomnessWarning):
+        outputs = fran.batch(plan, path, Randomness.unsafe_seed(5))
+    estimator = plan_estimator(plan)
+    assert isinstance(estimator, HistoryEstimator | LinearEstimator)
+    unclipped = replace(estimator, bounds=None)
+    seen = [
+        Observation(t, one.values, plan.max_age, plan.noise_variance)
+        for t, one in enumerate(outputs)
+        if one is not None
+    ]
+    ticks = [one.tick for one in seen[8:]]
+    kept = [unclipped.of(seen[n - 7 : n + 1]) for n in range(8, len(seen))]
+    now = plan.query.evaluate(path[ticks].astype(np.intp), PAIR.value_table)
+    squares = (np.array([one.estimate for one in kept]) - now) ** 2
+    error = np.array(kept[0].standard_error) ** 2
+    blocks = squares[: len(squares) // 40 * 40].reshape(40, -1, squares.shape[1]).mean(axis=1)
+    half = 4 * blocks.std(axis=0, ddof=1) / math.sqrt(40)
+    assert (np.abs(squares.mean(axis=0) - error) < half + 1e-4).all()
+    assert (error <= now.var(axis=0) * 1.05).all()
+
+
+def test_no_estimate_where_moments_are_out_of_reach_but_still_an_output(tmp_path: Path) -> None:
+    s = 30
+    ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + 1) % s): 0.2 for j in range(s)}
+    chain = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], initial=np.full((s, 2), 0.5))
+    plan = Plan(chain, Mean(), 0, 1.0)
+    assert plan_estimator(plan) is None
+    _, output = fran.step(fran.init(plan), np.zeros(s, dtype=np.int8), Randomness.secure())
+    assert output is not None
+    with Ledger.open(tmp_path / "l.db") as ledger:
+        estimates = ReleaseEstimates(plan, dataset="d", ledger=ledger, estimator=None)
+        assert estimates.add([(0, output)]) == [output]
+
+
+def test_the_posterior_of_one_release_is_no_worse_than_the_linear_estimate(tmp_path: Path) -> None:
+    plan = Plan(PAIR, Mean(), 0, 1.0)
+    posterior = PosteriorEstimator(PAIR, Mean(), ages=[0, 0], bounds=(0.0, 1.0))
+    linear = linear_estimator(PAIR, Mean(), ages=[0, 0])
+    noise = plan.noise_variance
+    assert posterior.expected(noise).mse < linear.expected(noise).mse < posterior.expected(noise).no_data
+    with Publisher(plan, dataset="d", ledger=tmp_path / "l.db", estimator=posterior) as publisher:
+        release = publisher.push([1, 1], time=0)
+    assert isinstance(release, Release)
+    assert 0 <= release.low[0] <= release.estimate[0] <= release.high[0] <= 1
