@@ -48,12 +48,6 @@ def compare_with_truth(seed, direction):
     ticks = np.cumsum([10, *random.integers(1, 3, size=int(random.integers(len(plans) - 1, 3)))]).tolist()
     wait = int(random.integers(0, 2))
     delays = [random.integers(0, limit + 1, size=s) * (random.random(s) < 0.6) for _ in ticks]
-    oldest = min(
-        t - a - d for t, late in zip(ticks, delays, strict=True) for a, d in zip(plans[0][0].ages, late, strict=True)
-    )
-    oldest = min(oldest, ticks[-1] - max(plans[-1][0].ages) - limit)
-    if (m**s) ** (ticks[-1] + wait - oldest + 1) > 300_000:
-        return None
     plan, f = plans[0]
     accountant = Accountant(plan, state="vector")
     state, told, cost = accountant.start(), [], 0.0
@@ -77,6 +71,8 @@ def compare_with_truth(seed, direction):
         read = tuple(int(age + d) for age, d in zip(plan.ages, late, strict=True))
         told.append(Told(tick, read, f, level / plan.sensitivity))
     now = ticks[-1] + wait
+    if (m**s) ** (now - min(one.tick - age for one in told for age in one.ages) + 1) > 300_000:
+        return None  # too many paths for brute force
     truth = history_leakage(kernel, s, m, told, now)
     restored = accountant.restore(json.loads(json.dumps(state.to_dict())), cost=cost)
     return accountant.leakage(restored, now).epsilon, accountant.peak(state), truth, tags
