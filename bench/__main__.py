@@ -21,7 +21,19 @@ from pathlib import Path
 from bench.figure import draw
 from bench.record import Record, table
 
-SECTIONS = ("imports", "leakage", "certificates", "noise", "means", "fran", "ledger", "fit", "tables", "service")
+SECTIONS = (
+    "imports",
+    "leakage",
+    "certificates",
+    "noise",
+    "means",
+    "fran",
+    "ledger",
+    "planning",
+    "fit",
+    "tables",
+    "service",
+)
 
 
 def run_sections(sections: list[str], scale: float, out: Path) -> dict[str, list[Record]]:

@@ -6,7 +6,7 @@ a release is allowed: only the publisher calls it, after the ledger has been cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -58,6 +58,16 @@ class FranState:
     stale: int = 0
     reason: str = "no readings yet"
     count: int | None = None  #: sequences whose reading a release rests on, where readings are published
+
+    def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
+        """The steps (1, s) by which the reading of every sequence is older than planned, of the newest tick."""
+        late = np.zeros((len(ticks), plan.model.sequences), dtype=np.int64)
+        for age, members in _by_age(plan):
+            stale = self.rows[-1 - age][1]
+            if stale is not None:
+                chosen = slice(None) if members is None else members
+                late[:, chosen] = stale[chosen]
+        return late
 
 
 def init(plan: Plan) -> FranState:
@@ -146,6 +156,17 @@ def information_ages(state: FranState) -> list[int | None]:
             late = (0 if row[i] >= 0 else NEVER) if stale is None else int(stale[i])
             ages[i] = None if late >= NEVER - 1 else age + late
     return ages
+
+
+def delays_at(plan: Plan, missing: Bools, rows: Indices) -> Ints:
+    """The steps (rows, s) by which readings are older than planned, for some ticks (rows) of a panel.
+
+    It depends on which readings are missing (T, s) alone.
+    """
+    first = max(0, int(rows.min(initial=missing.shape[0])) - plan.max_age - plan.stale_limit)
+    read = rows[:, None] - np.asarray(plan.ages)[None, :] - first
+    last = _last_read(missing[first : int(rows.max(initial=0)) + 1])
+    return np.asarray(read - last[read, np.arange(missing.shape[1])], dtype=np.int64)
 
 
 @lru_cache(maxsize=16)

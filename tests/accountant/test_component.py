@@ -8,7 +8,8 @@ import math
 import pytest
 
 from csdp import Accountant, CoupledChain, Max, Mean, Sum
-from csdp.accountant.component import AccountedComponent, JointComponent
+from csdp.accountant.component import JointComponent
+from csdp.accountant.protocol import AccountedComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.plan import Plan
 

@@ -219,7 +219,7 @@ class TestChecks:
     def test_a_level_above_the_budget(self, monkeypatch):
         from csdp.planning.curves import Curves
 
-        monkeypatch.setattr(Curves, "largest_level", lambda self, budget, limit: limit)
+        monkeypatch.setattr(Curves, "largest_level", lambda self, budget, limit, **_: limit)
         with pytest.raises(AssertionError, match="the certified leakage passes the budget"):
             find_plan(paper(), Mean(), budget=0.1, min_age=1, max_age=1)
 

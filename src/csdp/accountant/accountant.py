@@ -14,17 +14,21 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from csdp.accountant.component import PEAK_STEPS, AccountedComponent, worst_component
+from csdp.accountant.answers import make_answer
+from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
+from csdp.accountant.lateness import Lateness, Stale, read_stale
+from csdp.accountant.protocol import AccountedComponent, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
 from csdp.arrays import Floats
-from csdp.bounds.environment import find_vantages
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
 from csdp.plan import Plan
 
 #: Ticks after which a history that has not settled is answered by the cap.
 _LONGEST = 2000
+#: Releases for which a metric state is followed one by one: at least, and pairs of snapshots over all of them.
+_FOLLOWED, _METRIC_WORK = 24, 4096
 #: Joint states up to which the exact leakage of a first release is followed while it ages.
 EXACT_LATER = 1024
 
@@ -79,18 +83,18 @@ class Accountant:
 
     def start(self, tick: int = 0) -> State:
         """The state before any release."""
-        behind = tuple(component.ages[-1] for component in self.components)
+        behind = tuple(component.oldest for component in self.components)
         return State(tick, behind, tuple(component.initial_state() for component in self.components), (), 0)
 
     def release(
-        self, state: State, tick: int | None = None, *, stale: bool = False, epsilon_c: float | None = None
+        self, state: State, tick: int | None = None, *, stale: Stale = False, epsilon_c: float | None = None
     ) -> State:
         """The state after one more release.
 
         Args:
             state: the state before it.
             tick: its tick, after that of the state; by default the next one.
-            stale: whether some reading was older than planned.
+            stale: whether some reading was older than planned; better, which and by how much (`Lateness`).
             epsilon_c: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
         """
         tick = state.tick + 1 if tick is None else tick
@@ -101,7 +105,18 @@ class Accountant:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
         if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
             return replace(self.history(state.consecutive + 1), tick=tick)
-        return self._add(state, tick, stale, share)
+        return self._add(state, tick, stale=self._known_stale(stale), share=share)
+
+    def _known_stale(self, stale: Stale) -> Stale:
+        """What is recorded of late readings: which they were, where that counts."""
+        if not stale or (isinstance(stale, Lateness) and self.follows_delays):
+            return stale if stale else False
+        return True
+
+    @cached_property
+    def follows_delays(self) -> bool:
+        """Whether it matters which readings were late: where some component is followed sequence by sequence."""
+        return len(self.plans) == 1 and any(component.follows_delays for component in self.components)
 
     def _share(self, epsilon_c: float | None) -> float:
         """A noise level as a share of the plan's, rounded up."""
@@ -114,19 +129,25 @@ class Accountant:
             )
         return min(1.0, math.nextafter(epsilon_c / self.plan.epsilon_c, math.inf))
 
-    def _add(self, state: State, tick: int, stale: bool, share: float = 1.0) -> State:
+    def _add(self, state: State, tick: int, *, stale: Stale, share: float = 1.0) -> State:
         """Add the slices that no later release can read any more; the newer ones stay pending."""
         passed = tick - state.tick
         pending = (*((ago + passed, old, level) for ago, old, level in state.pending), (0, stale, share))
         slices, behind = [], []
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
-            oldest = component.ages[-1]
-            after, newest = add_pending(component, before, depth + passed, pending, oldest, oldest + passed)
+            oldest = component.oldest
+            after, newest = add_pending(
+                component, before, depth + passed, pending, least=oldest, below=oldest + passed, is_new=True
+            )
             slices.append(after)
             behind.append(newest)
-        window = max(component.ages[-1] - component.ages[0] for component in self.components)
-        unfinished = tuple(entry for entry in pending if entry[0] < window)
+        unfinished = tuple(entry for entry in pending if entry[0] < self._window)
         return State(tick, tuple(behind), tuple(slices), unfinished)
+
+    @cached_property
+    def _window(self) -> int:
+        """Ticks for which some reading of a release lies at a slice that later ones read too."""
+        return max(component.oldest - component.ages[0] for component in self.components)
 
     def _newest(self, state: State, passed: int = 0) -> Iterator[tuple[AccountedComponent, Floats, int]]:
         """Every component, its state at the newest slice that the history touches, and how far back that lies.
@@ -135,7 +156,8 @@ class Accountant:
         """
         pending = tuple((ago + passed, stale, share) for ago, stale, share in state.pending)
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
-            after, newest = add_pending(component, before, depth + passed, pending, 0, component.ages[-1] + passed)
+            below = component.oldest + passed
+            after, newest = add_pending(component, before, depth + passed, pending, least=0, below=below)
             yield component, after, newest
 
     def leakage(self, state: State, tick: int | None = None) -> Leakage:
@@ -178,7 +200,7 @@ class Accountant:
         """
         if state.consecutive is None:
             return self._peak(state)
-        at = self._history.extend(state.consecutive)
+        at = self._history.place(state.consecutive)
         if at not in self._peaks:
             self._peaks[at] = self._peak(self._history[at])
         return min(self._peaks[at], self._whole_cost(state))
@@ -200,7 +222,7 @@ class Accountant:
 
     def _consecutive_leakage(self, count: int) -> Leakage:
         """Equal histories have equal leakage: computed once."""
-        at = self._history.extend(count)
+        at = self._history.place(count)
         if at not in self._known:
             state = self._history[at]
             self._known[at] = self._sharpen(self._leakage(state, 0), state, 0)
@@ -215,38 +237,7 @@ class Accountant:
         return self._answer(worst, why)
 
     def _answer(self, value: float, bound: str) -> Leakage:
-        holds_for = {
-            "metric": "all releases so far; state kept for every pair of snapshots",
-            "scalar": "all releases so far; one number for the whole history",
-            "contraction": "all releases so far, any law of the past",
-            "freshness": "any number of releases: all published data is at least this old",
-            "lineage": "any number of releases, any law of the past",
-            "slice": "any number of releases, any law of the past, whatever others are known",
-            "influence": "all releases so far; what each sequence tells is followed by itself",
-            "group": "all releases so far, however the sequences are tied",
-            "none": "no bound: fresh data is published without end",
-        }
-        return Leakage(
-            epsilon=round_up(value),
-            bound=bound if bound not in {"cap", "none"} else "lineage",
-            sound=True,
-            adversary=self.plan.adversary,
-            environment=find_vantages(self.plan.model, None, None)[0][1].environment,
-            assumptions=(
-                self.plan.chain.members[0].assumption,
-                *self._environment_words,
-                holds_for.get(bound, ""),
-                "which readings were missing must not depend on their values",
-            ),
-            reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
-        )
-
-    @cached_property
-    def _environment_words(self) -> tuple[str, ...]:
-        """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
-        vantage, phases = find_vantages(self.plan.model, None, None)[0][1], self.plan.model.phases
-        clock = f"given the clock: the largest over its {phases} phases"
-        return vantage.assumptions if phases == 1 else (clock, *replace(vantage, phase=None).assumptions)
+        return make_answer(self.plan, value, bound)
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 
@@ -268,8 +259,10 @@ class Accountant:
 
     @cached_property
     def _history(self) -> ConsecutiveHistory:
-        oldest = max(component.ages[-1] for component in self.components)
-        return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest)
+        oldest = max(component.oldest for component in self.components)
+        sizes = [component.model.size for component in self.components if component.kind == "metric"]
+        followed = max(_FOLLOWED, _METRIC_WORK // max(sizes) ** 2) if sizes else _LONGEST
+        return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest, followed=followed)
 
     def _release_next(self, state: State) -> State:
         return self._add(state, state.tick + 1, stale=False)
@@ -308,8 +301,9 @@ class Accountant:
             return None
         slices = [component.state_at_rest() for component in self.components]
         at_rest = tuple(state for state in slices if state is not None)
-        behind = tuple(component.ages[0] for component in self.components)
-        return State(0, behind, at_rest) if len(at_rest) == len(slices) else None
+        behind = tuple(component.oldest for component in self.components)
+        pending = tuple((ago, False, 1.0) for ago in range(self._window))
+        return State(0, behind, at_rest, pending) if len(at_rest) == len(slices) else None
 
     def ceiling(self, releases: int | None = None) -> float:
         """The largest leakage of the present at any moment, of n releases at consecutive ticks or of no end of them.
@@ -435,5 +429,5 @@ class Accountant:
                 raise InputError("accountant: the recorded state belongs to another chain, plan or version; give cost=")
             depth = min(self.plan.min_age, *map(int, content["behind"]))
             return self.resume(cost, int(content["tick"]), depth)
-        pending = tuple((int(ago), bool(stale), float(share)) for ago, stale, share in content["pending"])
+        pending = tuple((int(ago), read_stale(stale), float(share)) for ago, stale, share in content["pending"])
         return State(int(content["tick"]), tuple(int(d) for d in content["behind"]), slices, pending)

@@ -1,6 +1,6 @@
-"""What the accountant asks of a component, and `JointComponent`, which keeps a state for its joint snapshots.
+"""`JointComponent`: a component that keeps a state for its joint snapshots.
 
-Its state is a matrix for few snapshots (metric), one number for more (scalar), and a cap beyond.
+The state is a matrix for few snapshots (metric), one number for more (scalar), and a cap beyond.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
 
 import numpy as np
 
 from csdp.accountant.kernels import BackwardKernel, step_back
+from csdp.accountant.lateness import Stale
+from csdp.accountant.protocol import Before, Kind, Read, worst_component
+from csdp.accountant.rest import accelerate_to_rest
 from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
@@ -27,8 +29,6 @@ from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError, TooLargeError
 
-Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
-
 #: Joint states of a component up to which the scalar state is kept.
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
@@ -39,86 +39,6 @@ PEAK_STEPS = 24
 CAP_STEPS = 64
 #: Laws of the aged snapshot that are cached.
 _CACHED_LAWS = 48
-
-
-class AccountedComponent(Protocol):
-    """What the accountant asks of a component."""
-
-    model: Model
-    ages: tuple[int, ...]
-    alpha: float
-    kind: Kind
-    finds_rest: bool  #: whether `state_at_rest` may find one
-    alike: bytes | None  #: which components are alike, where this one stands for several; None where it stands alone
-
-    def initial_state(self) -> Floats:
-        """The state before any release."""
-
-    def state_at_rest(self) -> Floats | None:
-        """A state that a release at every tick does not raise; None where none is found."""
-
-    def worst_log_ratio(self, state: Floats) -> float:
-        """The worst log ratio of the history between two snapshots that differ in this component only."""
-
-    def carry(self, before: Before, cost: float) -> Floats:
-        """The state for a history under another plan, given the components and states of that plan.
-
-        `before` is empty where the history ran under another chain. `cost`: its worst log ratio under any model.
-        """
-
-    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
-        """Add what a release reads at one of its ages.
-
-        Args:
-            state: the state at the slice that is read, or at a newer one.
-            age: the age, one of `ages`.
-            stale: whether some reading was older than planned; the release then counts whole, at its newest age.
-            behind: whether the slice that is read lies before the state's own; it then counts between any snapshots.
-            share: the noise level of the release as a share of the plan's; every cost is proportional to it.
-        """
-
-    def advance(self, state: Floats, steps: int) -> Floats:
-        """The state seen from `steps` slices later."""
-
-    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and the bound it rests on."""
-
-    def peak(self, state: Floats, steps: int) -> float:
-        """The largest leakage of the present from now on if nothing more is published."""
-
-    def decaying_bound(self, state: Floats, steps: int) -> float:
-        """A bound on the leakage `steps` after the slice of the state and later; never grows with `steps`."""
-
-    def cap(self, steps: int) -> tuple[float, str]:
-        """What no number of releases exceeds when all that was read is `steps` old, and the bound that gives it."""
-
-    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
-        """What all releases, before and after it, reveal of one record; `releases` None: for ever.
-
-        Args:
-            releases: number of releases at consecutive ticks.
-            stale: by how many ticks a reading may be older than planned.
-            earlier: what releases under earlier plans add to one slice.
-            overlap: whether this plan reads slices that they read.
-        """
-
-
-#: Every component of the plan before, under the same model, with its state at the newest slice of the history.
-Before = Sequence[tuple[AccountedComponent, Floats]]
-
-
-def worst_component(before: Before) -> float:
-    """The worst log ratio of a history between any two snapshots of one component."""
-    return max(component.worst_log_ratio(state) for component, state in before)
-
-
-def stands_for_others(alike: bytes | None, old: bytes | None) -> bool:
-    """Whether a component stands for some whose state under the plan before need not be that of its own sequences.
-
-    Components that are alike under one plan may have been read at different ages under another. The arguments are
-    `alike` of the component and of the old one with the same sequences.
-    """
-    return alike is not None and alike != old
 
 
 def all_pairs_contraction(kernel: Floats) -> float:
@@ -264,10 +184,18 @@ class JointComponent:
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
 
-    finds_rest = False
+    @property
+    def finds_rest(self) -> bool:
+        """Whether `state_at_rest` may find one."""
+        return self.kind in {"metric", "scalar"}
 
-    def state_at_rest(self) -> None:
-        """No state at rest is found directly."""
+    def state_at_rest(self) -> Floats | None:
+        """A state that a release at every tick does not raise, at the oldest age; None where none is found."""
+        cost = self.initial_state()
+        for read in self.reads(False):
+            cost = self.add(cost, read)
+        apart = np.asarray(1.0 - np.eye(cost.shape[-1]) * (cost.shape[-1] > 1))
+        return accelerate_to_rest(lambda state: self.advance(state, 1), cost, apart)
 
     def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between two snapshots, all other components' paths known."""
@@ -282,21 +210,28 @@ class JointComponent:
         state = self.initial_state()
         return np.asarray(state + level * (1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1)))
 
-    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
-        """Add what a release reads at one of its ages; a stale release counts whole, at its newest age.
+    @property
+    def oldest(self) -> int:
+        """Steps before now from which on a state waits for no more readings."""
+        return self.ages[-1]
 
-        `behind`: the slice that is read lies before the state's own, so what it tells counts between any two snapshots.
-        `share`: the noise level of the release as a share of the plan's; every cost is proportional to it.
-        """
+    follows_delays = False
+
+    def reads(self, stale: Stale) -> list[Read]:
+        """What a release reads, by age; whole, at its newest age, where something was late."""
+        return [Read(self.ages[0], whole=True)] if stale else [Read(age) for age in self.ages]
+
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
+        """Add what a release reads at one slice; a release that counts whole does so between any two snapshots."""
         if self.kind != "metric":
             # Charging an output at or after its newest slice costs at most alpha, whatever slices it reads.
-            return state + (self.alpha * share if age == self.ages[0] else 0.0)
-        if stale:
-            whole = self.alpha * share if age == self.ages[0] else 0.0
-            return np.asarray(state + whole * (1.0 - np.eye(state.shape[-1])))
+            return state + (self.alpha * share if read.age == self.ages[0] else 0.0)
+        apart = 1.0 - np.eye(state.shape[-1])
+        if read.whole:
+            return np.asarray(state + self.alpha * share * apart)
         if behind:
-            return np.asarray(state + share * self._distances[age].max() * (1.0 - np.eye(state.shape[-1])))
-        return np.asarray(state + share * self._distances[age])
+            return np.asarray(state + share * self._distances[read.age].max() * apart)
+        return np.asarray(state + share * self._distances[read.age])
 
     @cached_property
     def _distances(self) -> dict[int, Floats]:

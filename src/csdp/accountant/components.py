@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from csdp.accountant.component import SCALAR_STATES, AccountedComponent, Cost, JointComponent
+from csdp.accountant.component import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
+from csdp.accountant.protocol import AccountedComponent
 from csdp.accountant.table_costs import single_costs, table_cost
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
@@ -36,7 +37,9 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
         alike = None if copies == 1 else labels.tobytes()
         components = [Component(setting, members) for setting in settings]
         submodel = components[0].model
-        vector = _build_vector(components, plans, kind)
+        # Components that are alike are no longer so once one of them is read late.
+        stale_limit = plans[0].stale_limit if copies == 1 and len(plans) == 1 else 0
+        vector = _build_vector(components, plans, kind, stale_limit=stale_limit)
         component_of = JointComponent if submodel.has_one_kernel else EnvironmentComponent
         accounted.append(
             vector
@@ -53,7 +56,7 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
 
 
 def _build_vector(
-    components: Sequence[Component], plans: Sequence[Plan], kind: str
+    components: Sequence[Component], plans: Sequence[Plan], kind: str, *, stale_limit: int
 ) -> InfluenceComponent | SliceComponent | None:
     """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
@@ -76,7 +79,8 @@ def _build_vector(
             cost = np.minimum(largest, least)
             costs[age] = costs[age] + cost if age in costs else cost
     vector = InfluenceComponent if past else SliceComponent
-    return vector(model, members, costs, alpha=sum(component.alpha for component in components))
+    alpha = sum(component.alpha for component in components)
+    return vector(model, members, costs, alpha=alpha, stale_limit=stale_limit)
 
 
 def _is_bit(model: Model) -> bool:

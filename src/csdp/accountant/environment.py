@@ -16,10 +16,10 @@ from csdp.accountant.component import (
     METRIC_SPREAD,
     SCALAR_STATES,
     JointComponent,
-    Kind,
     all_pairs_contraction,
 )
 from csdp.accountant.kernels import ProfileTable, step_back
+from csdp.accountant.protocol import Kind
 from csdp.aging import UNIT
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient

@@ -7,11 +7,13 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from csdp.accountant.component import AccountedComponent
+from csdp.accountant.lateness import Stale, record_stale
+from csdp.accountant.protocol import AccountedComponent
 from csdp.arrays import Floats
 
 #: Numbers of a state above which it is compressed, and how such a text begins.
@@ -21,8 +23,9 @@ COMPRESSED = "z:"
 _STILL = 1e-6
 #: Ticks without coming closer to rest after which it is the solver's noise that moves a state.
 _STALLED = 16
-#: A release whose reading is not finished: how many ticks ago, whether stale, its noise level as a share of the plan's.
-Pending = tuple[int, bool, float]
+#: A release whose reading is not finished: how many ticks ago, what of it was late, its noise level as a share of the
+#: plan's.
+Pending = tuple[int, Stale, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +54,23 @@ class State:
                 int(s.shape[0]) if s.ndim == 2 and s.shape[0] == s.shape[1] else list(s.shape) for s in self.slices
             ],
             "slices": [_pack(s) for s in self.slices],
-            "pending": [list(entry) for entry in self.pending],
+            "pending": [[ago, record_stale(stale), share] for ago, stale, share in self.pending],
         }
 
 
 def add_pending(
-    component: AccountedComponent, state: Floats, behind: int, pending: Sequence[Pending], least: int, below: int
+    component: AccountedComponent,
+    state: Floats,
+    behind: int,
+    pending: Sequence[Pending],
+    *,
+    least: int,
+    below: int,
+    is_new: bool = False,
 ) -> tuple[Floats, int]:
     """Add what pending releases read at depths least <= depth < below, oldest first: the new state and its depth.
 
-    A release `ago` ticks old read, at age a, the slice that is `ago + a` before now.
+    A release `ago` ticks old read, at age a, the slice that is `ago + a` before now, or further back what was late.
 
     Args:
         component: whose state it is.
@@ -69,18 +79,20 @@ def add_pending(
         pending: the releases.
         least: the newest depth to add.
         below: one more than the oldest depth to add.
+        is_new: whether the last release was not added before, so that whatever it read further back is to be added too.
     """
+    new = len(pending) - 1 if is_new else -1
     reads = [
-        (ago + age, age, stale, share)
-        for ago, stale, share in pending
-        for age in component.ages
-        if least <= ago + age < below
+        (ago + read.age + read.delay, read, share)
+        for n, (ago, stale, share) in enumerate(pending)
+        for read in component.reads(stale)
+        if least <= ago + read.age + read.delay and (ago + read.age + read.delay < below or n == new)
     ]
-    for depth, age, stale, share in sorted(reads, reverse=True):
-        # Only after a change of plan can a release read behind the state; that is then charged where the state is.
-        back = depth > behind
-        state = component.advance(state, 0 if back else behind - depth)
-        state = component.add(state, age, stale=stale, behind=back, share=share)
+    for depth, read, share in sorted(reads, key=itemgetter(0), reverse=True):
+        # Behind the state lie readings later than it waits for, and after a change of plan others: they are charged
+        # where the state is.
+        state = component.advance(state, max(behind - depth, 0))
+        state = component.add(state, read, behind=max(depth - behind, 0), share=share)
         behind = min(behind, depth)
     return state, behind
 
@@ -114,13 +126,22 @@ class ConsecutiveHistory:
         release: the state after one more release at the next tick.
         find_rest: a state at rest where one is known without following the history, else None.
         oldest: the oldest age of the plan; younger histories do not count as settled.
+        followed: releases after which the state at rest stands for all longer histories, where it can be found: one
+            more would cost more work than it is sharper.
     """
 
     def __init__(
-        self, start: State, release: Callable[[State], State], find_rest: Callable[[], State | None], *, oldest: int
+        self,
+        start: State,
+        release: Callable[[State], State],
+        find_rest: Callable[[], State | None],
+        *,
+        oldest: int,
+        followed: int,
     ) -> None:
         self._states = [start]
         self._release, self._find_rest, self._oldest = release, find_rest, oldest
+        self._followed = max(followed, oldest + 2)
         self._moves: list[float] = []
         self.at_rest = False
 
@@ -138,13 +159,21 @@ class ConsecutiveHistory:
             self._moves.append(moved)
             if n <= 1 + self._oldest:
                 continue
-            if moved < _STILL:
+            if moved < _STILL or (n >= self._followed and self._find_rest() is not None):
                 self._settle(self._states[-1], moved)
             # An exact rule would move the state less at every tick; a solver's noise does not shrink.
             stalled = len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
             if not self.at_rest and stalled:
                 self._settle_above_noise()
         return min(releases, len(self._states) - 1)
+
+    def place(self, releases: int) -> int:
+        """The place whose state is looked at for n releases: up to 64 their own, then one of 32 for every doubling.
+
+        Every release raises a state, so that of a few more releases is a bound.
+        """
+        apart = 1 << max(releases.bit_length() - 6, 0)
+        return self.extend(-(-releases // apart) * apart)
 
     def _settle(self, base: State, moved: float) -> None:
         """Once the state hardly moves: raise it to one that a further release does not raise at all."""

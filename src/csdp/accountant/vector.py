@@ -13,7 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.component import PEAK_STEPS, Before, Caps, Kind, stands_for_others, worst_component
+from csdp.accountant.component import PEAK_STEPS, Caps
+from csdp.accountant.lateness import Lateness, Stale
+from csdp.accountant.protocol import Before, Kind, Read, stands_for_others, worst_component
+from csdp.accountant.rest import follow_to_rest
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.influence import Recursion, influence_rule
@@ -22,10 +25,8 @@ from csdp.chain import Model
 
 #: Slices before the newest reading that `SliceComponent` follows one by one.
 WINDOW = 32
-#: Releases at consecutive ticks after which looking for a state at rest is given up.
-_LONGEST = 5000
-#: Relative distance to rest at which a state from above is good enough.
-_CLOSE = 1e-9
+#: Steps for which `InfluenceComponent` waits for late readings, where the plan allows them; later ones count more.
+LATE_SLICES = 8
 
 
 class _VectorComponent:
@@ -34,14 +35,18 @@ class _VectorComponent:
     kind: Kind
     alike: bytes | None = None
 
-    def __init__(self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float) -> None:
+    def __init__(
+        self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float, stale_limit: int = 0
+    ) -> None:
         self.model = model
         self.members = tuple(members)
         self.ages = tuple(sorted(costs))
         self.alpha = alpha
         self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
         self._caps = Caps(model, "informed")
-        self.finds_rest = self.kind == "vector" and len(self.ages) == 1
+        self._readers = {age: cost.any(axis=(1, 2)) for age, cost in costs.items()}
+        self._stale_limit = stale_limit
+        self.finds_rest = self.kind == "vector"
 
     def _is_same(self, old: _VectorComponent) -> bool:
         """Whether a state of `old`, under another plan, is one of this component and of all that it stands for."""
@@ -55,10 +60,33 @@ class _VectorComponent:
         """What no number of releases passes when all that was read is `steps` old."""
         return self._caps.at(steps)
 
-    def _cost_between_snapshots(self, age: int) -> float:
-        """What the part of a release that is read at one age tells between any two snapshots, at most."""
-        each = self._costs[age][: len(self.members)]
-        return min(self.alpha, float(each.reshape(len(self.members), -1).max(axis=1).sum()) * (1 + 1e-12))
+    @property
+    def oldest(self) -> int:
+        """Steps before now from which on a state waits for no more readings."""
+        return self.ages[-1]
+
+    @property
+    def follows_delays(self) -> bool:
+        """Whether it counts a late reading where it was read: not where it stands for components that are alike."""
+        return self.alike is None and self._stale_limit > 0
+
+    def reads(self, stale: Stale) -> list[Read]:
+        """What a release reads, by age and delay; whole where it is not known, or does not count, what was late."""
+        if not isinstance(stale, Lateness) or not self.follows_delays:
+            return [Read(self.ages[0], whole=True)] if stale else [Read(age) for age in self.ages]
+        delays = stale.delays_of(self.members)
+        if not delays.any():
+            return [Read(age) for age in self.ages]
+        split = [
+            (age, int(d), readers & (delays == d)) for age, readers in self._readers.items() for d in np.unique(delays)
+        ]
+        return [Read(age, delay, rows) for age, delay, rows in split if rows.any()]
+
+    def _cost_between_snapshots(self, read: Read) -> float:
+        """What the part of a release that is read at one slice tells between any two snapshots, at most."""
+        each = self._costs[read.age][: len(self.members)].max(axis=(1, 2))
+        told = each.sum() if read.rows is None else each[read.rows].sum()
+        return min(self.alpha, float(told) * (1 + 1e-12))
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases tell of one record: the group level; nothing sharper is known of a component this large."""
@@ -96,17 +124,28 @@ class InfluenceComponent(_VectorComponent):
                 return np.minimum(state, cost * self._off_diagonal)
         return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._off_diagonal
 
-    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
-        """Add what a release reads at one of its ages, sequence by sequence.
+    @property
+    def oldest(self) -> int:
+        """Steps before now from which on a state waits for no more readings: the oldest age, and late ones."""
+        return self.ages[-1] + (min(self._stale_limit, LATE_SLICES) if self.follows_delays else 0)
 
-        A release of which some readings were older than planned counts whole, for every sequence, at its newest age;
-        so does what is read behind the state's slice.
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
+        """Add what a release reads at one slice, sequence by sequence.
+
+        A release that counts whole does so for every sequence, and so does what is read behind the state's slice.
         """
-        if stale:
-            return np.asarray(state + (self.alpha * share if age == self.ages[0] else 0.0) * self._off_diagonal)
+        if read.whole:
+            return np.asarray(state + self.alpha * share * self._off_diagonal)
         if behind:
-            return np.asarray(state + self._cost_between_snapshots(age) * share * self._off_diagonal)
-        return np.asarray(state + share * self._costs[age])
+            return np.asarray(state + self._cost_between_snapshots(read) * share * self._off_diagonal)
+        return np.asarray(state + share * self._chosen(read))
+
+    def _chosen(self, read: Read) -> Floats:
+        """What the sequences that are read tell, in every phase."""
+        cost = self._costs[read.age]
+        if read.rows is None:
+            return cost
+        return np.asarray(np.where(np.tile(read.rows, self.model.phases)[:, None, None], cost, 0.0))
 
     def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
@@ -150,42 +189,10 @@ class InfluenceComponent(_VectorComponent):
         return self.peak(state, steps)
 
     def state_at_rest(self) -> Floats | None:
-        """A state that a release at every tick does not raise, where all is read at one age; None where none is found.
-
-        Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
-        """
-        rule, cost, kind = self._rule.reduced(self._costs[self.ages[0]])
-        state = _find_rest(rule, cost, self._off_diagonal)
+        """A state that a release at every tick does not raise, at the oldest age; None where none is found."""
+        rule, cost, kind = self._rule.reduced(sum(self._costs.values(), start=self.initial_state()))
+        state = follow_to_rest(rule.advance, cost, self._off_diagonal)
         return state if state is None or kind is None else state[kind]
-
-
-def _find_rest(rule: Recursion, cost: Floats, off_diagonal: Floats) -> Floats | None:
-    """A state that `cost` at every step does not raise, close to the least one; None where none is found."""
-    state, before = cost, math.inf
-    for _ in range(_LONGEST):
-        following = cost + rule.advance(state)
-        if not np.isfinite(following).all():
-            return np.asarray(np.where(off_diagonal > 0, np.inf, 0.0) + np.zeros_like(state))  # nothing raises it
-        moved = float((following - state).max())
-        rate = moved / before if before > 0 else 0.0
-        guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
-        guess = guess + 1e-12 * float(guess.max()) * off_diagonal
-        if rate < 0.999 and (cost + rule.advance(guess) <= guess).all():
-            return _descend(rule, cost, guess)
-        if moved == 0:
-            return state
-        state, before = following, moved
-    return None
-
-
-def _descend(rule: Recursion, cost: Floats, state: Floats) -> Floats:
-    """From a state that a release does not raise down to rest."""
-    for _ in range(_LONGEST):
-        following = np.minimum(cost + rule.advance(state), state)
-        if float((state - following).max()) <= _CLOSE * float(state.max()):
-            return following
-        state = following
-    return state
 
 
 class SliceComponent(_VectorComponent):
@@ -234,16 +241,26 @@ class SliceComponent(_VectorComponent):
         state[0, -1] = cost
         return state
 
-    def add(self, state: Floats, age: int, *, stale: bool, behind: bool = False, share: float = 1.0) -> Floats:
-        """Add what a release reads at one of its ages; whole, for every sequence, where it is stale or read behind."""
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
+        """Add what a release reads at one slice.
+
+        What is late, or is read behind the state, counts for every sequence alike, at the slice where it was read.
+        """
         out = state.copy()
-        if stale:
-            out[0, -1] += self.alpha * share if age == self.ages[0] else 0.0
-        elif behind:
-            out[0, -1] += self._cost_between_snapshots(age) * share
+        if read.whole:
+            out[0, -1] += self.alpha * share
+        elif behind >= WINDOW:
+            out[WINDOW, 0] = 1.0
+        elif behind or read.rows is not None:
+            out[behind, -1] += float(self._largest_cost(read)) * share
         else:
-            out[0, self.ages.index(age)] += share
+            out[0, self.ages.index(read.age)] += share
         return out
+
+    def _largest_cost(self, read: Read) -> float:
+        """What a release tells of one of the sequences that are read, at most."""
+        each = self._sequence_costs[self.ages.index(read.age)][: len(self.members)]
+        return float(each.max() if read.rows is None else each[read.rows].max())
 
     def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""

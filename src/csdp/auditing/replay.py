@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from csdp.accountant import Accountant, State
+from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
 from csdp.errors import AlteredPlanError, InputError, LedgerError
@@ -266,7 +266,7 @@ class _DatasetReplay:
             if recorded != scheduled:
                 words = f"charged at noise level {recorded:g}, the schedule says {scheduled:g}"
                 self._report(entry, words, recorded, scheduled)
-        stale, state = self.advance(entry, float(charge.present), published)
+        stale, state = self.advance(entry, charge, published)
         self._state = state
         self._releases += 1
         self._stale = max(self._stale, stale)
@@ -290,14 +290,23 @@ class _DatasetReplay:
             if f"dataset {self.name!r}: {words}" not in self.notes:
                 self.notes.append(f"dataset {self.name!r}: {words}")
 
-    def advance(self, entry: Entry, recorded: float, published: dict[str, Any] | None) -> tuple[int, State]:
+    def advance(self, entry: Entry, charge: Charge, published: dict[str, Any] | None) -> tuple[int, State]:
         """Staleness of a charged tick and the state after it.
 
-        The output records the staleness. A tick that was charged and lost has no output: it counts as stale only if
-        the recorded charge is too large for a planned release.
+        The charge records which sequences were late, the output how late the latest was. A tick that was charged and
+        lost has no output: without such a record it counts as stale only if the recorded charge is too large for a
+        planned release.
         """
         assert self._accountant is not None
         assert entry.tick is not None
+        if charge.late is not None:
+            late = Lateness.from_record(charge.late)
+            if published is not None and int(published["stale"]) != late.worst:
+                words = "the readings that are recorded as late are not as late as the output says"
+                self._report(entry, words, float(late.worst), float(published["stale"]))
+                return int(published["stale"]), self._release(entry.tick, stale=True)
+            return late.worst, self._release(entry.tick, stale=late)
+        recorded = float(charge.present)
         planned = self._release(entry.tick, stale=False)
         if published is not None:
             stale = int(published["stale"])
@@ -306,7 +315,7 @@ class _DatasetReplay:
             return 0, planned
         return 1, self._release(entry.tick, stale=True)
 
-    def _release(self, tick: int, *, stale: bool) -> State:
+    def _release(self, tick: int, *, stale: bool | Lateness) -> State:
         assert self._accountant is not None
         assert self._state is not None
         return self._accountant.release(self._state, tick, stale=stale, epsilon_c=self._accountant.plan.level(tick))

@@ -21,6 +21,8 @@ from csdp.bounds.closed_forms import AgedPairs
 SLACK = 1e-11
 #: Flows along pairs further apart than this gain too much for a solver; leaving them out is sound.
 _LONGEST_FLOW = 25.0
+#: Tolerance of the solver.
+_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,9 @@ class FlowSolver:
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call] # highspy has no types
         solver.setOptionValue("output_flag", False)
         solver.setOptionValue("threads", 1)
+        # Small states gain little along a flow: the usual tolerance would be as large as what they tell.
+        for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            solver.setOptionValue(tolerance, _TOLERANCE)
         infinity = highspy.kHighsInf
         # columns: the flows, then theta (free), whose coefficients are q
         model = highspy.HighsLp()

@@ -270,6 +270,10 @@ class CoupledChain(Model):
 
     def marginals(self) -> Floats:
         """Stationary law of every sequence (s, m); any number of sequences."""
+        return self._marginals.copy()
+
+    @cached_property
+    def _marginals(self) -> Floats:
         return self._solved_marginals() if self.sequences * self.states <= DENSE_SIZE else self._iterated_marginals()
 
     def _reduced_q(self, blocks: Floats) -> Floats:

@@ -188,7 +188,8 @@ class Charge:
 
     Attributes: leakage of the `present` at the tick; its `peak` while nothing more is published, which is compared with
     the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, where it is limited; noise
-    level `epsilon_c`, where the plan has a schedule; version of the `algorithm`.
+    level `epsilon_c`, where the plan has a schedule; version of the `algorithm`; which sequences were read `late`, by
+    the steps of their delay, where that was counted one by one (`csdp.accountant.Lateness`).
     """
 
     present: float
@@ -197,6 +198,7 @@ class Charge:
     lifetime: float | None = None
     epsilon_c: float | None = None
     algorithm: int | None = None
+    late: JSONObject | None = None
 
     def to_record(self) -> JSONObject:
         """The form that is recorded: without figures that are None."""

@@ -2,9 +2,10 @@
 
 from csdp.planning.curves import EVENT_LIMIT
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
+from csdp.planning.found import FoundPlan
 from csdp.planning.frontier import Frontier, Point, frontier
 from csdp.planning.optimal import optimal_plan, optimal_table, table_error
-from csdp.planning.search import FoundPlan, find_plan
+from csdp.planning.search import find_plan
 from csdp.planning.usefulness import check_useful, improvements
 
 __all__ = [

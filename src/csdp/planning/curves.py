@@ -115,7 +115,8 @@ def _secant(known: list[tuple[float, float]], aim: float) -> float | None:
 class Curves:
     """Leakage and error at one choice of ages, for any noise level; counts how often leakage was evaluated.
 
-    `cap`: the leakage that no noise is needed for at these ages, of a system too large for anything sharper.
+    `cap`: the leakage that no noise is needed for at these ages, of a system too large for anything sharper. `state`:
+    the accountant's, for more than one release.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Curves:
         adversary: Adversary,
         about: About = "now",
         cap: float | None = None,
+        state: str = "auto",
     ) -> None:
         if bound in UNSOUND:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
@@ -142,6 +144,7 @@ class Curves:
         self._bound = bound
         self._adversary: Adversary = adversary
         self._cap = cap
+        self._state = state
         self._known: dict[float, Leakage] = {}
         self._firsts: dict[tuple[float, str], list[Leakage]] = {}
         self.evaluations = 0
@@ -212,7 +215,7 @@ class Curves:
 
     def _many_releases(self, epsilon_c: float) -> Leakage:
         """A budget has to allow the largest leakage at any moment, also after the last release."""
-        accountant = Accountant(self.plan(epsilon_c))
+        accountant = Accountant(self.plan(epsilon_c), state=self._state)
         count = None if self._releases == "continual" else self._releases
         last = accountant.limit() if count is None else accountant.after(count)
         return replace(last, epsilon=accountant.ceiling(count))
@@ -242,11 +245,14 @@ class Curves:
         )
         return "influence" if large and self._adversary == "informed" else "auto"
 
-    def largest_level(self, budget: float, limit: float) -> float | None:
-        """The largest noise level that keeps a budget: to the last digits for one release, closely for many."""
+    def largest_level(self, budget: float, limit: float, *, start: float | None = None) -> float | None:
+        """The largest noise level that keeps a budget: to the last digits for one release, closely for many.
+
+        `start`: a level near it, where one is known.
+        """
         if self._releases == 1 or self._cap is not None:
             return largest_level(self.leakage_value, budget, limit)
-        start = self.highest_level(budget, limit)
+        start = self.highest_level(budget, limit) if start is None else start
         if start is not None and len(self._members) > 1:
             worst = self._worst_member(start)
             start = worst.largest_level(budget, limit)

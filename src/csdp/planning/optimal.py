@@ -31,7 +31,7 @@ from csdp.plan import Plan
 from csdp.queries import Query
 
 if TYPE_CHECKING:
-    from csdp.planning.search import FoundPlan
+    from csdp.planning.found import FoundPlan
 
 MechanismChoice = Literal["noise", "optimal", "auto"]
 

@@ -20,57 +20,22 @@ from csdp.aging import Adversary, Progress
 from csdp.arrays import Floats
 from csdp.bounds.leakage import leakage
 from csdp.bounds.overview import age_curve
-from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
-from csdp.estimate import Error
 from csdp.estimate.result import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
+from csdp.planning.found import Candidate, FoundPlan, SearchRun
 from csdp.planning.optimal import RISES_LATER, MechanismChoice, check_choice, offer_table
+from csdp.planning.screening import ScalarScreen
 from csdp.queries import Query
 
 #: Sequences in a component above which a search asks first whether anything but lineage and slice is affordable.
 GIANT = 16
-
-
-@dataclass(frozen=True)
-class FoundPlan:
-    """The result of a search: the plan, what it achieves, and how it was found.
-
-    Args:
-        plan: the plan, ready for a Publisher.
-        leakage: certified for the releases that were planned for.
-        error: of the estimate that was planned for.
-        evaluations: how often leakage was computed.
-        saved: ages whose leakage never had to be computed.
-        note: where publishing nothing would do as well, or where a publisher would refuse the plan; else empty.
-    """
-
-    plan: Plan
-    leakage: Leakage
-    error: Error
-    evaluations: int
-    saved: int
-    note: str = ""
-
-    @property
-    def useful(self) -> bool:
-        """Whether at least 5 % of the error of saying nothing is removed."""
-        return self.error.useful
-
-    @property
-    def delay(self) -> int:
-        """How many ticks a reading is held back before any release contains it."""
-        return self.plan.min_age
-
-    def __repr__(self) -> str:
-        ages = self.plan.ages[0] if len(set(self.plan.ages)) == 1 else self.plan.ages
-        return (
-            f"FoundPlan(ages {ages}, epsilon_c {self.plan.epsilon_c:.6g}, leakage {as_text(self.leakage.epsilon)} "
-            f"({self.leakage.bound}), error {self.error.mse:.6g})"
-        )
+#: How much more than the sharp rule allowed at the ages that were tried it may allow at another one, and ages that are
+#: certified by it at most.
+_CREDIT, _FINALISTS = 1.2, 6
 
 
 def find_plan(
@@ -97,7 +62,7 @@ def find_plan(
     time that was read (`about="then"`) has both: the least age is found at which numbers this accurate may be released.
 
     Formal guarantee: the returned numbers are checked again, so leakage <= budget and error <= max_mse hold for the
-    plan as it is.
+    plan as it is. An interrupt (Ctrl-C) returns the best plan so far, whose `note` says so.
 
     Args:
         chain: the model, or a Family of models; the largest leakage and the largest error count.
@@ -144,26 +109,24 @@ def find_plan(
     check_choice(mechanism, budget=budget, releases=releases, about=about)
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
-    if about == "then":
-        if ages == "vector":
-            raise InputError("about='then': answers of one time have one age; use ages='common'")
-        best, tried = search.least_delay(progress)
-    else:
-        best, tried = search.best_common_age(progress)
-    if best is None:
-        raise search.infeasible(tried)
-    if ages == "vector":
-        best = search.best_age_vector(best, tried)
-    return offer_table(search.finish(best, tried), budget=budget, event_limit=event_limit, choice=mechanism)
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """Ages and a level that meet the target, and what they achieve: the leakage, or for a budget the error."""
-
-    objective: float
-    epsilon_c: float
-    curves: Curves
+    if about == "then" and ages == "vector":
+        raise InputError("about='then': answers of one time have one age; use ages='common'")
+    run = SearchRun(progress)
+    try:
+        if about == "then":
+            search.least_delay(run)
+        else:
+            search.best_common_age(run)
+        if ages == "vector" and run.best is not None:
+            search.best_age_vector(run)
+    except KeyboardInterrupt:
+        if run.best is None:
+            raise
+        run.interrupted = True
+    if run.best is None:
+        raise search.infeasible(run.tried)
+    found = search.finish(run.best, run)
+    return offer_table(found, budget=budget, event_limit=event_limit, choice=mechanism)
 
 
 @dataclass(frozen=True)
@@ -212,7 +175,7 @@ class _Search:
         """The query, verified once for the whole search."""
         return verify_query(self.query, self.chain.members[0])
 
-    def _curves(self, ages: Sequence[int]) -> Curves:
+    def _curves(self, ages: Sequence[int], *, state: str = "auto") -> Curves:
         """Leakage and error at some ages."""
         return Curves(
             self.chain,
@@ -223,6 +186,7 @@ class _Search:
             bound=self.bound,
             adversary=self.adversary,
             about=self.about,
+            state=state,
             cap=None if self._caps is None or min(ages) < 1 else float(self._caps[min(ages) - 1]),
         )
 
@@ -241,28 +205,25 @@ class _Search:
         curves = [age_curve(self.chain, max_age=self.max_age, bound=k, adversary=self.adversary) for k in kinds]
         return np.asarray(np.minimum(*curves))
 
-    def least_delay(self, progress: Progress | None) -> tuple[_Candidate | None, list[Curves]]:
+    def least_delay(self, run: SearchRun) -> None:
         """The least common age at which the level that meets the error target keeps the budget, by bisection.
 
         A release of age A + 1 is one of age A seen a tick later, and the leakage that a budget is held against includes
         all later ticks: it never grows with age.
         """
-        tried: list[Curves] = []
-        low, high, best = self.min_age, self.max_age, None
+        low, high = self.min_age, self.max_age
         while low <= high:
-            age = high if not tried else (low + high) // 2  # the oldest first: it tells whether there is any
-            if progress is not None:
-                progress("delay", len(tried), 2 + (self.max_age - self.min_age).bit_length())
-            candidate = self._within_both(age, tried)
+            age = high if not run.tried else (low + high) // 2  # the oldest first: it tells whether there is any
+            run.report("delay", len(run.tried), 2 + (self.max_age - self.min_age).bit_length())
+            candidate = self._within_both(age, run.tried)
             if candidate is not None:
-                high, best = age - 1, candidate
-            elif len(tried) == 1:
+                high, run.best = age - 1, candidate
+            elif len(run.tried) == 1:
                 break
             else:
                 low = age + 1
-        return best, tried
 
-    def _within_both(self, age: int, tried: list[Curves]) -> _Candidate | None:
+    def _within_both(self, age: int, tried: list[Curves]) -> Candidate | None:
         """The least level that meets the error target at an age, if it keeps the budget."""
         assert self.budget is not None
         curves = self._curves([age] * self.chain.members[0].sequences)
@@ -272,21 +233,24 @@ class _Search:
             return None
         if self.releases == 1 and curves.later_peak(level) > self.budget:  # many releases count later ticks anyway
             return None
-        return _Candidate(curves.leakage_value(level), level, curves)
+        return Candidate(curves.leakage_value(level), level, curves)
 
-    def _solve(self, curves: Curves, best: float) -> _Candidate | None:
-        """The level that meets the target at fixed ages; None where there is none or it does not beat `best`."""
+    def _solve(self, curves: Curves, best: float, *, start: float | None = None) -> Candidate | None:
+        """The level that meets the target at fixed ages; None where there is none or it does not beat `best`.
+
+        `start`: a level near it, where one is known.
+        """
         if self.budget is None:
             level = self._level_for_error(curves)
         else:
-            highest = curves.highest_level(self.budget, self.event_limit)
+            highest = curves.highest_level(self.budget, self.event_limit) if start is None else None
             if highest is not None and curves.error(highest).safe >= best:
                 return None
-            level = curves.largest_level(self.budget, self.event_limit)
+            level = curves.largest_level(self.budget, self.event_limit, start=start)
         if level is None:
             return None
         objective = curves.leakage_value(level) if self.budget is None else curves.error(level).safe
-        return _Candidate(objective, level, curves) if objective < best else None
+        return Candidate(objective, level, curves) if objective < best else None
 
     def _level_for_error(self, curves: Curves) -> float | None:
         """The least level that meets the error target; None where even the event limit misses it."""
@@ -297,42 +261,96 @@ class _Search:
         """The least error that these ages could reach: no budget could allow more than the event limit."""
         return curves.error(self.event_limit).safe
 
-    def best_common_age(self, progress: Progress | None) -> tuple[_Candidate | None, list[Curves]]:
-        """The best common age and the ages that were considered; those that cannot beat the best are passed over."""
+    def best_common_age(self, run: SearchRun) -> None:
+        """The best common age; those that cannot beat the best are passed over."""
         sequences = self.chain.members[0].sequences
-        tried = [self._curves([age] * sequences) for age in range(self.min_age, self.max_age + 1)]
-        best: _Candidate | None = None
-        order, least = tried, dict[int, float]()
+        run.tried += [self._curves([age] * sequences) for age in range(self.min_age, self.max_age + 1)]
+        screen = self._screen
+        if screen is not None:
+            self._best_screened_age(screen, run)
+            if run.best is not None:
+                return
+        order, least = run.tried, dict[int, float]()
         if self.budget is not None:
-            least = {id(curves): self._least_error(curves) for curves in tried}
-            order = sorted(tried, key=lambda curves: least[id(curves)])
+            least = {id(curves): self._least_error(curves) for curves in run.tried}
+            order = sorted(run.tried, key=lambda curves: least[id(curves)])
         for done, curves in enumerate(order):
-            if best is not None and least and least[id(curves)] >= best.objective:
+            if run.best is not None and least and least[id(curves)] >= run.best.objective:
                 break
-            if progress is not None:
-                progress("planning", done, len(order))
-            best = self._solve(curves, best.objective if best is not None else math.inf) or best
-        return best, tried
+            run.report("planning", done, len(order))
+            run.offer(self._solve(curves, run.best.objective if run.best is not None else math.inf))
 
-    def best_age_vector(self, start: _Candidate, tried: list[Curves]) -> _Candidate:
+    @cached_property
+    def _screen(self) -> ScalarScreen | None:
+        """What the scalar rule allows at every age; None for one release, and where it is not what takes long."""
+        if self.releases == 1 or self.bound != "auto" or self.max_age - self.min_age < 2:
+            return None
+        ages = [self.min_age] * self.chain.members[0].sequences
+        return ScalarScreen.make(Plan(self.chain, self._computation, ages, 1.0, adversary=self.adversary))
+
+    def _best_screened_age(self, screen: ScalarScreen, run: SearchRun) -> None:
+        """Ages in the order of what the scalar rule allows; the first few are certified sharply, while they might win.
+
+        The sharp rule allows more by a factor that hardly depends on the age: the largest that was seen, and a fifth
+        more, is what the others are given credit for. What is passed over costs accuracy at most, never soundness.
+        """
+        waiting: dict[int, tuple[float, Curves]] = {}  # the level that the scalar rule allows, or the error needs
+        for curves in run.tried:
+            if self.budget is not None:
+                level: float | None = screen.level(curves.ages[0], self.budget, limit=self.event_limit)
+            else:
+                level = self._level_for_error(curves)
+            if level is not None and level > SMALLEST_LEVEL:
+                waiting[curves.ages[0]] = level, curves
+        gain, total = 1.0, len(waiting)
+
+        def promise(age: int, credit: float) -> float:
+            level, curves = waiting[age]
+            if self.budget is None:
+                return screen.leakage(age, level) / credit
+            return curves.error(min(self.event_limit, level * credit)).safe
+
+        while waiting and total - len(waiting) < _FINALISTS:
+            credit = gain if run.best is None else gain * _CREDIT
+            age = min(waiting, key=lambda age: promise(age, credit))
+            if run.best is not None and promise(age, credit) >= run.best.objective:
+                return
+            if run.best is None and self.budget is not None:
+                run.offer(self._scalar_candidate(age, waiting[age][0]))
+            run.report("planning", total - len(waiting), min(total, _FINALISTS))
+            promised, (level, curves) = promise(age, 1.0), waiting.pop(age)
+            found = self._solve(curves, math.inf, start=level * gain)
+            run.offer(found)
+            if found is not None:
+                gain = max(gain, found.epsilon_c / level if self.budget is not None else promised / found.objective)
+
+    def _scalar_candidate(self, age: int, level: float) -> Candidate | None:
+        """A plan within the budget by the scalar rule alone: there at once, and what an interrupt leaves."""
+        assert self.budget is not None
+        curves = self._curves([age] * self.chain.members[0].sequences, state="scalar")
+        if curves.leakage_value(level) > self.budget:
+            return None
+        return Candidate(curves.error(level).safe, level, curves)
+
+    def best_age_vector(self, run: SearchRun) -> None:
         """From the best common age: change the age of one sequence, or of two, as long as that helps."""
-        best, seen = start, {start.curves.ages}
+        assert run.best is not None
+        seen = {run.best.curves.ages}
         improved = True
         while improved:
             improved = False
-            for ages in self._neighbours(best.curves.ages):
+            for ages in self._neighbours(run.best.curves.ages):
                 if ages in seen:
                     continue
                 seen.add(ages)
                 curves = self._curves(ages)
-                tried.append(curves)
-                if self.budget is not None and self._least_error(curves) >= best.objective:
+                run.tried.append(curves)
+                if self.budget is not None and self._least_error(curves) >= run.best.objective:
                     continue
-                better = self._solve(curves, best.objective * (1 - 1e-9))
+                better = self._solve(curves, run.best.objective * (1 - 1e-9))
                 if better is not None:
-                    best, improved = better, True
+                    run.best, improved = better, True
                     break
-        return best
 
     def _neighbours(self, ages: tuple[int, ...]) -> list[tuple[int, ...]]:
         """One sequence up to three steps older or younger, then one a step older for another a step younger."""
@@ -342,7 +360,7 @@ class _Search:
         moved = [tuple(age + move.get(i, 0) for i, age in enumerate(ages)) for move in moves]
         return [one for one in moved if self.min_age <= min(one) and max(one) <= self.max_age]
 
-    def finish(self, best: _Candidate, tried: list[Curves]) -> FoundPlan:
+    def finish(self, best: Candidate, run: SearchRun) -> FoundPlan:
         """Build the plan and check its numbers once more."""
         curves, level = best.curves, best.epsilon_c
         certified, error = curves.leakage(level), curves.error(level)
@@ -356,13 +374,16 @@ class _Search:
             note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
             note = RISES_LATER
-        evaluated = [one for one in tried if one.evaluations]
+        if run.interrupted:
+            words = "the search was interrupted; this is the best plan so far, and there may be better ones"
+            note = f"{note}; {words}" if note else words
+        evaluated = [one for one in run.tried if one.evaluations]
         return FoundPlan(
             curves.plan(level),
             leakage=certified,
             error=error,
             evaluations=sum(one.evaluations for one in evaluated),
-            saved=len(tried) - len(evaluated),
+            saved=len(run.tried) - len(evaluated),
             note=note,
         )
 

@@ -15,13 +15,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from csdp.accountant import Accountant, State
+import numpy as np
+
+from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text
 from csdp.chain import join_fits
-from csdp.errors import BudgetExceeded, LedgerTermsError
+from csdp.errors import BudgetExceeded, InputError, LedgerTermsError
 from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Refused, Request, Terms
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.release import Release
+from csdp.publisher.sources import LateSource
 from csdp.publisher.standing import RecordCosts, Standing
 
 #: How far ahead the first affordable tick is looked for.
@@ -97,6 +100,30 @@ class ReleaseRule:
     standing: Standing
     times: str
 
+    def list_requests(self, wanted: Sequence[tuple[int, int]], source: object) -> list[Request]:
+        """Requests for (tick, staleness) pairs; of stale ones with which sequences are late, where the source tells.
+
+        What it tells must agree with the staleness: both are public facts about which readings are missing.
+        """
+        plan, stale = self.standing.plan, {tick: steps for tick, steps in wanted if steps}
+        details: dict[int, int | Lateness] = dict(wanted)
+        if stale and isinstance(source, LateSource) and self.standing.accountant.follows_delays:
+            told = np.asarray(source.delays(plan, list(stale)))
+            if told.shape != (len(stale), plan.model.sequences):
+                raise InputError(
+                    f"source: delays of shape {told.shape} given; ({len(stale)}, {plan.model.sequences}) expected, "
+                    "ticks and sequences"
+                )
+            for row, (tick, steps) in zip(told, stale.items(), strict=True):
+                late = Lateness.from_delays(row)
+                if late.worst != steps:
+                    raise InputError(
+                        f"source: tick {tick} is listed as {steps} steps stale, but its delays reach {late.worst}; "
+                        "they must be those of the same readings"
+                    )
+                details[tick] = late
+        return [Request(tick, plan.query.name, detail=details[tick]) for tick, _ in wanted]
+
     def admit(self, last: DatasetState | None, _last_tick: int | None, request: Request) -> Admission:
         """The state after a release and its charge; BudgetExceeded where it would pass a limit."""
         assert request.terms is not None
@@ -104,9 +131,11 @@ class ReleaseRule:
         limits = self.standing.check_terms(request.terms)
         before = DatasetState() if last is None else last
         state = accountant.start() if last is None else accountant.restore(last.accountant, cost=last.cost)
-        plan, stale = accountant.plan, int(request.detail)
+        plan, late = accountant.plan, request.detail if isinstance(request.detail, Lateness) else None
+        stale = int(request.detail) if late is None else late.worst
         level = None if plan.schedule is None else plan.level(request.tick)
-        fresh = accountant.release(state, request.tick, stale=stale > 0, epsilon_c=level)
+        which = stale > 0 if late is None else late
+        fresh = accountant.release(state, request.tick, stale=which, epsilon_c=level)
         after = replace(
             before,
             accountant=fresh.to_dict(),
@@ -123,6 +152,7 @@ class ReleaseRule:
             lifetime=None if lifetime is None else costs.lifetime(after, lifetime),
             epsilon_c=level,
             algorithm=ALGORITHM,
+            late=late.to_record() if late else None,
         )
         # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
         self._check("budget", limits.budget, charge.peak, lambda: accountant.leakage(state, request.tick).epsilon)

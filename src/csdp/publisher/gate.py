@@ -23,7 +23,7 @@ from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
 from csdp.estimate import Estimator
-from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
+from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
@@ -194,7 +194,7 @@ class Publisher:
         skip = self._unscheduled_reason(tick, self._fran.reason, self.tick_times.newest_ended())
         if skip is not None:
             return self._published_at(tick) or skip
-        answers, refusal = self._reserve([(tick, self._fran.stale)])
+        answers, refusal = self._reserve([(tick, self._fran.stale)], self._fran)
         if refusal is not None:
             raise refusal
         answer = answers[0]
@@ -272,7 +272,7 @@ class Publisher:
         counts: Mapping[int, int] | None,
     ) -> None:
         stale = dict(chunk)
-        answers, refusal = self._reserve(chunk)
+        answers, refusal = self._reserve(chunk, source)
         recorded = [answer for answer in answers if isinstance(answer, Published)]
         releases.extend(map(Release.of, recorded))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
@@ -339,14 +339,14 @@ class Publisher:
     # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(
-        self, wanted: Sequence[tuple[int, int]]
+        self, wanted: Sequence[tuple[int, int]], source: object = None
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
         """Charge (tick, staleness) pairs: what came of each, and the refusal that ended them where refusals raise.
 
         What was granted before a refusal is charged, and still to be released.
         """
         stop = self._on_refusal == "raise"
-        requests = [Request(tick, self.plan.query.name, detail=stale) for tick, stale in wanted]
+        requests = self._rule.list_requests(wanted, source)
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
         for answer in self.ledger.reserve(

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from csdp import fran
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Floats, Indices, Ints
 from csdp.computation import FoldComputation, FunctionComputation, ReadingsComputation
 from csdp.errors import InputError
 from csdp.ledger.records import check_tick
@@ -77,6 +77,14 @@ class DrawingSource(AgedSource, Protocol):
         """Answers of the ticks with their noise, on the plan's lattice (ticks, d), from one key per tick."""
 
 
+@runtime_checkable
+class LateSource(Protocol):
+    """Readings that tell which of them are late: certificates of many sequences are then smaller."""
+
+    def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
+        """The steps (ticks, s) by which the reading of every sequence is older than planned, at some ticks."""
+
+
 class PanelSource:
     """A panel as a source of aged answers."""
 
@@ -94,6 +102,10 @@ class PanelSource:
             fran.availability(plan, self._missing) if self._gaps else fran.releasable_ticks(plan, self._ticks.size, {})
         )
         return zip(self._ticks.tolist(), stale.tolist(), reasons, strict=True)
+
+    def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
+        """The steps by which the reading of every sequence is older than planned, at some ticks."""
+        return fran.delays_at(plan, self._missing, self._rows(ticks))
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
