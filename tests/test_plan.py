@@ -11,7 +11,8 @@ import pytest
 from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, JointChain, Linear, Max, Mean, Sum
 from csdp.errors import InputError, TooLargeError
 from csdp.groups import PerGroup
-from csdp.plan import ALGORITHM, EXACT_STEPS, Plan, Schedule
+from csdp.plan import ALGORITHM, EXACT_STEPS, Plan
+from csdp.schedule import Schedule
 
 CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 WIDE = CoupledChain(np.eye(12), [[0.7, 0.3], [0.3, 0.7]])

@@ -36,9 +36,10 @@ if _typing.TYPE_CHECKING:
         read_panel,
         read_readings,
     )
-    from csdp.plan import Plan, Schedule
+    from csdp.plan import Plan
     from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
     from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
+    from csdp.schedule import Schedule
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -147,7 +148,7 @@ _LATER = {
     "attack": "csdp.auditing.attacker",
     "drift": "csdp.fitting.drift",
     "DynamicPlan": "csdp.planning",
-    "Schedule": "csdp.plan",
+    "Schedule": "csdp.schedule",
     "dynamic_plan": "csdp.planning",
     "find_input": "csdp.panel",
     "find_plan": "csdp.planning",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
@@ -25,6 +24,7 @@ from csdp.json_text import parse_json
 from csdp.noise import variance
 from csdp.noise.table import MechanismTable
 from csdp.queries import FoldQuery, Query, parse_query
+from csdp.schedule import Schedule
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
 ALGORITHM: Final = 1
@@ -39,39 +39,6 @@ EXACT_STEPS: Final = 2**53
 _FARTHEST: Final = 100.0
 #: Scale of the noise in lattice steps that can be drawn.
 SCALES: Final = (1e-9, 1e9)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Noise levels tick by tick, from `start` on: a function of time alone. 0 publishes nothing at that tick.
-
-    `then` is the level at every tick after the last one that is listed; 0 where the schedule ends there.
-
-    >>> Schedule((0.5, 0.2), start=10, then=0.1).level(11), Schedule((0.5, 0.2)).level(2)
-    (0.2, 0.0)
-    """
-
-    levels: tuple[float, ...]
-    start: int = 0
-    then: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.levels or not all(math.isfinite(e) and e >= 0 for e in (*self.levels, self.then)):
-            raise InputError("schedule: every level must be a number, 0 or more, and at least one must be given")
-        if self.largest <= 0:
-            raise InputError("schedule: every level is 0, so nothing would ever be published")
-
-    @property
-    def largest(self) -> float:
-        """The largest level of any tick."""
-        return max(*self.levels, self.then)
-
-    def level(self, tick: int) -> float:
-        """epsilon_c at a tick; 0 where nothing is published."""
-        if tick < self.start:
-            return 0.0
-        place = tick - self.start
-        return self.levels[place] if place < len(self.levels) else self.then
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,7 +361,7 @@ class Plan:
                 adversary=content["adversary"],
                 bound=content["bound"],
                 stale_limit=content["stale_limit"],
-                schedule=_schedule(content.get("schedule")),
+                schedule=Schedule.from_dict(content.get("schedule")),
                 mechanism=MechanismTable.from_dict(content["mechanism"]) if "mechanism" in content else None,
                 readings_check=content.get("readings_check"),
             )
@@ -448,12 +415,6 @@ def _check_mechanism(schedule: Schedule | None, bound: str) -> None:
         raise InputError("plan: a schedule changes the noise level from tick to tick, which a table has not; give one")
     if bound not in {"auto", "exact"}:
         raise InputError(f"plan: bound {bound!r} given; what a table tells is computed exactly: bound='auto'")
-
-
-def _schedule(content: Mapping[str, Any] | None) -> Schedule | None:
-    if content is None:
-        return None
-    return Schedule(tuple(map(float, content["levels"])), int(content["start"]), float(content["then"]))
 
 
 def _query(text: str, groups: Any) -> Query:

@@ -15,7 +15,8 @@ from attacks.strangers import Above, Average, Gap, Weighted
 from csdp import fran
 from csdp.accountant import components
 from csdp.groups import PerGroup
-from csdp.plan import Plan, Schedule
+from csdp.plan import Plan
+from csdp.schedule import Schedule
 
 NAMES = ("ash", "birch", "cedar")
 

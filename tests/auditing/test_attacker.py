@@ -12,7 +12,8 @@ from csdp import CoupledChain, Family, Histogram, Identity, Max, Mean, attack, f
 from csdp.accountant import Accountant
 from csdp.errors import InputError, TooLargeError
 from csdp.noise import Randomness
-from csdp.plan import Plan, Schedule
+from csdp.plan import Plan
+from csdp.schedule import Schedule
 from oracle import joint_kernel, snapshots, stationary
 
 from auditing.mechanisms import ONE, PAIR, SKEWED  # isort: skip

@@ -18,7 +18,8 @@ from csdp import CoupledChain, Custom, Family, Histogram, Identity, JointChain, 
 from csdp.accountant import Accountant
 from csdp.auditing.events import lower_bound
 from csdp.errors import InputError, TooLargeError
-from csdp.plan import Plan, Schedule
+from csdp.plan import Plan
+from csdp.schedule import Schedule
 from oracle_continual import history_leakage
 
 from auditing.mechanisms import ONE, PAIR, SKEWED, SURE, at_age, mean_with, nothing, same_noise_twice  # isort: skip

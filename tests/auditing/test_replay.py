@@ -12,8 +12,9 @@ from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, LedgerConflictError, UnsafeRandomnessWarning
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, Request, Terms
 from csdp.panel import Panel
-from csdp.plan import ALGORITHM, Plan, Schedule
+from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher
+from csdp.schedule import Schedule
 
 from auditing.mechanisms import ONE, PAIR  # isort: skip
 

@@ -15,8 +15,9 @@ from accountant.brute import history_leakage
 from accountant.systems import Asked
 from csdp.accountant import Accountant
 from csdp.errors import InfeasibleError, InputError
-from csdp.plan import Plan, Schedule
+from csdp.plan import Plan
 from csdp.planning import dynamic_plan
+from csdp.schedule import Schedule
 
 PAIR = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 SKEWED = csdp.CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]])

@@ -162,8 +162,11 @@ class InfluenceComponent(_VectorComponent):
         return self._rule.advance(state, steps)
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
-        """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper."""
-        if steps == 0 or not self.model.has_law or self.model.size > PAIR_STATES:
+        """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.
+
+        Of one sequence with two states not even that: the recursion is exact there.
+        """
+        if steps == 0 or not self.model.has_law or not 2 < self.model.size <= PAIR_STATES:
             return value, "influence"
         cap, why = self.cap(steps)
         return (value, "influence") if value <= cap else (cap, why)

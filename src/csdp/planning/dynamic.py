@@ -21,9 +21,10 @@ from csdp.arrays import Floats
 from csdp.chain import Family, Model, certified_model
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import Estimate
-from csdp.plan import Plan, Schedule
+from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves
 from csdp.queries import Query
+from csdp.schedule import Schedule
 
 #: Ticks that a schedule may list.
 LONGEST = 10_000

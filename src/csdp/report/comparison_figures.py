@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from csdp.bounds.result import belief
 from csdp.errors import InputError
 from csdp.report.figures import (
     BLUE,
@@ -19,6 +20,8 @@ from csdp.report.figures import (
     SKY,
     blank_figure,
     label_ends,
+    label_ticks,
+    legend_above,
     style_axes,
 )
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from csdp.auditing.attacker import Attack
     from csdp.auditing.audit import Audit
     from csdp.baselines.comparison import Comparison, Row
+    from csdp.report.records import LeakageRecord
 
 _COLOURS = {"ours": BLUE, "same release": SKY, "BETTER": RED, "not comparable": QUIET}
 _NAMES = {"ours": BLUE, "BETTER": RED, "not comparable": QUIET}
@@ -207,4 +211,28 @@ def attack_figure(attack: Attack, *, sequence: int = 0, bound: Sequence[float] |
     below.set_ylabel("Largest change\nof log odds")
     style_axes(below)
     label_ends(below, marks, gap=0.2)
+    return figure
+
+
+def belief_figure(records: Sequence[LeakageRecord], *, ceiling: float, days: Sequence[tuple[int, str]] = ()) -> Figure:
+    """Draw the most that an attacker can believe by tick, who found two present values equally likely before."""
+    if not records:
+        raise InputError("figure: nothing was published, so there is nothing to draw")
+    figure = blank_figure(8.4, 3.6)
+    axes = figure.add_subplot()
+    first, last = records[0].tick, records[-1].tick
+    lines: tuple[tuple[float, dict[str, Any]], ...] = (
+        (1.0, {"color": ORANGE, "linewidth": 1.6, "label": "without noise"}),
+        (belief(ceiling), {"color": RED, "linewidth": 1.4, "linestyle": (0, (6, 2)), "label": "never above"}),
+        (0.5, {"color": INK, "linewidth": 1.0, "linestyle": (0, (3, 2)), "label": "nothing published"}),
+    )
+    for height, style in lines:
+        axes.plot([first, last], [height, height], zorder=2, **style)
+    believed = [belief(r.epsilon) for r in records]
+    axes.step([r.tick for r in records], believed, color=BLUE, linewidth=2.2, zorder=3, label="with these releases")
+    axes.set_ylim(0.45, 1.05)
+    label_ticks(axes, days, "")
+    axes.set_ylabel("Belief at most")
+    style_axes(axes)
+    legend_above(axes)
     return figure

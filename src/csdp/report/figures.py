@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from csdp.bounds.result import belief
 from csdp.errors import InputError
 from csdp.report.records import AgeRecord, LeakageRecord, ReleaseRecord, TruthRecord, dependences
 
@@ -139,10 +138,10 @@ def release_figure(
         axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4, label="estimate and band")
         scale += [*low, *high]
     _draw_published(axes, records, scale)
-    _label_ticks(axes, days, axis)
+    label_ticks(axes, days, axis)
     axes.set_ylabel(what[:1].upper() + what[1:])
     style_axes(axes)
-    _legend_above(axes)
+    legend_above(axes)
     return figure
 
 
@@ -163,7 +162,7 @@ def _draw_published(axes: Any, records: Sequence[ReleaseRecord], scale: Sequence
     axes.set_ylim(low, high)
 
 
-def _legend_above(axes: Any) -> None:
+def legend_above(axes: Any) -> None:
     """A legend above the axes, from the left: inside of the picture also where a narrow screen shows its left part."""
     axes.legend(
         loc="lower left",
@@ -178,7 +177,7 @@ def _legend_above(axes: Any) -> None:
     )
 
 
-def _label_ticks(axes: Any, days: Sequence[tuple[int, str]], axis: str) -> None:
+def label_ticks(axes: Any, days: Sequence[tuple[int, str]], axis: str) -> None:
     """Label the axis of ticks with times, or with numbers if there are none."""
     axes.set_xlabel(axis or ("" if days else "Tick"))
     if days:
@@ -213,34 +212,10 @@ def leakage_history_figure(
         }
         axes.plot([first, last], [budget, budget], zorder=2, **limit)
     axes.set_ylim(bottom=0, top=1.12 * max([budget or 0.0, *(r.epsilon for r in finite)]))
-    _label_ticks(axes, days, axis)
+    label_ticks(axes, days, axis)
     axes.set_ylabel("Leakage of the present, epsilon")
     style_axes(axes)
-    _legend_above(axes)
-    return figure
-
-
-def belief_figure(records: Sequence[LeakageRecord], *, ceiling: float, days: Sequence[tuple[int, str]] = ()) -> Figure:
-    """Draw the most that an attacker can believe by tick, who found two present values equally likely before."""
-    if not records:
-        raise InputError("figure: nothing was published, so there is nothing to draw")
-    figure = blank_figure(8.4, 3.6)
-    axes = figure.add_subplot()
-    first, last = records[0].tick, records[-1].tick
-    lines: tuple[tuple[float, dict[str, Any]], ...] = (
-        (1.0, {"color": ORANGE, "linewidth": 1.6, "label": "without noise"}),
-        (belief(ceiling), {"color": RED, "linewidth": 1.4, "linestyle": (0, (6, 2)), "label": "never above"}),
-        (0.5, {"color": INK, "linewidth": 1.0, "linestyle": (0, (3, 2)), "label": "nothing published"}),
-    )
-    for height, style in lines:
-        axes.plot([first, last], [height, height], zorder=2, **style)
-    believed = [belief(r.epsilon) for r in records]
-    axes.step([r.tick for r in records], believed, color=BLUE, linewidth=2.2, zorder=3, label="with these releases")
-    axes.set_ylim(0.45, 1.05)
-    _label_ticks(axes, days, "")
-    axes.set_ylabel("Belief at most")
-    style_axes(axes)
-    _legend_above(axes)
+    legend_above(axes)
     return figure
 
 
