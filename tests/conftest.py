@@ -23,7 +23,7 @@ ALLOWED_SKIPS = (
 
 
 #: Tests that share something slow to start stay in one process.
-TOGETHER = {"parking_demo": "demo", "spark": "spark", "ward": "dashboard"}
+TOGETHER = {"flights_demo": "flights", "parking_demo": "demo", "spark": "spark", "ward": "dashboard"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,6 +84,14 @@ def parking_demo(tmp_path_factory):
     from csdp.report.demo import run_demo
 
     return run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", version="9.9")
+
+
+@pytest.fixture(scope="session")
+def flights_demo(tmp_path_factory):
+    """The demonstration on flights, run once for every test that looks at it."""
+    from csdp.report.flights_page import run_flights_demo
+
+    return run_flights_demo(tmp_path_factory.mktemp("flights") / "new", version="9.9")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -1,0 +1,113 @@
+"""The demonstration on flights: its numbers, what it says of them, and its pages in a real browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from csdp import Accountant, Ledger, Plan, datasets
+from csdp.bounds.result import belief
+from csdp.report.flights import BUDGET, LATE_BUDGETS
+from csdp.report.flights_page import lead
+
+FIGURES = {"index.html": 3, "share.html": 3}
+
+
+def test_only_the_public_past_decides(flights_demo):
+    study = flights_demo.study
+    ends = np.datetime64(datasets.load("flights").past_ends)
+    assert study.past.times[-1] < ends <= study.rest.times[0]
+    assert study.chain.fitted.public
+    assert study.now.learned.ticks == len(study.past)
+
+
+def test_every_tick_is_in_a_ledger_that_verifies(flights_demo):
+    study, folder = flights_demo.study, flights_demo.files[0].parent
+    for name, dataset, release in (
+        ("ledger.db", "flights", study.now),
+        ("ledger-late.db", "flights-late", study.late),
+    ):
+        with Ledger.open(folder / name, read_only=True) as ledger:
+            assert ledger.verify() == []
+            assert ledger.summary(dataset).committed == len(release.batch) >= 540
+
+
+def test_the_budget_holds_for_every_chain_of_the_family(flights_demo):
+    now = flights_demo.study.now
+    assert 0.99 * BUDGET < now.ceiling <= BUDGET
+    assert now.point < now.ceiling
+    assert max(record.epsilon for record in now.leakage) <= now.ceiling
+    for member in now.plan.chain.members:
+        assert Accountant(Plan(member, now.plan.query, 0, now.plan.epsilon_c)).ceiling() <= now.ceiling
+
+
+def test_the_line_follows_the_truth_and_its_band_holds(flights_demo):
+    now, late = flights_demo.study.now, flights_demo.study.late
+    # Over 550 ticks of noise: the error varies by some percent from run to run.
+    assert now.usefulness > 0.65
+    assert late.usefulness > 0.9
+    assert 0.92 <= now.coverage <= 0.995
+    assert 0.92 <= late.coverage <= 0.995
+
+
+def test_older_numbers_tell_less_and_the_least_delays_are_found(flights_demo):
+    study = flights_demo.study
+    told = [one.family for one in study.delays]
+    assert told == sorted(told, reverse=True)
+    assert all(one.point <= one.family for one in study.delays)
+    for budget in LATE_BUDGETS:
+        delay = study.least_delay(budget)
+        assert delay is not None
+        assert [one.family <= budget for one in study.delays if one.delay in {delay - 1, delay}][-1]
+    assert study.late.plan.max_age == study.least_delay(LATE_BUDGETS[0]) == 3
+    assert study.late.ceiling <= LATE_BUDGETS[0]
+
+
+def test_it_says_which_checks_the_model_fails(flights_demo):
+    study = flights_demo.study
+    assert study.chain.fitted.readings_check == "passed"  # late or not is all that is published
+    assert not study.quality.homogeneity.passed
+    assert "fails some of its own checks" in lead(study)
+    assert "the year does not move alike" in lead(study)
+
+
+def test_the_summary_is_what_the_page_says(flights_demo):
+    study, folder = flights_demo.study, flights_demo.files[0].parent
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["now"]["leakage"] == {"point": study.now.point, "family": study.now.ceiling}
+    assert summary["now"]["belief"] == belief(study.now.ceiling)
+    text = (folder / "share.html").read_text()
+    assert f"removes {summary['now']['usefulness']:.0%} of the error" in text
+    assert f"holds {summary['now']['coverage']:.0%} of the truths" in text
+    assert "true value" not in text
+    assert "true value" in (folder / "index.html").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_page_is_shown_whole(flights_demo, name, width, scheme):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tools:
+        browser = tools.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        complaints = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto((flights_demo.files[0].parent / name).as_uri())
+        assert complaints == []
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        figures = page.locator("figure svg")
+        assert figures.count() == FIGURES[name]
+        for figure in figures.all():
+            box = figure.bounding_box()
+            assert box is not None
+            assert box["width"] > 300
+            assert figure.get_attribute("aria-label")
+        browser.close()
