@@ -65,8 +65,9 @@ attack: $(VENV)/.installed ## random histories against brute force: is any numbe
 bench: $(VENV)/.installed ## time and memory, each as a ratio to a peer measured in the same run
 	$(BIN)/python -m bench
 
-figures: $(VENV)/.installed ## the figures of the explanation, into docs/assets/
+figures: $(VENV)/.installed ## the figures of the explanation and of the README, into docs/assets/
 	$(BIN)/python -m study.explain
+	$(BIN)/python -m study.demo_picture
 
 docs: $(VENV)/.docs ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -40,7 +40,7 @@ HOURS = 3
 
 def write_flights_pages(study: FlightsStudy, out: Path, *, version: str) -> list[str]:
     """Draw and write all figures, the pages and summary.json; returns the names of the files, the private page last."""
-    drawings = _draw(study)
+    drawings = draw_flights(study)
     shared = [
         _release_section(study, drawings["release"]),
         _belief_section(study, drawings["belief"]),
@@ -92,7 +92,8 @@ def _doubts(study: FlightsStudy) -> str:
     )
 
 
-def _draw(study: FlightsStudy) -> dict[str, Figure]:
+def draw_flights(study: FlightsStudy) -> dict[str, Figure]:
+    """All figures by name; those whose name ends in "private" show true values."""
     now, late = study.now, study.late
     ticks = study.rest.ticks[:DRAWN].tolist()
     last = ticks[-1]

@@ -1,0 +1,23 @@
+"""The captions of the README and the front page say what the figures beside the picture say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from study.demo_picture import ASSETS, PAGES, caption
+
+SUMMARY = json.loads((ASSETS / "demo.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_caption_is_computed(page):
+    assert caption(SUMMARY) in page.read_text(encoding="utf-8")
+    other = {**SUMMARY, "now": {**SUMMARY["now"], "usefulness": 0.01}}
+    assert caption(other) not in page.read_text(encoding="utf-8")
+
+
+def test_the_picture_is_worth_showing():
+    assert SUMMARY["now"]["usefulness"] > 0.65
+    assert SUMMARY["now"]["leakage"]["family"] <= 1
+    assert 0.92 <= SUMMARY["now"]["coverage"] <= 0.98
