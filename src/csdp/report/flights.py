@@ -1,6 +1,6 @@
 """The demonstration on flights: a live number with noise, and the same number held back with hardly any noise.
 
-The share of late departures over 33 destinations, every three hours. The model has hidden environments (storms delay
+How many of 33 destinations flights leave late for, every three hours. The model has hidden environments (storms delay
 all), so every certificate is given the environment. Nothing here is chosen from the readings that are published: the
 model, the estimates and the noise come from the public past.
 """

@@ -30,8 +30,8 @@ from csdp.report.time_axis import day_names
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "How late flights leave New York, without telling how any one destination stands"
-WHAT = "share of late departures"
+TITLE = "How many destinations flights leave late for, without telling how any one of them stands"
+WHAT = "share of destinations that are late"
 #: Ticks that are drawn: twelve days.
 DRAWN = 12 * DAY
 #: Hours of a tick.
@@ -127,7 +127,7 @@ def _release_section(study: FlightsStudy, figure: Figure) -> PageSection:
         f"Dashed: what is usual, without any release. On {len(now.batch):,} ticks the error (root mean square) was "
         f"{now.error**0.5:.3f} with the releases and {now.no_data**0.5:.3f} without."
     )
-    words = "Published share of late departures and its estimate, against what is usual"
+    words = "Published share of late destinations and its estimate, against what is usual"
     return PageSection("Now, with noise", figure_block(figure, caption, name="release", description=words))
 
 
@@ -175,7 +175,7 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
         f"for {budget:g}: {'longer than was tried' if ticks is None else f'{ticks} ticks ({ticks * HOURS} hours)'}"
         for budget, ticks in found
     )
-    words = "Published share of late departures, held back, against what is usual"
+    words = "Published share of late destinations, held back, against what is usual"
     block = figure_block(figure, caption, name="late", description=words)
     title = "Or later, nearly without noise"
     question = "How long must these numbers be held back, so that the present is told at most so much?"
