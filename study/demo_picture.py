@@ -33,8 +33,8 @@ def caption(summary: Mapping[str, Any]) -> str:
     text = (
         "*`make demo`: the share of 33 destinations to which flights from New York leave late, published every "
         f"{HOURS} hours with noise (dots). Line and band: the estimate that is published with it. Dashed: what is "
-        f"usual at that hour. It removes {now['usefulness']:.0%} of the error of saying the usual, and its 95 % band holds "
-        f"{now['coverage']:.0%} of the truths. Everything published, for ever, tells at most epsilon = "
+        f"usual at that hour. It removes {now['usefulness']:.0%} of the error of saying the usual, and its 95 % band "
+        f"holds {now['coverage']:.0%} of the truths. Everything published, for ever, tells at most epsilon = "
         f"{as_text(now['leakage']['family'], 3)} about the present of one destination: a 50 % guess becomes at most "
         f"{as_text(100 * now['belief'], 2)} %. Held back {late['age'] * HOURS} hours, the same number removes "
         f"{late['usefulness']:.0%} of the error and tells {as_text(late['leakage']['family'], 3)}.{doubts}*"
