@@ -1,6 +1,6 @@
 """`python -m study.demo_picture`: the picture of the README and the front page, with its caption, from `csdp demo`.
 
-The noise is drawn anew each time, so picture, figures (docs/assets/demo.json) and caption are written together. A test
+The noise is drawn anew each time, so picture, figures (demo_picture.json) and caption are written together. A test
 compares the captions with the figures.
 """
 
@@ -20,7 +20,8 @@ from csdp.report.figures import save_figure
 from csdp.report.flights_page import HOURS, draw_flights, run_flights_demo
 
 ROOT = Path(__file__).parents[1]
-ASSETS = ROOT / "docs" / "assets"
+PICTURE = ROOT / "docs" / "assets" / "demo.png"
+SUMMARY = Path(__file__).with_suffix(".json")
 #: Pages with the caption.
 PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 _CAPTION = re.compile(r"^\*`make demo`: .*?\*$", re.MULTILINE | re.DOTALL)
@@ -47,8 +48,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = run_flights_demo(folder, version=csdp.__version__)
         summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
-        save_figure(draw_flights(result.study)["private"], ASSETS / "demo.png")  # of public data: nobody's secret
-    (ASSETS / "demo.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        save_figure(draw_flights(result.study)["private"], PICTURE)  # of public data: nobody's secret
+    SUMMARY.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     for page in PAGES:
         text = _CAPTION.sub(lambda _: caption(summary), page.read_text(encoding="utf-8"))
         page.write_text(text, encoding="utf-8")

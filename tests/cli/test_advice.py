@@ -183,7 +183,6 @@ PYTHON_ONLY = {
     "series": "of EnvironmentChain, which is written in Python",
     "switching": "of EnvironmentChain, which is written in Python",
     "read_only": "of Ledger.open; commands that only look open it so",
-    "ages": "of csdp.find_plan; the command has --vector",
 }
 
 

@@ -200,7 +200,7 @@ class TestSimulate:
 
     def test_several_stationary_laws(self, fails, write):
         chain = CoupledChain([[1.0]], [[1, 0], [0, 1]])
-        assert "initial=" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
+        assert "--initial" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
 
 
 class TestFiles:

@@ -48,13 +48,13 @@ def test_json_and_figure(run, asked, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], "neither of max_mse and budget given"),
-        (["--budget", "1", "--max-mse", "1"], "both of max_mse and budget given"),
+        ([], "neither of --max-mse and budget given"),
+        (["--budget", "1", "--max-mse", "1"], "both of --max-mse and budget given"),
         (["--budget", "0"], "budget: 0.0 given"),
         (["--budget", "1", "--query", "median"], "query: 'median' given"),
         (["--budget", "1", "--figure", "out.txt"], "ends in .svg, .png or .pdf"),
         (["--budget", "1", "--length", "0"], "length: 0 given"),
-        (["--max-mse", "1e-6"], "max_mse 1e-06 cannot be met"),
+        (["--max-mse", "1e-6"], "--max-mse 1e-06 cannot be met"),
     ],
 )
 def test_bad_input(fails, asked, args, message):

@@ -117,7 +117,7 @@ def test_pairs_counted_by_an_engine(run, fails, tmp_path, method):
         wrong = fails("fit", path, "--public", "--method", method, name, value, *out)
         assert f"{name} needs the readings in memory" in wrong
     wrong = fails("fit", path, "--public", "--method", method, "--step", "5min", *out)
-    assert "with --engine duckdb a whole number" in wrong
+    assert "give a whole number in their unit" in wrong
 
 
 def test_bad_input_is_one_line(fails, readings, tmp_path):

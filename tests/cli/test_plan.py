@@ -58,7 +58,7 @@ def test_one_error_target_in_two_forms(run, paper):
             ("--about", "then", "--budget", "0.5", "--max-error", "0.3", "--horizon", "5"),
             "--horizon is for --about now",
         ),
-        (("--about", "then", "--budget", "0.5", "--max-error", "0.3", "--vector"), "use ages='common'"),
+        (("--about", "then", "--budget", "0.5", "--max-error", "0.3", "--vector"), "(--vector) is for --about now"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(run, paper, options, words):

@@ -351,7 +351,10 @@ def test_a_chain_without_names_is_positional(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (("fast", "hall"), "panel: sequences fast, hall given; the chain has fast, slow. Read the panel with names="),
+        (
+            ("fast", "hall"),
+            "panel: sequences fast, hall given; the chain has fast, slow. Read the readings with names=",
+        ),
         (("hall", "kitchen"), "panel: sequences hall, kitchen given"),
         (("fast", "slow", "hall"), "panel: 3 sequences fast, slow, hall given; the chain has 2: fast, slow"),
     ],

@@ -85,7 +85,7 @@ def test_every_lower_bound_is_one_and_names_a_version():
 
 def test_the_extras():
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"mqtt", "postgres", "service", "spark", "all"}
+    assert set(extras) == {"excel", "mqtt", "postgres", "service", "spark", "all"}
     (everything,) = extras["all"]
     assert set(re.fullmatch(r"csdp\[([\w,]+)\]", everything).group(1).split(",")) == set(extras) - {"all"}
 

@@ -48,8 +48,8 @@ class TestDemo:
         off, _, _ = found.estimator.errors(np.tile(truth, (27, 1)), plan.noise_variance, seed=1, start=start)
         usual = found.estimator.usual_at(start + np.arange(len(truth)))
         assert (off**2).mean() < 0.85 * np.nanmean((usual - truth) ** 2)  # over much noise, which no seed fixes
-        assert study.published.errors.usual < study.published.errors.constant
-        assert found.kind == "seasonal"
+        assert study.published.errors.usual <= study.published.errors.constant
+        assert found.kind in {"history", "seasonal"}
         assert found.usefulness > 0.25
 
     def test_it_draws_what_is_published(self, parking_demo):

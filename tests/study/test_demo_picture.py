@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from study.demo_picture import ASSETS, PAGES, caption
+from study.demo_picture import PAGES, caption
 
-SUMMARY = json.loads((ASSETS / "demo.json").read_text(encoding="utf-8"))
+from study import demo_picture
+
+SUMMARY = json.loads(demo_picture.SUMMARY.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -69,6 +69,8 @@ def accelerate_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats) -> 
         following = cost + advance(state)
         if not np.isfinite(following).all():
             return None
+        if not following.max() > 0:
+            return following  # nothing is ever told
         move = following - state
         moved = float(np.abs(move).max()) / float(following.max())
         if moved <= _STILL:

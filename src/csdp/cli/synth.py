@@ -30,7 +30,7 @@ def synth(
 
     \b
     Example:
-      csdp fit readings.csv --epsilon 5 --edges 0.5 -o chain.json
+      csdp fit readings.csv --epsilon 5 --edges 0.5 --bounds 0,1 -o chain.json
       csdp synth chain.json --steps 1000 --seed 1 -o synthetic.csv
     """
     model = options.read_chain(chain)

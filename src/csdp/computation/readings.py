@@ -61,7 +61,7 @@ def judge_evidence(check: str | None, given: ReadingsEvidence | None, *, finer: 
         raise InputError(
             "readings: on the public past, the reading inside a state tells more of the states before and after it, so "
             f"a certificate of these states can be too low where readings are published. Use finer states ({use}), "
-            "publish the query of states, or rely on plain and group privacy alone (readings_check='failed', "
+            "publish the query of states, or rely on plain and group privacy alone (readings_check 'failed', or "
             "--untested-readings), which the certificate then says"
         )
     return found if given != "failed" else "failed"

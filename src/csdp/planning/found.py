@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from csdp.aging import Progress
 from csdp.bounds.result import Leakage, as_text
@@ -58,14 +58,14 @@ class Candidate:
     curves: Curves
 
 
-@dataclass
 class SearchRun:
     """How far a search has come."""
 
-    progress: Progress | None
-    best: Candidate | None = None
-    tried: list[Curves] = field(default_factory=list)
-    interrupted: bool = False
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.best: Candidate | None = None
+        self.tried: list[Curves] = []
+        self.interrupted = False
 
     def report(self, what: str, done: int, total: int) -> None:
         """Tell what is being tried."""

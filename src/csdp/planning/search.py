@@ -110,7 +110,10 @@ def find_plan(
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
     if about == "then" and ages == "vector":
-        raise InputError("about='then': answers of one time have one age; use ages='common'")
+        raise InputError(
+            "about='then': answers of one time have one age for all sequences; an age of each (--vector) is for "
+            "about='now'"
+        )
     run = SearchRun(progress)
     try:
         if about == "then":
@@ -150,7 +153,7 @@ class _Search:
         check_about(self.about, self.estimate)
         if self.about == "then" and (self.max_mse is None or self.budget is None):
             raise InputError(
-                "find_plan: about='then' finds the least delay for both targets; give max_mse, how "
+                "find_plan: about='then' finds the least delay for both targets; give max_mse (or --max-error), how "
                 "accurate the published numbers are, and budget, the leakage of the present that is allowed"
             )
         if self.about == "now" and (self.max_mse is None) == (self.budget is None):

@@ -55,8 +55,8 @@ class LeakageRecord:
 def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
     """Make the records of releases, from the first output of each.
 
-    >>> release_records([Release(7, (0.5,), (0.4,), (0.1,), 2, 0, 0.2)])
-    [ReleaseRecord(tick=7, value=0.5, estimate=0.4, low=0.2, high=0.6)]
+    >>> release_records([Release(7, (0.5,), (0.5,), (0.125,), 2, 0, 0.2)])
+    [ReleaseRecord(tick=7, value=0.5, estimate=0.5, low=0.25, high=0.75)]
     """
     records = []
     for r in releases:
