@@ -46,8 +46,8 @@ def test_the_budget_holds_for_every_chain_of_the_family(flights_demo):
 
 def test_the_line_follows_the_truth_and_its_band_holds(flights_demo):
     now, late = flights_demo.study.now, flights_demo.study.late
-    # The noise of 550 ticks is no test's to choose: usefulness is about 0.88 and 0.99, with a standard deviation of 0.01
-    # at most, coverage about 0.96, with one of 0.01; each limit is eight of them away, or more.
+    # The noise of 550 ticks is no test's to choose: usefulness is about 0.88 and 0.99, coverage about 0.96, each with a
+    # standard deviation of about 0.01; every limit is eight of them away, or more.
     assert now.usefulness > 0.7
     assert late.usefulness > 0.9
     assert min(now.coverage, late.coverage) > 0.87
