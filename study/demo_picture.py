@@ -11,10 +11,10 @@ import re
 import tempfile
 import textwrap
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import csdp
 from csdp.bounds.result import as_text
 from csdp.report.figures import save_figure
 from csdp.report.flights_page import HOURS, draw_flights, run_flights_demo
@@ -46,7 +46,7 @@ def caption(summary: Mapping[str, Any]) -> str:
 def main() -> None:
     """Run the demonstration, and write picture, figures and captions."""
     with tempfile.TemporaryDirectory() as folder:
-        result = run_flights_demo(folder, version=csdp.__version__)
+        result = run_flights_demo(folder, version=version("csdp"))
         summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
         save_figure(draw_flights(result.study)["private"], PICTURE)  # of public data: nobody's secret
     SUMMARY.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
