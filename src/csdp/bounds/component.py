@@ -375,10 +375,7 @@ class Component:
         return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
 
     def _from_pairs(self) -> list[ComponentLeakage]:
-        """The sharpest bound that needs no law of the answers, where snapshots are few enough.
-
-        For one sequence of two states `influence` is as sharp.
-        """
+        """The sharpest bound that needs no law of the answers; none for one bit, where `influence` is as sharp."""
         if self.model.size == 2 and has_influence(self.model) and self.setting.adversary == "informed":
             return []
         if self.model.size <= METRIC_STATES or max(self._ages) == 0:

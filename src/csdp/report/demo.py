@@ -388,7 +388,7 @@ def _publish(prepared: DemoData, plan: Plan, estimate: LearnedEstimator, out: Pa
     panel = prepared.rest
     with (
         Ledger.open(out / "ledger.db") as ledger,
-        _open_publisher(plan, ledger, prepared.case, estimate) as publisher,
+        open_publisher(plan, ledger, prepared.case.data, estimator=estimate, budget=prepared.case.budget) as publisher,
     ):
         batch = publisher.publish(panel, progress=lambda done, total: progress("releasing", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
@@ -401,16 +401,18 @@ def _publish(prepared: DemoData, plan: Plan, estimate: LearnedEstimator, out: Pa
     return DemoReleases(batch, certificate, leakages, estimates, usual, errors)
 
 
-def _open_publisher(plan: Plan, ledger: Ledger, case: DemoCase, estimate: LearnedEstimator) -> Publisher:
-    """Open the dataset; under another name if it was published before by another plan."""
+def open_publisher(
+    plan: Plan, ledger: Ledger, name: str, *, estimator: LearnedEstimator, budget: float | None
+) -> Publisher:
+    """Open a dataset of a demonstration; under another name if it was published before by another plan."""
 
-    def open_as(name: str) -> Publisher:
-        return Publisher(plan, dataset=name, ledger=ledger, budget=case.budget, on_refusal="skip", estimator=estimate)
+    def open_as(dataset: str) -> Publisher:
+        return Publisher(plan, dataset=dataset, ledger=ledger, budget=budget, on_refusal="skip", estimator=estimator)
 
     try:
-        return open_as(case.data)
+        return open_as(name)
     except LedgerConflictError:
-        return open_as(f"{case.data}-{plan.digest[:8]}")
+        return open_as(f"{name}-{plan.digest[:8]}")
 
 
 def _measure_errors(

@@ -23,7 +23,7 @@ from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.computation import Computation, verify_query
 from csdp.datasets import Dataset
-from csdp.errors import CsdpWarning, InfeasibleError, LedgerConflictError
+from csdp.errors import CsdpWarning, InfeasibleError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import About, removed_share
 from csdp.fitting.fit import fit
@@ -32,11 +32,12 @@ from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.planning.curves import largest_level
-from csdp.publisher import Batch, Publisher, learn_from_past
+from csdp.publisher import Batch, learn_from_past
 from csdp.queries import Mean
 from csdp.reading_range import ReadingRange
 from csdp.report import records
 from csdp.report.certificate import Certificate, certify
+from csdp.report.demo import open_publisher
 from csdp.report.files import Series, write_json, write_series
 
 #: Hidden environments, and chains besides the fit that the certificate covers too.
@@ -212,7 +213,7 @@ def _release(
     name = "flights" if about == "now" else "flights-late"
     with (
         Ledger.open(out / ("ledger.db" if about == "now" else "ledger-late.db")) as ledger,
-        _open_publisher(plan, ledger, name, learned) as publisher,
+        open_publisher(plan, ledger, name, estimator=learned, budget=BUDGET if about == "now" else None) as publisher,
     ):
         batch = publisher.publish(rest, progress=lambda done, total: progress(f"releasing ({about})", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
@@ -236,19 +237,6 @@ def _release(
         truth,
         *_measure(shown, dict(usual), {one.tick: one.value for one in truth}),
     )
-
-
-def _open_publisher(plan: Plan, ledger: Ledger, name: str, learned: LearnedEstimator) -> Publisher:
-    """Open the dataset; under another name if it was published before by another plan."""
-    budget = BUDGET if learned.about == "now" else None
-
-    def open_as(dataset: str) -> Publisher:
-        return Publisher(plan, dataset=dataset, ledger=ledger, budget=budget, on_refusal="skip", estimator=learned)
-
-    try:
-        return open_as(name)
-    except LedgerConflictError:
-        return open_as(f"{name}-{plan.digest[:8]}")
 
 
 def _at_their_time(shown: Sequence[records.ReleaseRecord], delay: int) -> list[records.ReleaseRecord]:
