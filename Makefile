@@ -9,9 +9,13 @@ CONSTRAINTS := constraints/dev.txt
 SECONDS ?= 600
 SEED ?= 1000000
 
+# Where the documentation goes: a folder for each version keeps them side by side.
+SITE ?= $(CURDIR)/site
+
 # Real servers and browsers for the tests: a command that shows each is there, and Debian's package that brings it.
 SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-jre-headless \
-	Rscript:r-base-core openssl:openssl
+	Rscript:r-base-core openssl:openssl nginx:nginx-light sqlite3:sqlite3 faketime:faketime podman:podman runc:runc \
+	debootstrap:debootstrap
 
 # The tests of the rooms whose branches are counted.
 COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py fran laws bounds ledger noise planning \
@@ -19,10 +23,14 @@ COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py
 	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
 	plan.py queries groups.py)
 
-.PHONY: help demo test test-all check coverage system bench mutants attack reproduce figures docs lock clean
+.PHONY: help demo live test test-all check coverage system bench mutants attack reproduce figures docs lock release \
+	audit clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
 	$(BIN)/csdp demo --out demo-out
+
+live: $(VENV)/.installed ## the same data replayed through a service, live in the browser; Ctrl-C stops it
+	$(BIN)/csdp demo --live
 
 test: check system $(VENV)/.installed ## the whole suite, the same as CI
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
@@ -69,8 +77,14 @@ figures: $(VENV)/.installed ## the figures of the explanation and of the README,
 	$(BIN)/python -m study.explain
 	$(BIN)/python -m study.demo_picture
 
-docs: $(VENV)/.docs ## the documentation site, into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+docs: $(VENV)/.docs ## the documentation site, into SITE=site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(SITE)
+
+release: $(VENV)/.release ## wheel, sdist, SBOM and checksums into dist/; KEY=file of an SSH key signs them
+	$(BIN)/python deploy/release.py $(if $(KEY),--key $(KEY))
+
+audit: $(VENV)/.release ## dates and advisories of all dependencies into docs/dependencies.md; INDEX=address of an index
+	$(BIN)/python deploy/release.py --audit $(INDEX)
 
 lock: ## resolve the newest versions again and write them down
 	rm -rf $(VENV)
@@ -85,6 +99,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
 	$(PIP) install -c $(CONSTRAINTS) -e ".[all]" --group dev
+	touch $@
+
+$(VENV)/.release: $(VENV)/.installed constraints/release.txt
+	$(PIP) install -c constraints/release.txt --group release
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
