@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 import postgres
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
-from csdp.ledger import Admission, Ledger, Published, Request, Reserved
+from csdp.ledger import Admission, Ledger, Published, Request, Reserved, log
 from csdp.ledger.database import Database
 from ledger import workers
 from ledger.rules import PLAN, ask, at_most, register, reserve_one
@@ -100,17 +100,18 @@ def test_processes_that_create_one_ledger_at_once_end_up_in_the_same(where: str,
 # ---- kills
 
 
-@pytest.mark.parametrize("kills", [50, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kills", [50, pytest.param(2000, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(where: str, tmp_path: Path, kills: int) -> None:
     sink = tmp_path / "sink"
-    charged, published = map(int, run("kill", where, sink, kills, kills + 7, timeout=580))
+    charged, published = map(int, run("kill", where, sink, kills, kills + 7, timeout=7000))
     assert charged >= published > 0
 
 
 def test_killed_before_every_single_statement(where: str, tmp_path: Path) -> None:
     sink = tmp_path / "sink"
     kills, charged, published = map(int, run("step", where, sink))
-    assert kills >= 8
+    assert kills >= (12 if where.startswith("sqlite") else 7)
     # A kill before the reservation's COMMIT charges nothing, a later one charges and publishes nothing.
     assert 0 < charged - published < 2 * kills
     with Ledger.open(where) as ledger:
@@ -123,7 +124,7 @@ def test_killed_before_every_single_statement(where: str, tmp_path: Path) -> Non
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     done, kind = run("fill", path, 300_000)
-    assert kind == "LedgerError"
+    assert kind in {"LedgerBusyError", "LedgerError"}  # full, or an input/output error: a limit of a file gives either
     with Ledger.open(path) as ledger:
         summary = ledger.summary("ward-7")
         assert int(done) == summary.committed <= summary.reserved <= int(done) + 1
@@ -151,7 +152,7 @@ def test_a_server_that_stops_and_comes_back(own_server: postgres.Server, tmp_pat
             lambda: ledger.summary("ward-7"),
             lambda: Ledger.open(own_server.url(), timeout=2),
         ):
-            with pytest.raises(LedgerBusyError, match="out of reach"):
+            with pytest.raises(LedgerBusyError, match=r"out of reach|outcome is unknown"):
                 action()
         own_server.start()
         assert ledger.commit(held, {"value": 1.0}).output == {"value": 1.0}
@@ -166,7 +167,7 @@ def test_a_server_that_stops_and_comes_back(own_server: postgres.Server, tmp_pat
                 own_server.stop("immediate")
             return at_most(9)(state, last_tick, request)
 
-        with pytest.raises(LedgerBusyError, match="nothing was written"):
+        with pytest.raises(LedgerBusyError, match="outcome is unknown"):
             ledger.reserve("ward-7", [Request(3, "mean")], outage, plan_digest=PLAN)
         own_server.start()
         assert ledger.summary("ward-7").reserved == 2
@@ -187,6 +188,7 @@ def test_a_connection_lost_while_committing_may_be_repeated(postgres_server: pos
             connection.dbapi_connection.execute("SELECT 1")  # raises what a lost connection raises
 
         engine.dialect.do_commit = cut  # type: ignore[method-assign]
+        ledger._tails.clear()
         with pytest.raises(LedgerBusyError, match=r"outcome is unknown.*Repeat"):
             ledger.commit(held, {"value": 1.0})
         with pytest.raises(LedgerBusyError, match="outcome is unknown"):
@@ -197,6 +199,32 @@ def test_a_connection_lost_while_committing_may_be_repeated(postgres_server: pos
         assert isinstance(one, Published)
         assert not isinstance(two, Reserved)  # charged, and nobody holds it
         assert ledger.summary("ward-7").lost == 1
+        assert ledger.verify() == []
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_connection_lost_while_appending_is_asked_again(
+    postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    """One statement from memory, and its answer is lost: whether it arrived is seen in the log, and decides."""
+    with Ledger.open(postgres_server.new_database(), timeout=5) as ledger:
+        register(ledger)
+        ledger.commit(reserve_one(ledger, 1), {"value": 1.0})
+        real = log.Append.run
+
+        def cut(append: log.Append, connection: sa.Connection) -> bool:
+            if connection.get_transaction() is None:  # from memory
+                raw: Any = connection.connection.dbapi_connection
+                if arrives:
+                    real(append, connection)
+                raw.close()
+            return real(append, connection)
+
+        monkeypatch.setattr(log.Append, "run", cut)
+        held = reserve_one(ledger, 2)
+        assert ledger.commit(held, {"value": 2.0}).output == {"value": 2.0}
+        assert [one.tick for one in ledger.entries("ward-7", kind="reserve")] == [1, 2]
+        assert ledger.summary("ward-7").committed == 2
         assert ledger.verify() == []
 
 
@@ -274,7 +302,7 @@ def test_a_large_output_on_a_server_needs_a_folder(postgres_server: postgres.Ser
         ("40001", LedgerBusyError, "is contended: no turn within 3 s; try again"),
         ("55P03", LedgerBusyError, "is out of reach (as it said); nothing was written; try again"),
         ("57P01", LedgerBusyError, "is out of reach (as it said); nothing was written; try again"),
-        ("53100", LedgerError, "cannot grow: the server's disk is full; nothing was written"),
+        ("53100", LedgerBusyError, "cannot grow: the server's disk is full; nothing was written"),
         ("XX001", LedgerCorruptError, "reports damaged data (as it said)"),
         ("42501", LedgerError, "refused the transaction (as it said); nothing was written"),
     ],

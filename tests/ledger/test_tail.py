@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 
-from csdp.errors import LedgerConflictError, LedgerTermsError
-from csdp.ledger import Admission, Charge, DatasetState, PrivacyLimits, Request, Reserved, Terms, log
+from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerError, LedgerTermsError
+from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, Request, Reserved, Terms, log
+from csdp.ledger.database import Database
 
 TERMS = Terms(plan_digest="p", plan_json="{}", chain_digest="c", limits=PrivacyLimits(budget=100.0))
 
@@ -96,11 +99,109 @@ def test_what_a_caller_does_to_its_state_is_not_remembered(open_ledger):
     assert reserve(ledger, 2, rule).state.accountant == {"spent": 2}
 
 
-def test_a_tick_needs_one_row_of_the_log(open_ledger, monkeypatch):
-    """The second tick of a process reads neither terms nor states, and looks up no commit."""
+def test_the_next_tick_reads_nothing(open_ledger, monkeypatch):
+    """The second tick of a process locks nothing, reads neither terms nor states, and looks up no commit."""
     ledger = open_ledger()
     ledger.register("ward", TERMS)
     ledger.commit(reserve(ledger, 1), {"value": 1})
-    monkeypatch.setattr(log.Log, "_load", None)
+    monkeypatch.setattr(log.Log, "lock", None)
     monkeypatch.setattr(log.Log, "look_up", None)
     ledger.commit(reserve(ledger, 2), {"value": 2})
+    both = ledger.reserve("ward", [Request(3, "mean"), Request(3, "max")], count, plan_digest="p")
+    ledger.commit_many([(one, {"value": 3}) for one in both])
+    assert [one.tick for one in ledger.published("ward")] == [1, 2, 3, 3]
+    assert ledger.verify() == []
+
+
+def test_whatever_is_written_meanwhile_undoes_what_rests_on_memory(open_ledger):
+    """Another process charges, commits, refuses or changes terms between the decision and the append."""
+    first, second = open_ledger(), open_ledger()
+    first.register("ward", TERMS)
+    first.commit(reserve(first, 1), {"value": 1})
+
+    def refuse(state, last_tick, request):
+        raise BudgetExceeded("spent", limit_name="budget", spent=1.0, requested=1.0, remaining=0.0)
+
+    def meddle(tick):
+        if tick == 2:
+            reserve(second, 2)
+        elif tick == 4:
+            second.commit(reserve(second, 4), {"value": 4})
+        elif tick == 6:
+            second.reserve("ward", [Request(6, "mean")], refuse, plan_digest="p")
+        else:
+            other = replace(TERMS, limits=PrivacyLimits(budget=3.0), from_tick=8, rule="as before")
+            second.change_plan("ward", other, lambda state, tick, terms: Admission(state, Charge(present=0.0)))
+
+    def rule(state, last_tick, request):
+        if not done:
+            done.append(request.tick)
+            meddle(request.tick)
+        return count(state, last_tick, request)
+
+    answers = []
+    for tick in (2, 4, 6, 8):
+        done: list[int] = []
+        answers += first.reserve("ward", [Request(tick, "mean")], rule, plan_digest="p")
+        answers += first.reserve("ward", [Request(tick + 1, "mean")], count, plan_digest="p")
+    kinds = [type(one).__name__ for one in answers]
+    assert kinds == ["Refused", "Reserved", "Published", "Reserved", "Reserved", "Reserved", "Reserved", "Reserved"]
+    assert [one.state.releases for one in answers if isinstance(one, Reserved)] == [3, 5, 6, 7, 8, 9]
+    assert answers[-1].charge.present == 3.0
+    assert first.verify() == []
+
+
+def test_writers_that_wait_are_written_together(tmp_path, monkeypatch):
+    """Group commit: datasets, and ledgers of one process, share the transaction; each gets its own answer."""
+    ledgers = [Ledger.open(tmp_path / "ledger.db") for _ in range(3)]
+    names = [f"ward-{i}" for i in range(6)]
+    for name in names:
+        ledgers[0].register(name, TERMS)
+    together, plain = [], Database.append
+
+    def note(database, steps):
+        together.append(len(steps))
+        time.sleep(0.02)  # as a slow disk
+        return plain(database, steps)
+
+    monkeypatch.setattr(Database, "append", note)
+    errors = []
+
+    def work(ledger, name):
+        try:
+            for tick in range(5):
+                [held] = ledger.reserve(name, [Request(tick, "mean")], count, plan_digest="p")
+                ledger.commit(held, {"value": tick})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(ledgers[i % 3], name)) for i, name in enumerate(names)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert max(together) > 1
+    assert ledgers[0].verify() == []
+    for name in names:
+        assert [one.tick for one in ledgers[1].published(name)] == list(range(5))
+    for ledger in ledgers:
+        ledger.close()
+
+
+def test_one_that_fails_does_not_fail_those_beside_it(tmp_path):
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for name in ("ward", "other"):
+            ledger.register(name, TERMS)
+            [held] = ledger.reserve(name, [Request(1, "mean")], count, plan_digest="p")
+            ledger.commit(held, {"value": 1})
+        tails = ledger._tails
+        log_of = {name: log.Log(name, tails[name]) for name in tails}
+        for one in log_of.values():
+            one.append("reserve", "{}", tick=2, query="mean")
+        bad = log_of["other"].gather(None)
+        bad.rows[0]["kind"] = "nonsense"  # refused by the table
+        waiting = [log._Waiting(log_of["ward"].gather(None)), log._Waiting(bad)]
+        log._write_together(ledger._database, waiting)
+        assert waiting[0].written
+        assert isinstance(waiting[1].error, LedgerError)

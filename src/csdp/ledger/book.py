@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import sqlalchemy as sa
 
-from csdp.errors import InputError, LedgerConflictError
+from csdp.errors import CsdpError, InputError, LedgerConflictError
 from csdp.ledger import writing
 from csdp.ledger.database import Database, open_file, open_url, parse_place
 from csdp.ledger.lease import DatabaseLease, Fence, Lease, OnlyProcess, create_table
-from csdp.ledger.log import Tail
+from csdp.ledger.log import AppendQueue, Log, NotRememberedError, Tail
 from csdp.ledger.outputs import Outputs
 from csdp.ledger.records import (
     Admit,
@@ -52,7 +52,17 @@ from csdp.ledger.verification import find_problems
 
 #: Entries that are read in one transaction.
 _PAGE = 1000
+Result = TypeVar("Result")
 _COMMITS = sa.select(entries).where(ONCE, entries.c.kind == "commit")
+
+
+@dataclass(frozen=True)
+class _Try(Generic[Result]):
+    """What came of an append from memory; `written` is None where the connection was lost, so nobody knows."""
+
+    tail: Tail
+    result: Result
+    written: bool | None
 
 
 class Ledger:
@@ -90,6 +100,7 @@ class Ledger:
         self._file = file
         self._fence = fence
         self._tails: dict[str, Tail] = {}
+        self._queue = None if file is None else AppendQueue.of(file)
 
     @classmethod
     def open(
@@ -177,7 +188,7 @@ class Ledger:
             for recorded in all_datasets(connection, dataset):
                 _check_same(recorded, first)
                 return recorded
-            writing.open_dataset(connection, dataset, first, self._tails)
+            writing.open_dataset(connection, dataset, first)
             return one_dataset(connection, dataset)
 
         return self._database.write(work)
@@ -199,7 +210,10 @@ class Ledger:
         changed = _normalise(replace(terms, number=1, from_tick=check_tick(terms.from_tick)))
 
         def work(connection: sa.Connection) -> RecordedDataset:
-            writing.change_terms(connection, dataset, changed, admit, self._tails, fence=self._fence_of(dataset))
+            fence = self._fence_of(dataset)
+            log = Log.lock(connection, dataset, self._tails.get(dataset), fence=fence)
+            writing.change_terms(connection, log, changed, admit)
+            writing.save(connection, log, fence)
             return one_dataset(connection, dataset)
 
         return self._database.write(work)
@@ -219,16 +233,13 @@ class Ledger:
         """
         work = partial(
             writing.reserve,
-            name=dataset,
             requests=list(requests),
             admit=admit,
             plan_digest=plan_digest,
             stop=stop,
             outputs=self._outputs,
-            tails=self._tails,
-            fence=self._fence_of(dataset),
         )
-        return self._database.write(work)
+        return self._append(dataset, work)
 
     def commit(self, reserved: Reserved, output: JSONObject) -> Published:
         """Record the output of a reservation; durable when this returns, and only then may it leave.
@@ -246,16 +257,47 @@ class Ledger:
             return []
         if len(names) > 1:
             raise InputError("commit_many takes reservations of one dataset at a time")
-        name = names.pop()
-        work = partial(
-            writing.commit,
-            name=name,
-            pairs=outputs,
-            outputs=self._outputs,
-            tails=self._tails,
-            fence=self._fence_of(name),
-        )
-        return list(map(self._outputs.to_published, self._database.write(work)))
+        work = partial(writing.commit, pairs=outputs, outputs=self._outputs)
+        return list(map(self._outputs.to_published, self._append(names.pop(), work)))
+
+    def _append(self, name: str, work: Callable[[Log], Result]) -> Result:
+        """Let `work` append to a log: from memory where that holds, else, and again, with the dataset locked."""
+        fence = self._fence_of(name)
+        tried = self._try_remembered(name, work, fence)
+        if tried is not None and tried.written:
+            self._tails[name] = tried.tail
+            return tried.result
+        uncertain = tried is not None and tried.written is None
+
+        def decide(connection: sa.Connection) -> tuple[Tail, Result]:
+            locked = Log.lock(connection, name, self._tails.get(name), fence=fence)
+            if tried is not None and tried.tail.hash == locked.tail.hash:
+                return tried.tail, tried.result  # the connection was lost after the rows had arrived
+            result = work(locked)
+            writing.save(connection, locked, fence)
+            return locked.tail, result
+
+        self._tails[name], result = self._database.write(decide, uncertain=uncertain)
+        return result
+
+    def _try_remembered(self, name: str, work: Callable[[Log], Result], fence: Fence | None) -> _Try[Result] | None:
+        """Append without reading the log; None where that needs more than is remembered."""
+        remembered = self._tails.get(name)
+        if remembered is None:
+            return None
+        log = Log(name, remembered)
+        try:
+            result = work(log)
+        except (NotRememberedError, CsdpError):  # it may rest on what is no longer so: the locked log decides
+            return None
+        append = log.gather(fence)
+        if append is None:
+            return None
+        if self._queue is not None:
+            written = self._queue.write(self._database, append)
+        else:
+            (written,) = self._database.append([append.run])
+        return _Try(log.tail, result, written)
 
     def migrate(self) -> list[str]:
         """Bring the ledger to the newest format and say what was done; with one format, nothing."""
@@ -369,7 +411,7 @@ class Ledger:
     def verify(self, name: str | None = None, *, head: str | None = None) -> list[LedgerProblem]:
         """Look for edits, removals and damage; an empty list means none was found.
 
-        Whoever can write the file can also rewrite the whole chain, or put back an old copy. Note the
+        A process that can write the file can also rewrite the whole chain, or put back an old copy. Note the
         `head_hash` of `summary` elsewhere and give it as `head`: then a cut, replaced or restored log is
         found too.
         """

@@ -10,7 +10,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +36,7 @@ _SQLITE_WORDS: dict[int, tuple[type[LedgerError], str]] = {
     8: (LedgerError, "is read-only; make it writable"),
     10: (LedgerError, "cannot be read or written (input/output error, or the disk is full); check the disk"),
     11: (LedgerCorruptError, "is damaged; restore it from a backup, after noting what was published since"),
-    13: (LedgerError, "cannot grow: the disk is full; free some space and try again"),
+    13: (LedgerBusyError, "cannot grow: the disk is full; nothing was written; free some space and try again"),
     14: (LedgerError, "cannot be opened; check that its directory can be read and written"),
     26: (LedgerCorruptError, "is not a database"),
 }
@@ -59,15 +59,42 @@ class Database:
         self._closed = True
         self.engine.dispose()
 
-    def write(self, work: Callable[[sa.Connection], Result]) -> Result:
+    def append(self, steps: Sequence[Callable[[sa.Connection], bool]]) -> list[bool | None]:
+        """Run steps that say whether they wrote in one transaction that is durable when this returns.
+
+        Returns what each said; None where the connection was lost, so that the outcome is unknown. A server gets one
+        step, of one statement, which needs no transaction around it.
+        """
+        self._check_writable()
+        try:
+            with self.engine.connect() as connection:
+                if self._is_postgresql:
+                    driver: Any = connection.connection.dbapi_connection
+                    driver.autocommit = True
+                    try:
+                        return [step(connection) for step in steps]
+                    finally:
+                        if not driver.closed:
+                            driver.autocommit = False
+                execute_raw(connection, "BEGIN IMMEDIATE")
+                written: list[bool | None] = [step(connection) for step in steps]
+                execute_raw(connection, "COMMIT")  # the pool rolls back what did not get here
+                return written
+        except sa.exc.TimeoutError:
+            raise LedgerBusyError(f"{self.label}: every connection is in use; try again") from None
+        except sa.exc.DBAPIError as error:
+            if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _RETRY:
+                return [None if error.connection_invalidated else False for _ in steps]
+            raise self.translate(error) from error
+
+    def write(self, work: Callable[[sa.Connection], Result], *, uncertain: bool = False) -> Result:
         """Run `work` in one serialisable transaction that is durable when this returns.
 
         Anything raised rolls all of it back. On PostgreSQL `work` may run several times: when a race was
-        lost, and once more when the connection was lost before COMMIT was sent.
+        lost, and once more when the connection was lost before COMMIT was sent. With `uncertain` an error says that the
+        outcome of an earlier try is not known.
         """
-        self._check_usable()
-        if self.read_only:
-            raise LedgerError(f"{self.label} was opened with read_only=True; open it without to write")
+        self._check_writable()
         deadline = time.monotonic() + self.timeout
         fresh_connection = False
         while True:
@@ -87,7 +114,7 @@ class Database:
                 if error.connection_invalidated and not committing and not fresh_connection:
                     fresh_connection = True  # the server was restarted while we slept: nothing was sent yet
                     continue
-                raise self.translate(error, committing=committing) from error
+                raise self.translate(error, committing=committing or uncertain) from error
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -131,7 +158,7 @@ class Database:
         elif state in _RETRY:
             kind, words = LedgerBusyError, f"is contended: no turn within {self.timeout:g} s; try again"
         elif state == "53100":
-            kind, words = LedgerError, "cannot grow: the server's disk is full; nothing was written"
+            kind, words = LedgerBusyError, "cannot grow: the server's disk is full; nothing was written"
         elif state.startswith("XX"):
             kind, words = LedgerCorruptError, f"reports damaged data ({_first_line(error)})"
         return kind(f"{self.label} {words}")
@@ -155,6 +182,11 @@ class Database:
                 f"{self.label} has ledger format {version}, this csdp writes {schema.VERSION}:"
                 " back it up, then run `csdp ledger migrate`; nothing was changed"
             )
+
+    def _check_writable(self) -> None:
+        self._check_usable()
+        if self.read_only:
+            raise LedgerError(f"{self.label} was opened with read_only=True; open it without to write")
 
     def _check_usable(self) -> None:
         if self._closed:

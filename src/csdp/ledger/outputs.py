@@ -6,7 +6,6 @@ A file is named by the reservation that it belongs to.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ def count_values(value: Any) -> int:
     >>> count_values({"values": [1.0, 2.0, [3.0]], "age": 2})
     4
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return sum(map(count_values, value.values()))
     if isinstance(value, list | tuple):
         return sum(map(count_values, value))

@@ -189,7 +189,8 @@ class Charge:
     Attributes: leakage of the `present` at the tick; its `peak` while nothing more is published, which is compared with
     the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, where it is limited; noise
     level `epsilon_c`, where the plan has a schedule; version of the `algorithm`; which sequences were read `late`, by
-    the steps of their delay, where that was counted one by one (`csdp.accountant.Lateness`).
+    the steps of their delay, where that was counted one by one (`csdp.accountant.Lateness`); `environments` of a public
+    series that this charge was the first to know, as pairs (tick, number).
     """
 
     present: float
@@ -199,6 +200,7 @@ class Charge:
     epsilon_c: float | None = None
     algorithm: int | None = None
     late: JSONObject | None = None
+    environments: list[list[int]] | None = None
 
     def to_record(self) -> JSONObject:
         """The form that is recorded: without figures that are None."""

@@ -1,4 +1,4 @@
-"""The steps that append, each inside a transaction that the caller has begun and that locks the dataset."""
+"""The steps that append to a log: each decides on the tail that it is given, and the caller writes what it gathers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from csdp.errors import (
     BudgetExceeded,
     LedgerConflictError,
+    LedgerCorruptError,
     LedgerTermsError,
 )
 from csdp.ledger.lease import Fence
@@ -41,27 +42,19 @@ from csdp.ledger.schema import (
 _FIGURES = ("spent", "requested", "remaining", "fits", "affordable_from")
 
 
-def open_dataset(connection: sa.Connection, name: str, terms: Terms, tails: dict[str, Tail]) -> None:
-    """Record a dataset that is not there yet."""
+def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
+    """Record a dataset that is not there yet, in the transaction of the caller."""
     head = {"plan_number": 1, "head_seq": 0, "head_hash": GENESIS, "state_seq": None}
     connection.execute(sa.insert(datasets), {"name": name, "created": now(), **head})
     _insert_terms(connection, name, terms)
-    log = Log(connection, name, tails)
+    log = Log(name, Tail(0, GENESIS, terms, None), connection)
     log.append("open", encode({"number": 1, "terms": terms_digest(terms.to_record())}, "the terms"))
-    log.save()
+    save(connection, log)
 
 
-def change_terms(
-    connection: sa.Connection,
-    name: str,
-    terms: Terms,
-    admit: AdmitChange,
-    tails: dict[str, Tail],
-    *,
-    fence: Fence | None = None,
-) -> None:
+def change_terms(connection: sa.Connection, log: Log, terms: Terms, admit: AdmitChange) -> None:
     """Record new terms from `terms.from_tick` on, with the state that the rule `admit` carries over."""
-    log = Log(connection, name, tails, fence=fence)
+    name = log.name
     if terms == replace(log.terms, number=terms.number):
         return  # the same change, asked again after its outcome was unknown
     assert terms.from_tick is not None
@@ -77,23 +70,13 @@ def change_terms(
     number, digest = log.terms.number, terms_digest(log.terms.to_record())
     payload = {"number": number, "terms": digest, **granted.to_record()}
     log.append("change", encode(payload, "the state and charge of a change"), tick=terms.from_tick)
-    log.save()
 
 
 def reserve(
-    connection: sa.Connection,
-    name: str,
-    requests: Sequence[Request],
-    admit: Admit,
-    *,
-    plan_digest: str,
-    stop: bool,
-    outputs: Outputs,
-    tails: dict[str, Tail],
-    fence: Fence | None = None,
+    log: Log, requests: Sequence[Request], admit: Admit, *, plan_digest: str, stop: bool, outputs: Outputs
 ) -> list[Reserved | Published | Refused]:
     """Decide on each request in order."""
-    log = Log(connection, name, tails, fence=fence)
+    name = log.name
     if plan_digest != log.terms.plan_digest:
         raise LedgerTermsError(
             f"dataset {name!r} is published under plan {log.terms.plan_digest[:12]}, not {plan_digest[:12]};"
@@ -130,21 +113,12 @@ def reserve(
         state, last_tick, first = DatasetState.from_record(content["state"]), tick, tick
         charge = Charge.from_record(content["charge"])
         answers.append(Reserved(name, tick, query, entry.seq, entry.hash, state, charge))
-    log.save()
     return answers
 
 
-def commit(
-    connection: sa.Connection,
-    name: str,
-    pairs: Sequence[tuple[Reserved, JSONObject]],
-    outputs: Outputs,
-    tails: dict[str, Tail],
-    *,
-    fence: Fence | None = None,
-) -> list[Entry]:
+def commit(log: Log, pairs: Sequence[tuple[Reserved, JSONObject]], outputs: Outputs) -> list[Entry]:
     """Record outputs of reservations; the same output again changes nothing, another one is refused."""
-    log = Log(connection, name, tails, fence=fence)
+    name = log.name
     known = log.find_reserved([reserved for reserved, _ in pairs])
     written = []
     for reserved, output in pairs:
@@ -168,8 +142,14 @@ def commit(
                 " publish the recorded one"
             )
         written.append(entry)
-    log.save()
     return written
+
+
+def save(connection: sa.Connection, log: Log, fence: Fence | None = None) -> None:
+    """Write what was appended, in a transaction that has locked the dataset."""
+    append = log.gather(fence)
+    if append is not None and not append.run(connection):
+        raise LedgerCorruptError(f"the head of dataset {log.name!r} has moved while it was locked; verify the ledger")
 
 
 def _insert_terms(connection: sa.Connection, name: str, terms: Terms) -> None:
