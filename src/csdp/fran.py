@@ -40,7 +40,7 @@ class Output:
     low: tuple[float, ...] = ()  #: the band around the estimate
     high: tuple[float, ...] = ()
     level: float | None = None  #: share of the truths that the band is to hold
-    about: str = "now"  #: whether the estimate is of the present ("now") or of the time that was read ("then")
+    about: str = "now"  #: whether the estimate is of the present ("now") or of the time of the readings ("then")
     no_data: float | None = None  #: squared error of saying nothing, where there is an estimate
     count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
 
@@ -68,6 +68,14 @@ class FranState:
                 chosen = slice(None) if members is None else members
                 late[:, chosen] = stale[chosen]
         return late
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
+        """How many sequences the newest tick rests on, where readings are published."""
+        return [plan.model.sequences if self.count is None else self.count for _ in ticks]
+
+    def absent(self, plan: Plan, ticks: Sequence[int]) -> Bools:
+        """Which sequences (1, s) were not read at their age, of the newest tick, where readings are published."""
+        return np.asarray([_aged_row(self) < 0 for _ in ticks])
 
 
 def init(plan: Plan) -> FranState:
@@ -169,6 +177,11 @@ def delays_at(plan: Plan, missing: Bools, rows: Indices) -> Ints:
     return np.asarray(read - last[read, np.arange(missing.shape[1])], dtype=np.int64)
 
 
+def absent_at(plan: Plan, missing: Bools, rows: Indices) -> Bools:
+    """Which sequences (rows, s) were not read at their age, for some ticks (rows) of a panel."""
+    return np.asarray(missing[rows[:, None] - np.asarray(plan.ages)[None, :], np.arange(missing.shape[1])])
+
+
 @lru_cache(maxsize=16)
 def _by_age(plan: Plan) -> tuple[tuple[int, Indices | None], ...]:
     """The distinct ages with their sequences; None where they are all of one age."""
@@ -188,6 +201,12 @@ def release(state: FranState, randomness: Randomness, *, tick: int | None = None
         return None
     answer = _answers_of(state.plan, _aged_row(state)[None])[0]
     return add_noise(state.plan, answer, state.stale, randomness, tick=tick, count=state.count)
+
+
+def release_many(states: Mapping[int, FranState], randomness: Randomness, ticks: Sequence[int]) -> list[Output]:
+    """Release some ticks, each from its own state; none of them may have a reason not to."""
+    outputs = [release(states[tick], randomness, tick=tick) for tick in ticks]
+    return [output for output in outputs if output is not None]
 
 
 def _aged_row(state: FranState) -> States:

@@ -5,32 +5,38 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from statistics import fmean
 from typing import Any, Final
 
-from csdp.aging import Adversary, check_ages, check_epsilon
-from csdp.bounds.leakage import leakage
+from csdp.aging import Adversary, check_ages, check_epsilon, check_protect
+from csdp.bounds.leakage import largest, leakage
 from csdp.bounds.result import Leakage, as_text
-from csdp.bounds.table import check_table, table_leakage
+from csdp.bounds.table import check_table, check_table_options, table_leakage
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FunctionComputation, ReadingsComputation, verify_query
 from csdp.computation.readings import ReadingsEvidence
+from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
-from csdp.groups import PerGroup
+from csdp.groups import parse_groups
 from csdp.json_text import parse_json
 from csdp.noise import variance
 from csdp.noise.table import MechanismTable
-from csdp.queries import FoldQuery, Query, parse_query
+from csdp.queries import Query
 from csdp.schedule import Schedule
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
-ALGORITHM: Final = 1
+ALGORITHM: Final = 2
+#: Stands in digests where version 0.1 had its ALGORITHM: a plan keeps its name however it is certified.
+_DIGEST_VERSION: Final = 1
 SCHEMA: Final = "csdp/plan/1"
 #: Of plans with a table, which versions that know only noise must not read.
 TABLE_SCHEMA: Final = "csdp/plan/2"
+#: Of plans with a level for each phase, which versions that know only levels one after the other must not read.
+PHASE_SCHEMA: Final = "csdp/plan/3"
 #: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
@@ -42,7 +48,7 @@ SCALES: Final = (1e-9, 1e9)
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Displayed):
     """One kind of release: query, ages, noise level, and the leakage of the present that a single one certifies.
 
     Frozen; `digest` names its content together with the version of the algorithm. The certificate is for the
@@ -50,14 +56,15 @@ class Plan:
 
     Args:
         chain: the model, or a Family of models (the largest leakage counts). A fitted chain stands for its family.
-        query: what is asked. It is verified and frozen here (`csdp.computation`): the plan keeps what it computes on
-            the chain's values, whatever becomes of the query. The answers of a function are rounded to a lattice, and
-            its sensitivity grows by that rounding.
+        query: what is asked, or its text ("mean"). It is verified and frozen here (`csdp.computation`): the plan keeps
+            what it computes on the chain's values, whatever becomes of the query. The answers of a function are rounded
+            to a lattice, and its sensitivity grows by that rounding.
         ages: one age for all sequences, or one each.
         epsilon_c: noise level.
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
+        protect: only present values of a sequence at most this far apart are protected, certified and charged for.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
-        schedule: noise levels tick by tick, none above epsilon_c, which then is the most that one release leaks.
+        schedule: noise levels by tick, or by phase (tick mod H) of the chain's clock; none may be above epsilon_c.
         mechanism: a table from which outputs are drawn instead of adding noise (see `csdp.optimal_plan`); epsilon_c is
             then the most that it may tell of a record, and is held against the table.
         readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
@@ -78,6 +85,7 @@ class Plan:
     stale_limit: int = 0
     schedule: Schedule | None = None
     mechanism: MechanismTable | None = None
+    protect: float | None = None
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
     min_age: int = field(init=False, repr=False, compare=False)
@@ -93,7 +101,7 @@ class Plan:
     def __init__(
         self,
         chain: Model | Family,
-        query: Query,
+        query: Query | str,
         ages: Any,
         epsilon_c: float,
         *,
@@ -102,6 +110,7 @@ class Plan:
         stale_limit: int = 0,
         schedule: Schedule | None = None,
         mechanism: MechanismTable | None = None,
+        protect: float | None = None,
         readings_check: ReadingsEvidence | None = None,
     ) -> None:
         chain = certified_model(chain)
@@ -120,10 +129,10 @@ class Plan:
                 f"query: {computation.name} never changes with one record, whatever the states, "
                 "so there is nothing to publish; give values that differ, or another query"
             )
-        if schedule is not None and not schedule.largest <= epsilon_c:
-            raise InputError(f"schedule: level {schedule.largest:g} is above epsilon_c {epsilon_c:g} of the plan")
+        if schedule is not None:
+            schedule.check(epsilon_c, (member.phases for member in chain.members))
         if mechanism is not None:
-            _check_mechanism(schedule, bound)
+            check_table_options(schedule, bound)
             check_table(chain, computation, mechanism, check_epsilon(epsilon_c))
         checked = check_ages(ages, model.sequences)
         values: dict[str, Any] = {
@@ -136,6 +145,7 @@ class Plan:
             "stale_limit": stale_limit,
             "schedule": schedule,
             "mechanism": mechanism,
+            "protect": check_protect(protect, model.value_table),
             "model": model,
             "min_age": min(checked),
             "max_age": max(checked),
@@ -156,17 +166,19 @@ class Plan:
     def one_release(self, passed: int = 0, *, bound: str = "auto") -> Leakage:
         """The leakage of the present some ticks after one release, by a bound; of a table, from the table itself."""
         ages = [age + passed for age in self.ages]
+        secret: dict[str, Any] = {"adversary": self.adversary, "protect": self.protect}
         if self.mechanism is not None:
-            return table_leakage(self.chain, self.query, self.mechanism, ages=ages, adversary=self.adversary)
-        return leakage(
-            self.chain,
-            self.query,
-            ages=ages,
-            epsilon_c=self.epsilon_c,
-            bound=bound,
-            adversary=self.adversary,
-            at_any_tick=True,
-        )
+            return table_leakage(self.chain, self.query, self.mechanism, ages=ages, **secret)
+        options: dict[str, Any] = {"ages": ages, "bound": bound, "at_any_tick": True, **secret}
+        if self.phase_levels is None:
+            return leakage(self.chain, self.query, epsilon_c=self.epsilon_c, **options)
+        phases = [(h % len(self.phase_levels), e) for h, e in enumerate(self.phase_levels, start=passed) if e > 0]
+        return largest([leakage(self.chain, self.query, epsilon_c=e, phase=h, **options) for h, e in phases])
+
+    @property
+    def phase_levels(self) -> tuple[float, ...] | None:
+        """The noise level at each phase of the chain's clock; None where levels do not go by the clock."""
+        return self.schedule.levels if self.schedule is not None and self.schedule.repeats else None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -174,7 +186,9 @@ class Plan:
         again = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
         )
-        return tuple(words for words in (self.query.assumption, again * (self.written_by != ALGORITHM)) if words)
+        clock = self.schedule and self.schedule.assumption
+        texts = (self.query.assumption, again * (self.written_by != ALGORITHM), clock)
+        return tuple(words for words in texts if words)
 
     @property
     def readings_check(self) -> ReadingsEvidence | None:
@@ -183,7 +197,7 @@ class Plan:
 
     def with_readings_check(self, evidence: ReadingsEvidence) -> Plan:
         """The same plan with what a public past said of the readings ("failed": overridden, and said)."""
-        return self._again(self.epsilon_c, self.schedule, evidence)
+        return self._again(readings_check=evidence)
 
     # ---- the mechanism as it runs ------------------------------------------------------------------------------------
 
@@ -209,47 +223,59 @@ class Plan:
 
     @cached_property
     def noise_variance(self) -> float:
-        """Variance of the noise of one output, after the division; 0 for a table, to which none is added."""
-        if self.mechanism is not None:
-            return 0.0
-        return variance(self.scale) * (self.step / self.divisor) ** 2
+        """Variance of the noise of one output, after the division; 0 for a table. By phase: the mean over releases."""
+        if self.phase_levels is not None:
+            return fmean(self.at_tick(phase).noise_variance for phase, e in enumerate(self.phase_levels) if e > 0)
+        return 0.0 if self.mechanism is not None else variance(self.scale) * (self.step / self.divisor) ** 2
 
     def level(self, tick: int) -> float:
         """epsilon_c at a tick; 0 where the schedule publishes nothing."""
         return self.epsilon_c if self.schedule is None else self.schedule.level(tick)
 
+    @property
+    def mean_level(self) -> float:
+        """The level whose noise is about as wide as that of the releases in the mean; epsilon_c without a schedule."""
+        return self.epsilon_c if self.schedule is None else self.schedule.mean_level
+
+    @property
+    def level_words(self) -> str:
+        """The noise level as text; one for each phase where there are several."""
+        levels = ", ".join(f"{level:.6g}" for level in (self.phase_levels or ())[:24])
+        return f"{levels} by phase" if levels else f"{self.epsilon_c:g}"
+
     def at_tick(self, tick: int) -> Plan:
         """The same plan with the constant noise level of a tick."""
-        return self if self.schedule is None else self.at(self.schedule.level(tick))
+        return self if self.schedule is None else self._by_level.get(self.level(tick)) or self.at(self.level(tick))
 
-    def at(self, epsilon_c: float) -> Plan:
-        """The same plan with one constant noise level."""
-        if epsilon_c == self.epsilon_c and self.schedule is None:
+    @cached_property
+    def _by_level(self) -> dict[float, Plan]:
+        """The plans of the levels that come back with every round of the clock."""
+        return {level: self.at(level) for level in self.phase_levels or () if level > 0}
+
+    def at(self, epsilon_c: float, *, schedule: Schedule | None = None) -> Plan:
+        """The same plan with one constant noise level, or with a schedule of levels none of which is above it."""
+        if epsilon_c == self.epsilon_c and self.schedule == schedule:
             return self
         if self.mechanism is not None:
             raise InputError("plan: its table belongs to one level; make another with csdp.optimal_plan")
-        return self._again(epsilon_c, None, self.readings_check)
+        return self._again(epsilon_c=epsilon_c, schedule=schedule)
 
-    def _again(self, epsilon_c: float, schedule: Schedule | None, evidence: ReadingsEvidence | None) -> Plan:
-        return Plan(
-            self.chain,
-            self.query,
-            self.ages,
-            epsilon_c,
-            adversary=self.adversary,
-            bound=self.bound,
-            stale_limit=self.stale_limit,
-            schedule=schedule,
-            readings_check=evidence,
-        )
+    def protecting(self, protect: float | None) -> Plan:
+        """The same plan for present values at most `protect` apart; None for any two."""
+        return self._again(protect=protect)
+
+    def _again(self, **changes: Any) -> Plan:
+        """The same plan with some arguments changed."""
+        names = ("adversary", "bound", "stale_limit", "schedule", "mechanism", "protect", "readings_check")
+        options = {name: getattr(self, name) for name in names} | changes
+        return Plan(self.chain, self.query, self.ages, options.pop("epsilon_c", self.epsilon_c), **options)
 
     def check_noise(self) -> None:
         """Refuse a plan whose noise cannot be drawn, before anything is charged for it."""
         if self.mechanism is not None:
             return  # a table is checked when it is made
         if self.schedule is not None:
-            levels = [e for e in (*self.schedule.levels, self.schedule.then) if e > 0]
-            for level in {min(levels), max(levels)}:
+            for level in {self.schedule.smallest, self.schedule.largest}:
                 self.at(level).check_noise()
             return
         low, high = SCALES
@@ -277,10 +303,11 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content and the version of the algorithm.
+        """SHA-256 of the content.
 
         It decides what is computed: either the query is the built-in one of its text, which is compared, or the
-        fingerprint of the computation is part of the content.
+        fingerprint of the computation is part of the content. The version of the algorithm is not part of it, so that a
+        dataset goes on under its plan when bounds have become sharper; charges and certificates name the version.
         """
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
 
@@ -290,16 +317,20 @@ class Plan:
         if isinstance(self.query, FunctionComputation):
             return False
         try:
-            query = _query(self.query.text, self.query.groups)
+            query = parse_groups(self.query.text, self.query.groups)
             again = verify_query(query, self.model, readings_check=self.readings_check)
         except InputError:
             return False
         return again.fingerprint == self.query.fingerprint
 
+    @property
+    def _schema(self) -> str:
+        return TABLE_SCHEMA if self.mechanism is not None else PHASE_SCHEMA if self.phase_levels else SCHEMA
+
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
-            "schema": SCHEMA if self.mechanism is None else TABLE_SCHEMA,
-            "algorithm": ALGORITHM,
+            "schema": self._schema,
+            "algorithm": _DIGEST_VERSION,
             "chain_digest": self.chain.digest,
             "query": self.query.text,
             "ages": self.ages[0] if len(set(self.ages)) == 1 else list(self.ages),
@@ -309,9 +340,11 @@ class Plan:
             "stale_limit": self.stale_limit,
         }
         if self.schedule is not None:
-            content["schedule"] = asdict(self.schedule)
+            content["schedule"] = self.schedule.to_dict()
         if self.mechanism is not None:
             content["mechanism"] = self.mechanism.to_dict()
+        if self.protect is not None:
+            content["protect"] = self.protect
         if self.readings_check is not None:
             content["readings_check"] = self.readings_check
         if self.query.groups is not None:
@@ -325,13 +358,14 @@ class Plan:
     def record(self) -> dict[str, Any]:
         """The content as plain data for a ledger, with the fingerprint of what the query computes."""
         chains = [member.to_dict() for member in self.chain.members]
-        return {**self._content(), "computation": self.query.fingerprint, "chain": chains}
+        version = {"algorithm": ALGORITHM, "computation": self.query.fingerprint}
+        return {**self._content(), **version, "chain": chains}
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, the chain included."""
         if not self._is_builtin_query:
             raise InputError(
-                f"a plan with a query of one's own ({self.query.name}) holds a Python function and cannot be written "
+                f"a plan with a custom query ({self.query.name}) holds a Python function and cannot be written "
                 "as JSON; make it in a script, or use a built-in query"
             )
         return self.record()
@@ -347,15 +381,15 @@ class Plan:
         A plan of an older version of the algorithm is certified anew, and its certificate says so.
         """
         content = parse_json("plan", text)
-        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, TABLE_SCHEMA):
-            raise InputError(f"plan: this version reads schema {SCHEMA!r} (or /2); write plans with Plan.to_json")
+        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, TABLE_SCHEMA, PHASE_SCHEMA):
+            raise InputError(f"plan: this version reads schema {SCHEMA!r} (or /2, /3); write plans with Plan.to_json")
         try:
             models = [model_from_dict(item) for item in content["chain"]]
             if "custom" in content:
                 raise InputError(f"plan: {content['query']!r} is a Python function, which JSON does not hold")
             plan = cls(
                 models[0] if len(models) == 1 else Family(models),
-                _query(content["query"], content.get("groups")),
+                parse_groups(content["query"], content.get("groups")),
                 content["ages"],
                 content["epsilon_c"],
                 adversary=content["adversary"],
@@ -363,6 +397,7 @@ class Plan:
                 stale_limit=content["stale_limit"],
                 schedule=Schedule.from_dict(content.get("schedule")),
                 mechanism=MechanismTable.from_dict(content["mechanism"]) if "mechanism" in content else None,
+                protect=content.get("protect"),
                 readings_check=content.get("readings_check"),
             )
             plan._check_origin(content)
@@ -379,12 +414,13 @@ class Plan:
                 f"plan: it was written for the chain {str(content['chain_digest'])[:12]}, but the chain in it is "
                 f"{self.chain.digest[:12]}: altered after it was certified. Make the plan anew from the right chain"
             )
-        if (content["schema"] == TABLE_SCHEMA) != (self.mechanism is not None):
-            raise InputError(f"plan: schema {TABLE_SCHEMA!r} is that of plans with a table, and of no others")
+        if content["schema"] != self._schema:
+            words = f"{content['schema']!r} given, but its content is of {self._schema!r}: altered, make the plan anew"
+            raise InputError(f"plan: schema {words} (/2: plans with a table, /3: with a level for each phase)")
         # Files of version 0.1 have no fingerprint: only built-in queries could be written.
         if content.get("computation", self.query.fingerprint) != self.query.fingerprint:
             raise InputError(
-                f"plan: its query {content['query']!r} is not the built-in one of that name; a query of one's own is "
+                f"plan: its query {content['query']!r} is not the built-in one of that name; a custom query is "
                 "Python, which JSON does not hold. Make the plan in a script, with the query itself"
             )
         version = content["algorithm"]
@@ -406,22 +442,5 @@ class Plan:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         certified = f"certified {as_text(self.certified.epsilon)}"
         drawn = "" if self.mechanism is None else f"table of {len(self.mechanism.outputs)} outputs, "
-        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {drawn}{certified})"
-
-
-def _check_mechanism(schedule: Schedule | None, bound: str) -> None:
-    """Refuse what a table does not go together with."""
-    if schedule is not None:
-        raise InputError("plan: a schedule changes the noise level from tick to tick, which a table has not; give one")
-    if bound not in {"auto", "exact"}:
-        raise InputError(f"plan: bound {bound!r} given; what a table tells is computed exactly: bound='auto'")
-
-
-def _query(text: str, groups: Any) -> Query:
-    """The built-in query of a text as `parse_query` reads it, of every group where there are some."""
-    query = parse_query(text)
-    if groups is None:
-        return query
-    if not isinstance(query, FoldQuery):
-        raise InputError(f"plan: groups of {text!r}; sum, count or histogram")
-    return PerGroup(query, tuple(tuple(group) for group in groups))
+        drawn += "" if self.protect is None else f"values at most {self.protect:g} apart, "
+        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.level_words}, {drawn}{certified})"

@@ -7,7 +7,6 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.errors import InputError
 
 
 def true_pairs(rho, values, epsilon_c, age, releases):
@@ -33,15 +32,18 @@ def test_no_distance_is_below_enumeration(seed):
     chain = csdp.CoupledChain([[1.0]], rho, values=values, direction="backward")
     plan = csdp.Plan(chain, csdp.Mean(), age, 1.0)
     table = csdp.leakage_by_distance(plan, releases=releases)
+    vector = csdp.leakage_by_distance(plan, releases=releases, state="vector")
     truth = true_pairs(rho, values, 1.0, age, releases)
     for a, b in itertools.permutations(range(m), 2):
-        assert truth[a, b] <= table.at(abs(values[a] - values[b])) * (1 + 1e-9)
+        for each in (table, vector):
+            assert truth[a, b] <= each.at(abs(values[a] - values[b])) * (1 + 1e-9)
     far = [distance for distance, _ in table.rows]
     assert far == sorted(set(far))
     assert [epsilon for _, epsilon in table.rows] == sorted(epsilon for _, epsilon in table.rows)
-    largest = Accountant(plan, state="vector").after(releases).epsilon
-    assert largest <= table.rows[-1][1] * (1 + 1e-9)
+    for each, state in ((table, "auto"), (vector, "vector")):
+        assert each.rows[-1][1] == pytest.approx(Accountant(plan, state=state).after(releases).epsilon, rel=1e-6)
     assert table.at(0.0) == 0.0
+    assert table.at(99.0) == table.rows[-1][1]
 
 
 def test_for_ever_and_for_readings():
@@ -50,12 +52,29 @@ def test_for_ever_and_for_readings():
     chain = csdp.CoupledChain(ring, slow, values=[0.0, 0.5, 1.0], direction="backward")
     query = csdp.Mean(of=csdp.ReadingRange(0, 1, 0.01))
     plan = csdp.Plan(chain, query, 1, 0.1)
-    table = csdp.leakage_by_distance(plan)
+    table = csdp.leakage_by_distance(plan, state="vector")
     assert table.at(0.5) < table.at(1.0)
     assert table.at(1.0) == pytest.approx(Accountant(plan, state="vector").limit().epsilon, rel=1e-6)
 
 
-def test_forward_chains_are_refused():
-    chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
-    with pytest.raises(InputError):
-        csdp.leakage_by_distance(csdp.Plan(chain, csdp.Mean(), 1, 1.0))
+def test_forward_chains_and_what_is_charged():
+    slow = [[0.7, 0.25, 0.05], [0.2, 0.6, 0.2], [0.05, 0.25, 0.7]]
+    chain = csdp.CoupledChain([[0.8, 0.2], [0.2, 0.8]], slow, values=[15.0, 20.0, 25.0])
+    plan = csdp.Plan(chain, csdp.Mean(), 1, 1.0)
+    table = csdp.leakage_by_distance(plan, releases=3)
+    assert [far for far, _ in table.rows] == [5.0, 10.0]
+    for far, epsilon in table.rows:
+        assert epsilon == pytest.approx(Accountant(plan.protecting(far)).after(3).epsilon, rel=1e-6)
+    assert table.records()[0] == {"distance": 5.0, "epsilon": table.at(5)}
+
+
+def test_many_values_have_a_short_table_that_stays_above():
+    m = 30
+    rng = np.random.default_rng(5)
+    rho = 0.5 * np.eye(m) + 0.5 * rng.dirichlet(np.ones(m), size=m)
+    chain = csdp.CoupledChain([[1.0]], rho, direction="backward")
+    plan = csdp.Plan(chain, csdp.Mean(of=csdp.ReadingRange(0, 29, 1)), 1, 0.5)
+    table = csdp.leakage_by_distance(plan, releases=2, state="vector")
+    assert 10 < len(table.rows) <= 24
+    for far in (2, 13, 28):
+        assert table.at(far) >= Accountant(plan.protecting(far), state="vector").after(2).epsilon * (1 - 1e-9)

@@ -10,6 +10,7 @@ import pytest
 
 import csdp
 from csdp import Accountant, CoupledChain, Family, Identity, Max, Mean
+from csdp.accountant import component
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
 from oracle import all_pairs, joint_kernel, profile_sorted, stationary
@@ -346,7 +347,7 @@ def test_plans_together_must_share_chain_and_adversary() -> None:
         Plan(plan.chain, Mean(), 1, 0.5, adversary="uninformed"),
     ):
         for one, two in ((plan, other), (other, plan)):
-            with pytest.raises(InputError, match="share the chain and the adversary"):
+            with pytest.raises(InputError, match="share chain, adversary, protect and memory"):
                 Accountant(one, also=[two])
 
 
@@ -394,3 +395,15 @@ def test_old_ages_keep_their_digits() -> None:
     truth = csdp.leakage(accountant.plan.chain, Mean(), ages=60, epsilon_c=1.0).epsilon
     assert 0 < truth < 1e-20
     assert accountant.after(1, state="metric").epsilon == pytest.approx(truth, rel=1e-6)
+
+
+def test_a_state_at_rest_serves_every_common_age():
+    chain = CoupledChain(pair(0.8), [[0.9, 0.1], [0.2, 0.8]])
+    plans = [Plan(chain, Mean(), ages=age, epsilon_c=level) for level in (0.4, 0.5) for age in (1, 2, 3)]
+    shared = [Accountant(plan).limit().epsilon for plan in plans]
+    alone = []
+    for plan in plans:
+        component._RESTS.clear()
+        alone.append(Accountant(plan).limit().epsilon)
+    assert shared == alone
+    assert len(set(shared)) == len(shared)  # another level has another state, another age another leakage

@@ -394,13 +394,18 @@ class Drive:
 
     def _one(self, one: Opened) -> float:
         """What a single release of a plan, as planned, tells."""
-        alone = Truth(self.case.s, self.case.m)
-        spec = one.spec
+        spec, plan = one.spec, one.plan
         table = answers(spec.ask, spec.models[0].values, self.case.s, self.case.m)
-        rate = float(one.plan.divisor / (float(one.plan.scale) * one.plan.step))
-        alone.add(tuple(20 - age for age in spec.ages), table, rate)
-        plain = PlanSpec(spec.models, spec.ask, spec.ages, spec.epsilon_c, spec.adversary)
-        return alone.present(plain, 20)[0]
+        worst = 0.0
+        for tick in range(20, 20 + (len(spec.levels) if spec.repeats else 1)):
+            level = plan.level(tick) if spec.repeats else plan.epsilon_c
+            if level > 0:
+                noisy, alone = plan.at(level), Truth(self.case.s, self.case.m)
+                alone.pay(spec)
+                rate = float(plan.divisor / (float(noisy.scale) * noisy.step))
+                alone.add(tuple(tick - age for age in spec.ages), table, rate)
+                worst = max(worst, alone.present(spec, tick)[0])
+        return worst
 
     def _certificate(self, one: Opened, truth: list[float], newest: int) -> None:
         """The promises of the report: the number now, and the one that is never passed."""

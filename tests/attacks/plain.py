@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attacks.cases import Ask, PlanSpec
 from attacks.models import Spec, worlds_of
-from attacks.truth import Output, digits_of, group_loss, record_loss
+from attacks.truth import Output, World, digits_of, group_loss, record_loss
 
 Array = NDArray[np.float64]
 
@@ -49,12 +49,21 @@ def _answer(ask: Ask, z: NDArray[np.intp], values: Array, members: object) -> li
     return plain[name]()
 
 
+def _close(values: Array, protect: float | None, s: int) -> NDArray[np.bool_] | None:
+    """Which states (s, m, m) of each sequence must not be told apart."""
+    if protect is None:
+        return None
+    table = np.broadcast_to(values, (s, values.shape[-1]))
+    return np.asarray(np.abs(table[:, :, None] - table[:, None, :]) <= protect * (1 + 1e-9))
+
+
 class Truth:
     """Everything that was published, and what it tells under the models of a plan."""
 
     def __init__(self, s: int, m: int) -> None:
         self.s, self.m = s, m
         self.outputs: list[Output] = []
+        self.by_clock = False
         self.fits: dict[tuple[bytes, float], float] = {}
         self._known: dict[object, object] = {}
 
@@ -65,9 +74,15 @@ class Truth:
 
     def pay(self, plan: PlanSpec) -> None:
         """The private fits behind a plan's models were paid by every record; each of them once."""
+        self.by_clock = self.by_clock or plan.repeats
         for spec in plan.models:
             if spec.fit is not None:
                 self.fits[spec.kernel.tobytes(), spec.fit] = spec.fit
+
+    def _worlds(self, spec: Spec) -> tuple[World, ...]:
+        """The laws of a model; once levels have gone by the clock, ticks are counted as it counts them."""
+        worlds = worlds_of(spec)
+        return worlds[:1] if self.by_clock and spec.how == "clock" else worlds
 
     def histories(self) -> int:
         """How many worst histories there are to look at."""
@@ -77,16 +92,17 @@ class Truth:
         """What all outputs tell of the present at a tick, and at quiet ticks after it; the largest over the family."""
         key = ("present", id(plan), tick)
         if key not in self._known:
-            found = [self._told(spec, plan.adversary, tick) for spec in plan.models]
+            found = [self._told(spec, plan, tick) for spec in plan.models]
             self._known[key] = np.max([one for many in found for one in many], axis=0).tolist()
         return self._known[key]  # type: ignore[return-value]
 
-    def _told(self, spec: Spec, adversary: str, tick: int) -> list[list[float]]:
+    def _told(self, spec: Spec, plan: PlanSpec, tick: int) -> list[list[float]]:
         if not self.outputs:
             return [[0.0] * (QUIET + 1)]
+        close = _close(spec.values, plan.protect, self.s)
         return [
-            world.told_from(self.outputs, tick, QUIET, adversary, begin=begin)
-            for world in worlds_of(spec)
+            world.told_from(self.outputs, tick, QUIET, plan.adversary, begin=begin, close=close)
+            for world in self._worlds(spec)
             for begin in self._begins(spec, tick)
         ]
 
@@ -105,7 +121,7 @@ class Truth:
                 (
                     world.told(self.outputs, n, "informed", begin=begin)
                     for spec in plan.models
-                    for world in worlds_of(spec)
+                    for world in self._worlds(spec)
                     for n in (range(min(slices), max(slices) + 1) if slices else ())
                     for begin in self._begins(spec, n)
                 ),

@@ -13,7 +13,9 @@ import pytest
 from csdp.accountant import Accountant, components
 from csdp.accountant import accountant as accounting
 from csdp.accountant.environment import EnvironmentComponent
+from csdp.accountant.protocol import PhaseLevels
 from csdp.accountant.vector import InfluenceComponent
+from csdp.aging import ProtectedPairs
 from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
 from csdp.chain import CoupledChain, InfluenceFamily, environment
 from csdp.plan import Plan
@@ -144,6 +146,27 @@ def a_given_environment_is_the_first(patch: Patch) -> None:
     patch.setattr(EnvironmentComponent, "_step", lambda self, state, *, whole: self._move(state, 0, whole=whole))
 
 
+# ---- distances, levels by a clock ------------------------------------------------------------------------------------
+
+
+def a_distance_is_halved(patch: Patch) -> None:
+    """Values that are nearly as far apart as the secret says are not compared."""
+    real = ProtectedPairs.of
+    halved = classmethod(lambda cls, values, protect: real(values, None if protect is None else protect / 2))
+    patch.setattr(ProtectedPairs, "of", halved)
+
+
+def levels_come_a_phase_late(patch: Patch) -> None:
+    """Every phase of a clock is charged the level of the phase before it."""
+    real = components._phase_levels
+
+    def levels(plan: Plan) -> PhaseLevels | None:
+        right = real(plan)
+        return None if right is None else PhaseLevels(np.roll(right.shares, 1))
+
+    patch.setattr(components, "_phase_levels", levels)
+
+
 #: Seeds of histories that find each of them.
 PLANTS: dict[Callable[[Patch], None], int] = {
     repeated_readings_cost_nothing: 5043,
@@ -153,4 +176,6 @@ PLANTS: dict[Callable[[Patch], None], int] = {
     fits_are_free: 6080,
     a_schedule_counts_half: 6022,
     half_the_noise: 5043,
+    a_distance_is_halved: 2000005,
+    levels_come_a_phase_late: 2000056,
 }

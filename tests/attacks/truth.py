@@ -183,14 +183,21 @@ class World:
         return worst_ratio(*self.joint(outputs, watched, begin=begin), self.s, self.m, adversary)
 
     def told_from(
-        self, outputs: Sequence[Output], moment: int, quiet: int, adversary: str, *, begin: int | None = None
+        self,
+        outputs: Sequence[Output],
+        moment: int,
+        quiet: int,
+        adversary: str,
+        *,
+        begin: int | None = None,
+        close: NDArray[np.bool_] | None = None,
     ) -> list[float]:
         """What the history tells of the present at `moment`, by when all was read, and at some quiet ticks after it."""
         joint, law = self.joint(outputs, moment, begin=begin)
-        found = [worst_ratio(joint, law, self.s, self.m, adversary)]
+        found = [worst_ratio(joint, law, self.s, self.m, adversary, close)]
         for later in range(moment + 1, moment + 1 + quiet):
             joint, law = self.into(later).T @ joint, law @ self.into(later)
-            found.append(worst_ratio(joint, law, self.s, self.m, adversary))
+            found.append(worst_ratio(joint, law, self.s, self.m, adversary, close))
         return found
 
 
@@ -219,8 +226,13 @@ def _finish(weight: Array, axis: int, likelihoods: Array, order: NDArray[np.intp
     return summed.reshape(*summed.shape[:-3], -1, summed.shape[-1])
 
 
-def worst_ratio(joint: Array, law: Array, s: int, m: int, adversary: str) -> float:
-    """Largest log ratio over histories and over two states of one sequence, whatever of the others is known."""
+def worst_ratio(
+    joint: Array, law: Array, s: int, m: int, adversary: str, close: NDArray[np.bool_] | None = None
+) -> float:
+    """Largest log ratio over histories and over two states of one sequence, whatever of the others is known.
+
+    `close` (s, m, m): the pairs of states that are compared; all by default.
+    """
     shape = (m,) * s
     mass, present = joint.reshape(*shape, -1), law.reshape(shape)
     worst = 0.0
@@ -234,11 +246,12 @@ def worst_ratio(joint: Array, law: Array, s: int, m: int, adversary: str) -> flo
             there = below > 0
             with np.errstate(divide="ignore", invalid="ignore"):
                 logs = np.log(above) - np.log(below)
-            high = np.where(there, logs, -np.inf).max(axis=axis)
-            low = np.where(there, logs, np.inf).min(axis=axis)
-            some = there.any(axis=axis) & np.ones(high.shape, dtype=bool)
-            if some.any():
-                worst = max(worst, float((high[some] - low[some]).max()))
+            high, low = (np.moveaxis(np.where(there, logs, end), axis, 0) for end in (-np.inf, np.inf))
+            some = np.moveaxis(there & np.ones(logs.shape, dtype=bool), axis, 0)
+            for a in range(m):
+                near = low if close is None else low[close[i, a]]
+                if some[a].any():
+                    worst = max(worst, float((high[a] - near.min(axis=0))[some[a]].max()))
     return worst
 
 

@@ -115,7 +115,7 @@ def test_nine_states_count_what_the_other_sequences_surely_add() -> None:
 
 def test_loops_are_compiled_once_and_the_longest_for_all_cores() -> None:
     """What numba compiled is kept for the next process; without it every command would wait for seconds."""
-    compiled = [influence_loops.step_two_states, influence_loops.step_all_sets, influence_loops.step_prefixes]
+    compiled = [influence_loops.advance_two_states, influence_loops.step_all_sets, influence_loops.step_prefixes]
     for loop in (*compiled, influence_loops.step_two_states_on_all_cores):
         assert type(loop._cache).__name__ == "FunctionCache"
     assert influence_loops.step_two_states_on_all_cores.targetoptions["parallel"]

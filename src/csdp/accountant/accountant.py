@@ -8,18 +8,19 @@ one number (scalar), or numbers for every sequence (vector, slice). A release ad
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from csdp.accountant.answers import make_answer
+from csdp.accountant import answers
+from csdp.accountant.answers import largest_by_phase, make_answer
 from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
-from csdp.accountant.lateness import Lateness, Stale, read_stale
-from csdp.accountant.protocol import AccountedComponent, worst_component
-from csdp.accountant.state import ConsecutiveHistory, State, add_pending, unpack_state
+from csdp.accountant.lateness import Stale, followed_stale
+from csdp.accountant.protocol import AccountedComponent, can_follow_missing, walk, worst_component
+from csdp.accountant.state import ConsecutiveHistory, State, add_pending
 from csdp.arrays import Floats
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
@@ -55,10 +56,11 @@ class Accountant:
     def __init__(self, plan: Plan, *, also: Sequence[Plan] = (), state: str = "auto") -> None:
         if state not in {"auto", "metric", "scalar", "vector"}:
             raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar' or 'vector'")
-        for other in also:
-            if other.chain != plan.chain or other.adversary != plan.adversary:
-                raise InputError("accountant: plans released together must share the chain and the adversary")
         self.plans = (plan, *also)
+        if len({(each.chain.digest, each.adversary, each.protect, each.query.memory) for each in self.plans}) > 1:
+            raise InputError("accountant: plans released together must share chain, adversary, protect and memory")
+        if also and any(each.phase_levels for each in self.plans):
+            raise InputError("accountant: a plan with a noise level per phase is released alone; leave also out")
         self.plan = plan
         self._kind = state
         self._known: dict[int, Leakage] = {}
@@ -87,36 +89,55 @@ class Accountant:
         return State(tick, behind, tuple(component.initial_state() for component in self.components), (), 0)
 
     def release(
-        self, state: State, tick: int | None = None, *, stale: Stale = False, epsilon_c: float | None = None
+        self,
+        state: State,
+        tick: int | None = None,
+        *,
+        stale: Stale = False,
+        epsilon_c: float | None = None,
+        environments: Mapping[int, int] | None = None,
     ) -> State:
         """The state after one more release.
 
         Args:
             state: the state before it.
             tick: its tick, after that of the state; by default the next one.
-            stale: whether some reading was older than planned; better, which and by how much (`Lateness`).
+            stale: whether some reading was older than planned; better, which and by how much, and which were missing
+                (`Lateness`): where sequences are followed one by one, these cost nothing.
             epsilon_c: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
+                Where the plan has a level for each phase of a clock, that of the tick's phase, which is the default.
+            environments: those of a public series that are known by now, by tick; the worst counts for others.
         """
         tick = state.tick + 1 if tick is None else tick
-        share = self._share(epsilon_c)
+        by_phase = self.plan.phase_levels is not None
+        share = answers.check_phase(self.plan, tick, epsilon_c) if by_phase else self._share(epsilon_c)
         if state.consecutive == 0:
             state = replace(state, tick=tick - 1)
         if tick <= state.tick:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
+        stale = followed_stale(stale, delays=self.follows_delays, missing=self.follows_missing)
+        known, count = answers.join_environments(state, tick, environments or {}, self.regimes), None
         if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
-            return replace(self.history(state.consecutive + 1), tick=tick)
-        return self._add(state, tick, stale=self._known_stale(stale), share=share)
+            count = state.consecutive + 1
+            if not known:
+                return replace(self.history(count), tick=tick)
+        after = self._add(replace(state, environments=known), tick, stale=stale, share=share)
+        return replace(after, consecutive=count, environments=known)
 
-    def _known_stale(self, stale: Stale) -> Stale:
-        """What is recorded of late readings: which they were, where that counts."""
-        if not stale or (isinstance(stale, Lateness) and self.follows_delays):
-            return stale if stale else False
-        return True
+    @cached_property
+    def regimes(self) -> int:
+        """How many environments the public series has that releases may be told; 0 where the chain has none."""
+        return answers.count_regimes(self.plan)
 
     @cached_property
     def follows_delays(self) -> bool:
         """Whether it matters which readings were late: where some component is followed sequence by sequence."""
         return len(self.plans) == 1 and any(component.follows_delays for component in self.components)
+
+    @cached_property
+    def follows_missing(self) -> bool:
+        """Whether missing readings cost nothing: where sequences are followed one by one, and states are not large."""
+        return len(self.plans) == 1 and can_follow_missing(self.components)
 
     def _share(self, epsilon_c: float | None) -> float:
         """A noise level as a share of the plan's, rounded up."""
@@ -132,12 +153,12 @@ class Accountant:
     def _add(self, state: State, tick: int, *, stale: Stale, share: float = 1.0) -> State:
         """Add the slices that no later release can read any more; the newer ones stay pending."""
         passed = tick - state.tick
-        pending = (*((ago + passed, old, level) for ago, old, level in state.pending), (0, stale, share))
+        path, pending = state.path(passed), (*state.pending_after(passed), (0, stale, share))
         slices, behind = [], []
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
             oldest = component.oldest
             after, newest = add_pending(
-                component, before, depth + passed, pending, least=oldest, below=oldest + passed, is_new=True
+                component, before, depth + passed, pending, path=path, least=oldest, below=oldest + passed, is_new=True
             )
             slices.append(after)
             behind.append(newest)
@@ -154,10 +175,10 @@ class Accountant:
 
         `passed`: ticks since the state's own.
         """
-        pending = tuple((ago + passed, stale, share) for ago, stale, share in state.pending)
+        path, pending = state.path(passed), state.pending_after(passed)
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
             below = component.oldest + passed
-            after, newest = add_pending(component, before, depth + passed, pending, least=0, below=below)
+            after, newest = add_pending(component, before, depth + passed, pending, path=path, least=0, below=below)
             yield component, after, newest
 
     def leakage(self, state: State, tick: int | None = None) -> Leakage:
@@ -167,10 +188,16 @@ class Accountant:
             raise InputError(f"accountant: tick {tick} lies before tick {state.tick}, the newest that is charged")
         if state.consecutive is not None and passed == 0:
             answer = self._consecutive_leakage(state.consecutive)
+            if state.environments:  # both hold; the path is sharper but where a first release is known exactly
+                answer = min(answer, self._leakage(state, 0), key=lambda each: each.epsilon)
         else:
             answer = self._sharpen(self._leakage(state, passed), state, passed)
         whole = self._whole_cost(state)
-        return answer if answer.epsilon <= whole else self._answer(whole, "group")
+        return answer if answer.epsilon <= whole else make_answer(self.plan, whole, "group")
+
+    def by_phase(self, state: State) -> tuple[float, ...]:
+        """Leakage of a present at each phase of the chain's clock, at the state's tick; one number without a clock."""
+        return largest_by_phase(self._newest(state), state.path())
 
     def _whole_cost(self, state: State) -> float:
         """What all releases together reveal, however the sequences are tied; infinite if their number is not known."""
@@ -203,7 +230,8 @@ class Accountant:
         at = self._history.place(state.consecutive)
         if at not in self._peaks:
             self._peaks[at] = self._peak(self._history[at])
-        return min(self._peaks[at], self._whole_cost(state))
+        along = self._peak(replace(state, consecutive=None)) if state.environments else math.inf
+        return min(self._peaks[at], along, self._whole_cost(state))
 
     def _peak(self, state: State) -> float:
         if state.consecutive == 1 and len(self.plans) == 1 and self._kind == "auto":
@@ -213,12 +241,13 @@ class Accountant:
                     return worst
                 worst = max(worst, self.leakage(state, state.tick + later).epsilon)
             return max(worst, self._decaying_bound(state, PEAK_STEPS + 1))
-        return round_up(max(component.peak(now, depth) for component, now, depth in self._newest(state)))
+        path = state.path()
+        return round_up(max(component.peak(now, depth, path) for component, now, depth in self._newest(state)))
 
     def _decaying_bound(self, state: State, later: int) -> float:
         """What the largest entry of a state tells some ticks later; never grows from there on."""
-        newest = self._newest(state)
-        return round_up(max(component.decaying_bound(now, depth + later) for component, now, depth in newest))
+        newest, path = self._newest(state), state.path(later)
+        return round_up(max(component.decaying_bound(now, depth + later, path) for component, now, depth in newest))
 
     def _consecutive_leakage(self, count: int) -> Leakage:
         """Equal histories have equal leakage: computed once."""
@@ -231,13 +260,10 @@ class Accountant:
     def _leakage(self, state: State, passed: int) -> Leakage:
         worst, why = 0.0, str(self.components[0].kind)
         for component, now, depth in self._newest(state, passed):
-            value, bound = component.leakage(now, depth)
+            value, bound = component.leakage(now, depth, state.path(passed))
             if value > worst:
                 worst, why = value, bound
-        return self._answer(worst, why)
-
-    def _answer(self, value: float, bound: str) -> Leakage:
-        return make_answer(self.plan, value, bound)
+        return make_answer(self.plan, worst, why)
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 
@@ -262,10 +288,13 @@ class Accountant:
         oldest = max(component.oldest for component in self.components)
         sizes = [component.model.size for component in self.components if component.kind == "metric"]
         followed = max(_FOLLOWED, _METRIC_WORK // max(sizes) ** 2) if sizes else _LONGEST
-        return ConsecutiveHistory(self.start(0), self._release_next, self._find_rest, oldest=oldest, followed=followed)
-
-    def _release_next(self, state: State) -> State:
-        return self._add(state, state.tick + 1, stale=False)
+        return ConsecutiveHistory(
+            self.start(0),
+            lambda state: self._add(state, state.tick + 1, stale=False),
+            lambda: self._direct_rest,
+            oldest=oldest,
+            followed=followed,
+        )
 
     def limit(self) -> Leakage:
         """Leakage of the present in the long run, releasing at every tick for ever."""
@@ -273,16 +302,15 @@ class Accountant:
         if settled is not None:
             return self.leakage(settled)
         worst, why = max((component.cap(component.ages[0]) for component in self.components), key=lambda cap: cap[0])
-        return self._answer(worst, why)
+        return make_answer(self.plan, worst, why)
 
     def long_run(self) -> State | None:
         """A state that one more release at the next tick does not raise; None where none was found.
 
         It stands for histories of any length, so no number of releases belongs to it.
         """
-        at_rest = self._find_rest()
-        if at_rest is not None:
-            return at_rest
+        if self._direct_rest is not None:
+            return self._direct_rest
         for n in range(1, _LONGEST):
             self._history.extend(n)
             if self._history.at_rest:
@@ -290,9 +318,6 @@ class Accountant:
             if all(component.kind == "cap" for component in self.components):
                 break
         return None
-
-    def _find_rest(self) -> State | None:
-        return self._direct_rest
 
     @cached_property
     def _direct_rest(self) -> State | None:
@@ -328,15 +353,16 @@ class Accountant:
             earlier: what releases under earlier plans add to one slice (`slice_cost`).
             overlap: whether this plan reads slices that they read.
         """
-        options: dict[str, Any] = {"stale": stale, "earlier": earlier, "overlap": overlap}
+        options: dict[str, Any] = {"stale": stale + self.plan.query.memory, "earlier": earlier, "overlap": overlap}
         return round_up(max(component.lifetime(releases, **options) for component in self.components))
 
     def slice_cost(self, stale: int = 0, *, any_model: bool = False) -> float:
         """What all releases together add to one slice, at most: under the chain, or under any model whatever."""
         if any_model:
             ages = [age for plan in self.plans for age in plan.ages]
-            return self.history_cost() * (max(ages) - min(ages) + 1 + stale)
-        return max(each.alpha * (each.ages[-1] - each.ages[0] + 1 + stale) for each in self.components)
+            return self.history_cost() * (max(ages) - min(ages) + 1 + stale + self.plan.query.memory)
+        spread = 1 + stale + self.plan.query.memory
+        return max(each.alpha * (each.ages[-1] - each.ages[0] + spread) for each in self.components)
 
     def event_level(self, stale: int = 0) -> float:
         """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""
@@ -359,10 +385,7 @@ class Accountant:
 
     @cached_property
     def _history_cost(self) -> float:
-        return sum(
-            plan.query.sensitivity(plan.model.sequences, plan.model.value_table) / plan.sensitivity * plan.epsilon_c
-            for plan in self.plans
-        )
+        return sum(map(answers.release_cost, self.plans))
 
     # ---- a change of plan ----------------------------------------------------------------------------------------
 
@@ -380,15 +403,11 @@ class Accountant:
         least = min(depth for _, _, depth in newest)
         before: dict[str, list[tuple[AccountedComponent, Floats]]] = {}
         for (model, _), (component, now, depth) in zip(self._by_model, newest, strict=True):
-            before.setdefault(model, []).append((component, component.advance(now, depth - least)))
+            before.setdefault(model, []).append((component, walk(component, now, state.path(), depth, least)))
         return before
 
     def resume(self, cost: float, tick: int, depth: int) -> State:
-        """A state for a history of which only its worst log ratio under any model is known, `depth` before `tick`.
-
-        The old history counts whole between any two snapshots, at the newest slice it touched, and shrinks under this
-        chain from there.
-        """
+        """A state for a history of which only its worst log ratio under any model is known, `depth` before `tick`."""
         slices = tuple(component.carry((), cost) for component in self.components)
         return State(tick, tuple(depth for _ in slices), slices)
 
@@ -410,7 +429,7 @@ class Accountant:
         # By digest: a family is the same in whatever order its members are given.
         before = old._carried_states(state)
         slices = tuple(component.carry(before[model], cost) for model, component in self._by_model)
-        return State(tick, tuple(depth for _ in slices), slices)
+        return State(tick, tuple(depth for _ in slices), slices, environments=state.environments)
 
     def restore(self, content: dict[str, Any], *, cost: float | None = None) -> State:
         """A state from `State.to_dict`.
@@ -418,16 +437,13 @@ class Accountant:
         `cost`: the worst log ratio of the history under any model. It counts where the state was recorded by a version
         that followed this plan in another form; without it such a state is refused.
         """
-        if "consecutive" in content:
-            count = int(content["consecutive"])
-            state = self.history(count) if count else self.start()
-            return replace(state, tick=int(content["tick"]), consecutive=count)
-        slices = tuple(unpack_state(text, size) for text, size in zip(content["slices"], content["sizes"], strict=True))
-        expected = [component.initial_state().shape for component in self.components]
-        if [s.shape for s in slices] != expected:
+        state = State.from_dict(content)
+        if state.consecutive is not None and not state.environments:
+            known = self.history(state.consecutive) if state.consecutive else self.start()
+            return replace(known, tick=state.tick, consecutive=state.consecutive)
+        if [s.shape for s in state.slices] != [component.initial_state().shape for component in self.components]:
             if cost is None:
                 raise InputError("accountant: the recorded state belongs to another chain, plan or version; give cost=")
-            depth = min(self.plan.min_age, *map(int, content["behind"]))
-            return self.resume(cost, int(content["tick"]), depth)
-        pending = tuple((int(ago), read_stale(stale), float(share)) for ago, stale, share in content["pending"])
-        return State(int(content["tick"]), tuple(int(d) for d in content["behind"]), slices, pending)
+            resumed = self.resume(cost, state.tick, min(self.plan.min_age, *state.behind))
+            return replace(resumed, environments=state.environments)
+        return state

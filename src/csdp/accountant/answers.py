@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from csdp.accountant.protocol import AccountedComponent, SeriesPath
+from csdp.accountant.state import State
+from csdp.arrays import Floats
 from csdp.bounds.environment import find_vantages
-from csdp.bounds.result import Leakage, round_up
+from csdp.bounds.result import Leakage, protected_words, round_up
+from csdp.chain import EnvironmentChain
+from csdp.errors import InputError, SeriesConflictError
 from csdp.plan import Plan
+
+#: Newest ticks whose environments of a public series are remembered, at least: told otherwise, a release is refused.
+REMEMBERED = 16
+#: What is assumed where a public series is followed.
+SERIES_WORDS = (
+    "environments of the public series that are recorded with charges are those that it had (a wrong one makes the "
+    "leakage of the present too low); where none is recorded, the worst environment counts"
+)
 
 #: What each bound of an answer holds for.
 _HOLDS_FOR = {
@@ -34,15 +50,74 @@ def make_answer(plan: Plan, value: float, bound: str) -> Leakage:
         assumptions=(
             plan.chain.members[0].assumption,
             *_environment_words(plan),
+            *protected_words(plan.protect, bound),
             _HOLDS_FOR.get(bound, ""),
             "which readings were missing must not depend on their values",
         ),
+        protect=plan.protect,
         reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
     )
+
+
+def count_regimes(plan: Plan) -> int:
+    """How many environments the public series has that every model of a plan follows; 0 where there is none."""
+    models = [model for model in plan.chain.members if isinstance(model, EnvironmentChain) and model.kind == "series"]
+    same = len({(model.series, model.regimes) for model in models}) == 1 and len(models) == len(plan.chain.members)
+    return models[0].regimes if same else 0
+
+
+def release_cost(plan: Plan) -> float:
+    """What one release adds, at most, to the log ratio of the history under any model whatever."""
+    whole = plan.query.sensitivity(plan.model.sequences, plan.model.value_table)
+    return whole / plan.sensitivity * plan.epsilon_c
+
+
+def check_phase(plan: Plan, tick: int, epsilon_c: float | None) -> float:
+    """1.0: the components know the level of every phase. Refuse another one, and a tick without a release."""
+    level = plan.level(tick)
+    if level == 0 or epsilon_c not in {None, level}:
+        words = f"the plan's level at its phase is {level:g} (0: nothing is published)"
+        raise InputError(f"accountant: epsilon_c {epsilon_c!r} given at tick {tick}; {words}")
+    return 1.0
+
+
+def join_environments(state: State, tick: int, told: Mapping[int, int], regimes: int) -> dict[int, int]:
+    """The environments of a public series that are known at a tick, as far back as a state may ask for them.
+
+    Args:
+        state: the state before the tick, with those that were known then.
+        tick: the tick.
+        told: what is told now, by tick.
+        regimes: environments that the series has.
+    """
+    if told and not regimes:
+        raise InputError("environments: told, but the plan's chain has no public series; leave them out")
+    for at, number in told.items():
+        if at > tick or not 0 <= number < regimes:
+            raise InputError(
+                f"environments: {number!r} told for tick {at}; numbers from 0 to {regimes - 1}, for ticks up to {tick}"
+            )
+        before = state.environments.get(at)
+        if before not in {None, number}:
+            raise SeriesConflictError(
+                f"environments: tick {at} was charged under environment {before} of the public series, and {number} is "
+                "told now; nothing was charged. Publishers of a dataset must read the same series"
+            )
+    oldest = state.tick - max(REMEMBERED, *state.behind)
+    return {at: number for at, number in {**state.environments, **told}.items() if at > oldest}
+
+
+def largest_by_phase(newest: Iterable[tuple[AccountedComponent, Floats, int]], path: SeriesPath) -> tuple[float, ...]:
+    """The largest leakage over components at each phase, of their states and how many steps back those lie."""
+    worst = np.maximum.reduce([component.by_phase(state, steps, path) for component, state, steps in newest])
+    return tuple(map(round_up, worst.tolist()))
 
 
 def _environment_words(plan: Plan) -> tuple[str, ...]:
     """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
     vantage, phases = find_vantages(plan.model, None, None)[0][1], plan.model.phases
     clock = f"given the clock: the largest over its {phases} phases"
-    return vantage.assumptions if phases == 1 else (clock, *replace(vantage, phase=None).assumptions)
+    levels = "" if plan.schedule is None else plan.schedule.assumption
+    words = (clock, *replace(vantage, phase=None).assumptions, levels)
+    told = (SERIES_WORDS,) if count_regimes(plan) else ()
+    return (*(vantage.assumptions if phases == 1 else tuple(text for text in words if text)), *told)

@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from csdp.accountant.kernels import BackwardKernel, step_back
-from csdp.accountant.lateness import Stale
-from csdp.accountant.protocol import Before, Kind, Read, worst_component
+from csdp.accountant.lateness import Stale, was_late
+from csdp.accountant.protocol import UNKNOWN, Before, Kind, PhaseLevels, Read, SeriesPath, worst_component
 from csdp.accountant.rest import accelerate_to_rest
-from csdp.aging import Adversary
+from csdp.aging import Adversary, ProtectedPairs
 from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
 from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
@@ -37,8 +37,10 @@ METRIC_SPREAD = 8
 PEAK_STEPS = 24
 #: Steps over which the caps of a large component are followed; they do not grow after that.
 CAP_STEPS = 64
-#: Laws of the aged snapshot that are cached.
-_CACHED_LAWS = 48
+#: Laws of the aged snapshot that are cached, and states at rest.
+_CACHED_LAWS, _CACHED_RESTS = 48, 256
+#: States at rest of components with one age, by model, kind and cost: the oldest is dropped first.
+_RESTS: dict[tuple[str, str, bytes], Floats | None] = {}
 
 
 def all_pairs_contraction(kernel: Floats) -> float:
@@ -57,11 +59,12 @@ def all_pairs_contraction(kernel: Floats) -> float:
 class Caps:
     """What no number of releases exceeds when all that was read is old enough: freshness, lineage, slice, influence.
 
-    The least of them at every number of steps, each computed once.
+    The least of them at every number of steps, each computed once. Freshness and influence count protected pairs of
+    present states only, lineage and slice any two.
     """
 
-    def __init__(self, model: Model, adversary: Adversary) -> None:
-        self._model, self._adversary = model, adversary
+    def __init__(self, model: Model, adversary: Adversary, protected: ProtectedPairs) -> None:
+        self._model, self._adversary, self._protected = model, adversary, protected
         self._known: dict[int, tuple[float, str]] = {}
         self._pairs: dict[tuple[int, Vantage], AgedPairs] = {}
 
@@ -74,8 +77,13 @@ class Caps:
         if (steps, vantage) not in self._pairs:
             if len(self._pairs) > _CACHED_LAWS:
                 self._pairs.clear()
-            ages = [steps] * self._model.sequences
-            self._pairs[steps, vantage] = AgedPairs(self._model, ages=ages, adversary=self._adversary, vantage=vantage)
+            self._pairs[steps, vantage] = AgedPairs(
+                self._model,
+                ages=[steps] * self._model.sequences,
+                adversary=self._adversary,
+                vantage=vantage,
+                protected=self._protected,
+            )
         return self._pairs[steps, vantage]
 
     def _freshness(self, steps: int) -> float:
@@ -103,7 +111,8 @@ class Caps:
             with suppress(InputError):  # an adversary for whom a given environment leaves the law of the present open
                 caps.append((self._freshness(steps) * (1 + 1e-13), "freshness"))
         if has_influence(model) and self._adversary == "informed":
-            caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
+            told = self._protected.keep(self._influence.cap(min(steps, CAP_STEPS)))
+            caps.append((float(told.max()), "influence"))
         if has_lineage(model):
             lag = steps if self._adversary == "uninformed" else 1
             caps.append((float(lineage(model, lag).ranges.max()), "lineage"))
@@ -133,9 +142,17 @@ class JointComponent:
     """One component of one model under some plans that are released together."""
 
     alike: bytes | None = None
+    levels: PhaseLevels | None = None
 
     def __init__(
-        self, model: Model, *, ages: Sequence[int], costs: Sequence[Cost], adversary: Adversary, kind: str = "auto"
+        self,
+        model: Model,
+        *,
+        ages: Sequence[int],
+        costs: Sequence[Cost],
+        adversary: Adversary,
+        protected: ProtectedPairs,
+        kind: str = "auto",
     ) -> None:
         self.model = model
         self.ages = tuple(sorted(set(ages)))
@@ -143,8 +160,9 @@ class JointComponent:
         self.alpha = sum(cost.alpha for cost in costs)
         self._costs = tuple(costs)
         self.kind: Kind = self._choose(kind)
-        self._caps = Caps(model, adversary)
-        self._last: tuple[Floats, int, tuple[float, str]] | None = None
+        self._protected = protected
+        self._caps = Caps(model, adversary, protected)
+        self._last: tuple[Floats, int, SeriesPath, tuple[float, str]] | None = None
 
     def _choose(self, kind: str) -> Kind:
         spread = self.ages[-1] - self.ages[0]
@@ -194,8 +212,28 @@ class JointComponent:
         cost = self.initial_state()
         for read in self.reads(False):
             cost = self.add(cost, read)
+        # It does not depend on a common age: a frontier, a search and other settings ask for it again.
+        known = (self.model.digest, self.kind, cost.tobytes())
+        reusable = len(self.ages) == 1 and self.model.initial is None and self.model.has_one_kernel
+        if reusable and known in _RESTS:
+            return _RESTS[known]
         apart = np.asarray(1.0 - np.eye(cost.shape[-1]) * (cost.shape[-1] > 1))
-        return accelerate_to_rest(lambda state: self.advance(state, 1), cost, apart)
+        at_rest = accelerate_to_rest(lambda state: self.advance(state, 1), cost, apart, self._guess_rest(cost))
+        if reusable:
+            while len(_RESTS) >= _CACHED_RESTS:
+                _RESTS.pop(next(iter(_RESTS)), None)
+            if at_rest is not None:
+                at_rest.setflags(write=False)
+            _RESTS[known] = at_rest
+        return at_rest
+
+    def _guess_rest(self, cost: Floats) -> Floats:
+        """Where the search begins: the cost, raised to what the scalar rule comes to where that is finite."""
+        largest = float(cost.max())
+        if self.kind != "metric" or largest <= 0 or not self.model.has_one_kernel:
+            return cost
+        limit = self.backward.profile_table(1).limit(largest)
+        return cost * (limit / largest) if math.isfinite(limit) else cost
 
     def worst_log_ratio(self, state: Floats) -> float:
         """The worst log ratio of the history between two snapshots, all other components' paths known."""
@@ -215,13 +253,13 @@ class JointComponent:
         """Steps before now from which on a state waits for no more readings."""
         return self.ages[-1]
 
-    follows_delays = False
+    follows_delays = follows_missing = False
 
     def reads(self, stale: Stale) -> list[Read]:
         """What a release reads, by age; whole, at its newest age, where something was late."""
-        return [Read(self.ages[0], whole=True)] if stale else [Read(age) for age in self.ages]
+        return [Read(self.ages[0], whole=True)] if was_late(stale) else [Read(age) for age in self.ages]
 
-    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float | Floats = 1.0) -> Floats:
         """Add what a release reads at one slice; a release that counts whole does so between any two snapshots."""
         if self.kind != "metric":
             # Charging an output at or after its newest slice costs at most alpha, whatever slices it reads.
@@ -241,8 +279,8 @@ class JointComponent:
             for age in self.ages
         }
 
-    def advance(self, state: Floats, steps: int) -> Floats:
-        """The state seen from `steps` slices later."""
+    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
+        """The state seen from `steps` slices later; a model with one kernel has no environments."""
         largest = float(state.max())
         if steps == 0 or largest <= 0:
             return state
@@ -262,19 +300,26 @@ class JointComponent:
 
     def _contraction(self, steps: int) -> float:
         """The all-pairs coefficient of one step, to the power; never above 1."""
-        return min(1.0, self._one_step_contraction) ** steps
+        return self._one_step_contraction() ** steps
+
+    def _one_step_contraction(self, environment: int | None = None) -> float:
+        return min(1.0, self._kernel_contraction)
 
     @cached_property
-    def _one_step_contraction(self) -> float:
+    def _kernel_contraction(self) -> float:
         return all_pairs_contraction(self.model.kernel())
 
-    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
-        if self._last is None or self._last[0] is not state or self._last[1] != steps:
-            self._last = state, steps, self._leakage(state, steps)  # a peak begins with the last question
-        return self._last[2]
+        if self._last is None or self._last[0] is not state or self._last[1:3] != (steps, path):
+            self._last = state, steps, path, self._leakage(state, steps, path)  # a peak begins with the last question
+        return self._last[3]
 
-    def _leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
+        """The leakage of a present at each phase of the clock: one without a clock."""
+        return np.array([self.leakage(state, steps, path)[0]])
+
+    def _leakage(self, state: Floats, steps: int, path: SeriesPath) -> tuple[float, str]:
         largest = float(state.max())
         if largest <= 0:
             return 0.0, self.kind
@@ -286,7 +331,8 @@ class JointComponent:
             value = self._neighbour_distance(state) if self.kind == "metric" else largest
         elif self.kind == "contraction":
             # Releases go on: the present may be anything that follows some past, not only the first one.
-            value = contraction_coefficient(self.model.with_full_past(), steps, self.adversary) * largest
+            view, compared = self.model.with_full_past(), self._protected
+            value = contraction_coefficient(view, steps, self.adversary, protected=compared) * largest
         else:
             value = self._caps.pairs(steps).profile(largest) * (1 + 1e-12)
             if self.kind == "metric":
@@ -295,41 +341,47 @@ class JointComponent:
                 value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
         return (value, self.kind) if value <= cap else (cap, why)
 
-    def peak(self, state: Floats, steps: int) -> float:
+    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The largest leakage of the present from now on if nothing more is published.
 
         Aging may raise what a metric state tells between neighbours (docs/errata.md). What the largest entry alone
         tells never grows with age, so the search ends where that falls below the largest so far.
         """
-        worst = self.leakage(state, steps)[0]
+        worst = self.leakage(state, steps, path)[0]
         if not self._may_rise:
             return worst
-        for later in range(steps + 1, steps + 1 + PEAK_STEPS):
-            ceiling = self.decaying_bound(state, later)
+        for later in range(1, 1 + PEAK_STEPS):
+            ceiling = self.decaying_bound(state, steps + later, path.later(later))
             if ceiling <= worst:
                 return worst
-            worst = max(worst, self.leakage(state, later)[0])
-        return max(worst, self.decaying_bound(state, steps + 1 + PEAK_STEPS))
+            worst = max(worst, self.leakage(state, steps + later, path.later(later))[0])
+        return max(worst, self.decaying_bound(state, steps + 1 + PEAK_STEPS, path.later(1 + PEAK_STEPS)))
 
     @property
     def _may_rise(self) -> bool:
         """Whether ticks without a release may raise what a state tells."""
         return self.kind == "metric"
 
-    def decaying_bound(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """What the largest entry of a state tells; never grows with `steps`."""
         if self.kind in {"cap", "contraction"} or steps == 0 or state.max() <= 0:
-            return self.leakage(state, steps)[0]
+            return self.leakage(state, steps, path)[0]
         return min(self._caps.pairs(steps).profile(float(state.max())) * (1 + 1e-12), self.cap(steps)[0])
+
+    @property
+    def _possible(self) -> Indices:
+        """The snapshots that a metric state is about: those that can occur."""
+        return self.backward.seen
 
     def _neighbour_distance(self, state: Floats) -> float:
         """At age 0 the state itself is the leakage, between snapshots that differ in one sequence."""
         s, m = self.model.sequences, self.model.states
         if self.adversary != "informed":
             return float(state.max())
-        digits = np.array(np.unravel_index(self.backward.seen, (m,) * s)).T
-        differ = (digits[:, None, :] != digits[None, :, :]).sum(axis=2) == 1
-        return float(state[differ].max(initial=0.0))
+        digits = np.array(np.unravel_index(self._possible, (m,) * s)).T
+        differ = digits[:, None, :] != digits[None, :, :]
+        close = self._protected.close[np.arange(s), digits[:, None, :], digits[None, :, :]]
+        return float(state[(differ.sum(axis=2) == 1) & close.all(axis=2)].max(initial=0.0))
 
     def cap(self, steps: int) -> tuple[float, str]:
         """What no number of releases passes when all that was read is `steps` old."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from csdp.accountant.component import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
-from csdp.accountant.protocol import AccountedComponent
+from csdp.accountant.protocol import AccountedComponent, PhaseLevels
 from csdp.accountant.table_costs import single_costs, table_cost
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
+from csdp.aging import ProtectedPairs
 from csdp.arrays import Floats
 from csdp.bounds.component import Component
 from csdp.bounds.influence import costs_by_age, has_influence
@@ -23,15 +25,18 @@ from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.queries import all_snapshots
 
+#: Joint states times phases of a clock up to which a metric state, with its programmes at each phase, is followed where
+#: there is a state of each sequence by itself.
+METRIC_PHASES = 96
+
 
 def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[AccountedComponent]:
     """The distinct components with their costs; components that are alike are counted once."""
-    settings = [
-        Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary)
-        for plan in plans
-    ]
+    secret: dict[str, Any] = {"adversary": plans[0].adversary, "protect": plans[0].protect}
+    settings = [Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, **secret) for plan in plans]
     labels = np.column_stack([plan.query.labels(plan.ages) for plan in plans])
     labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    labels = ProtectedPairs.of(model.value_table, plans[0].protect).labels(labels)
     accounted: list[AccountedComponent] = []
     for members, copies in model.distinct_components(labels):
         alike = None if copies == 1 else labels.tobytes()
@@ -49,10 +54,20 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
                 costs=[_cost(*each) for each in zip(components, plans, strict=True)],
                 adversary=plans[0].adversary,
                 kind=kind,
+                protected=components[0].protected,
             )
         )
+        accounted[-1].levels = _phase_levels(plans[0])
         accounted[-1].alike = alike
     return accounted
+
+
+def _phase_levels(plan: Plan) -> PhaseLevels | None:
+    """The noise levels by phase as shares of the plan's; None where they do not go by a clock."""
+    if plan.phase_levels is None:
+        return None
+    shares = np.nextafter(np.divide(plan.phase_levels, plan.epsilon_c), np.inf)
+    return PhaseLevels(np.where(np.asarray(plan.phase_levels) > 0, np.minimum(shares, 1.0), 0.0))
 
 
 def _build_vector(
@@ -61,12 +76,16 @@ def _build_vector(
     """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
-    past, ahead = has_influence(model), has_lineage(model)
-    large = model.size * len(model.step_chains) > METRIC_STATES
-    backward = past and (large or not model.has_law or _is_bit(model))
+    memory = any(plan.query.memory for plan in plans)
+    past, ahead = has_influence(model), has_lineage(model) and not memory
+    large = model.size * len(model.step_chains) > METRIC_STATES or model.size * model.phases > METRIC_PHASES
+    backward = past and (large or memory or not model.has_law or _is_bit(model))
     forward = ahead and model.size > SCALAR_STATES
     if kind == "vector" and not (fits and (past or ahead)):
-        raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
+        raise InputError(
+            "state='vector' needs a CoupledChain (backward, where readings have a memory) without an initial law, "
+            "and the informed adversary"
+        )
     if not fits or not (kind == "vector" or (kind == "auto" and (backward or forward))):
         return None
     members = components[0].members
@@ -80,7 +99,8 @@ def _build_vector(
             costs[age] = costs[age] + cost if age in costs else cost
     vector = InfluenceComponent if past else SliceComponent
     alpha = sum(component.alpha for component in components)
-    return vector(model, members, costs, alpha=alpha, stale_limit=stale_limit)
+    protected = components[0].protected
+    return vector(model, members, costs, alpha=alpha, stale_limit=stale_limit, protected=protected)
 
 
 def _is_bit(model: Model) -> bool:
@@ -101,7 +121,7 @@ def _noise_cost(component: Component) -> Cost:
     s, m = len(component.members), setting.model.states
     ages = [setting.ages[i] for i in component.members]
     whole = Cost(component.alpha, {}, 0.0)
-    if component.model.size > 1024:
+    if component.model.size > 1024 or query.memory:
         return whole
     rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
     if isinstance(query, FoldComputation) and query.fold == "sum":

@@ -2,7 +2,8 @@
 
 Under a clock the state has a block for every phase of its slice, so that one history serves them all: block h follows
 the histories whose slice lies at phase h, and a step leads from each block to the next. Where the environment is given
-but not by a clock there is one block. Every step takes the worst of the environments that the clock leaves possible.
+but not by a clock there is one block. Every step takes the worst of the environments that the clock leaves possible, or
+the one that a public series had at its tick, where that is known.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import numpy as np
 
 from csdp.accountant.component import (
     METRIC_SPREAD,
+    PEAK_STEPS,
     SCALAR_STATES,
     JointComponent,
     all_pairs_contraction,
 )
 from csdp.accountant.kernels import ProfileTable, step_back
-from csdp.accountant.protocol import Kind
+from csdp.accountant.protocol import UNKNOWN, Kind, Read, SeriesPath, walk
 from csdp.aging import UNIT
-from csdp.arrays import Floats
+from csdp.arrays import Floats, Indices
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
-from csdp.bounds.environment import Environment, Vantage, list_paths, longest_paths
+from csdp.bounds.environment import Environment, Regimes, Vantage, any_known, list_paths, longest_paths
 from csdp.bounds.metric import FlowSolver, LawPairs
 from csdp.chain import EnvironmentChain
 from csdp.chain.steps import METRIC_STATES
@@ -33,6 +35,8 @@ from csdp.errors import InputError, TooLargeError
 #: Steps after which a metric state is followed by its largest entry alone, and after which it is left as it is.
 _METRIC_STEPS = 64
 _SCALAR_STEPS = 4096
+#: Contraction coefficients of paths that are cached.
+_CACHED_CONTRACTIONS = 256
 
 
 class EnvironmentComponent(JointComponent):
@@ -104,17 +108,25 @@ class EnvironmentComponent(JointComponent):
             for age in self.ages
         }
 
-    def advance(self, state: Floats, steps: int) -> Floats:
-        """The state seen from `steps` slices later."""
-        if steps == 0 or state.max() <= 0 or self.kind == "cap":
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float | Floats = 1.0) -> Floats:
+        """Add what a release reads at one slice, to each block at the noise level of the phase it was released at."""
+        if self.levels is not None:
+            share = share * self.levels.at(read, behind)[:, None, None]
+        return super().add(state, read, behind=behind, share=share)
+
+    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
+        """The state seen from `steps` slices later, under one environment of the series or the worst."""
+        if steps == 0 or state.max() <= 0:
             return state
+        if self.kind == "cap":
+            return np.roll(state, steps, axis=0)
         if self.kind == "contraction":
-            return np.asarray(state * min(1.0, self._one_step_contraction) ** steps)
+            return np.asarray(np.roll(state, steps, axis=0) * self._one_step_contraction(environment) ** steps)
         for n in range(min(steps, _SCALAR_STEPS)):
             if self.kind == "metric" and n == _METRIC_STEPS:
                 state = state.max(axis=(1, 2), keepdims=True) * self._apart(state)
             whole = self.kind == "metric" and n < _METRIC_STEPS
-            following = self._step(state, whole=whole)
+            following = self._step(state, environment, whole=whole)
             if np.array_equal(following, state):
                 break
             state = following
@@ -124,50 +136,63 @@ class EnvironmentComponent(JointComponent):
         """1 between different snapshots, 0 else; 1 for a state of one number."""
         return np.asarray(1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1))
 
-    def _step(self, state: Floats, *, whole: bool) -> Floats:
-        return np.stack([self._move(state[phase - 1], phase, whole=whole) for phase in range(self._blocks)])
+    def _step(self, state: Floats, environment: int | None, *, whole: bool) -> Floats:
+        possible = slice(None) if environment is None else slice(environment, environment + 1)
+        return np.stack([self._move(state[phase - 1], phase, possible, whole=whole) for phase in range(self._blocks)])
 
-    def _move(self, block: Floats, phase: int, *, whole: bool) -> Floats:
-        """One block a step later, under the worst of the kernels that lead back to it."""
-        tables, largest = self._tables[phase], float(block.max())
+    def _move(self, block: Floats, phase: int, possible: slice, *, whole: bool) -> Floats:
+        """One block a step later, under the worst of the possible kernels that lead back to it."""
+        tables, largest = self._tables[phase][possible], float(block.max())
         if not whole:
             level = max(table.largest(largest) for table in tables)
             return np.asarray(level * self._apart(block) + np.zeros_like(block))
         moved = [
             step_back(block, kernel, table.pairs(largest), relative=self._relative)
-            for kernel, table in zip(self._kernels[phase], tables, strict=True)
+            for kernel, table in zip(self._kernels[phase][possible], tables, strict=True)
         ]
         return np.asarray(np.maximum.reduce(moved))
 
+    def _one_step_contraction(self, environment: int | None = None) -> float:
+        """The coefficient between any two snapshots, of one environment of the series or of the worst."""
+        each = self._one_step_contractions
+        return min(1.0, max(each if environment is None else each[environment :: self.model.regimes]))
+
     @cached_property
-    def _one_step_contraction(self) -> float:
-        """The coefficient between any two snapshots, the worst environment."""
-        return max(all_pairs_contraction(chain.kernel()) for chain in self.model.environments)
+    def _one_step_contractions(self) -> list[float]:
+        return [all_pairs_contraction(chain.kernel()) for chain in self.model.environments]
 
     # ---- leakage -------------------------------------------------------------------------------------------------
 
-    def _leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+    def _leakage(self, state: Floats, steps: int, path: SeriesPath) -> tuple[float, str]:
         if state.max() <= 0:
             return 0.0, self.kind
         cap, why = self.cap(steps)
         if self.kind == "cap":
             return (float(state.max()), "group") if state.max() < cap else (cap, why)
-        value = max(self._leakage_at(state, steps, phase) for phase in range(self._blocks))
+        value = max(self._leakage_at(state, steps, phase, path) for phase in range(self._blocks))
         return (value, self.kind) if value <= cap else (cap, why)
 
-    def _leakage_at(self, state: Floats, steps: int, phase: int) -> float:
+    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
+        """The leakage of a present at each phase of the clock."""
+        if self.kind == "cap" or state.max() <= 0:
+            return np.full(self._blocks, self.leakage(state, steps, path)[0])
+        each = [self._leakage_at(state, steps, phase, path) for phase in range(self._blocks)]
+        return np.minimum(each, self.cap(steps)[0])
+
+    def _leakage_at(self, state: Floats, steps: int, phase: int, path: SeriesPath) -> float:
         """The leakage of a present at one phase (0 without a clock)."""
+        known = self._newest_known(steps, path)
+        counted = len(known)
+        state = walk(self, state, path, steps, counted)
         if self.kind == "contraction":
-            return self._contraction_over_paths(steps) * float(state.max())
-        counted = min(steps, self._longest)
-        state = self.advance(state, steps - counted)
+            return self._contraction_over_paths(known) * float(state.max())
         block = state[(phase - counted) % self._blocks]
         largest = float(block.max())
         if largest <= 0:
             return 0.0
         if counted == 0:
             return self._neighbour_distance(block) if self.kind == "metric" else largest
-        pairs = self._pairs_at(counted, phase)
+        pairs = self._pairs_at(known, phase)
         value = pairs.profile(largest) * (1 + 1e-12)
         if self.kind == "metric":
             solver = FlowSolver(block)
@@ -180,46 +205,90 @@ class EnvironmentComponent(JointComponent):
         """Steps over which laws are made, of all paths of environments; older histories are stepped closer."""
         return min(_METRIC_STEPS, longest_paths(self.model))
 
-    def _pairs_at(self, steps: int, phase: int) -> AgedPairs:
-        known: Environment | None = None if self.model.kind == "clock" else "given"
-        return self._caps.pairs_at(steps, Vantage(known, None if self.model.cycle is None else phase))
+    def _newest_known(self, steps: int, path: SeriesPath) -> Regimes:
+        """The environments of the newest steps, the present first, as many as have few paths where one is not known."""
+        known: list[int | None] = []
+        for depth in range(min(steps, _METRIC_STEPS if self.model.regimes > 1 else self._longest)):
+            environment = path.at(depth)
+            if environment is None and known.count(None) == self._longest:
+                break
+            known.append(environment)
+        return tuple(known)
 
-    def _contraction_over_paths(self, steps: int) -> float:
-        if steps == 0:
+    def _pairs_at(self, known: Regimes, phase: int) -> AgedPairs:
+        given: Environment | None = None if self.model.kind == "clock" else "given"
+        vantage = Vantage(given, None if self.model.cycle is None else phase, known if any_known(known) else ())
+        return self._caps.pairs_at(len(known), vantage)
+
+    def _contraction_over_paths(self, known: Regimes) -> float:
+        if not known:
             return 1.0
-        counted = min(steps, self._longest)
-        if counted not in self._contractions:
+        if known not in self._contractions:
+            if len(self._contractions) > _CACHED_CONTRACTIONS:
+                self._contractions.clear()
+            steps, compared = len(known), self._protected
             phases = [None] if self.model.cycle is None else range(self.model.period)
-            views = [PathView(self.model, path) for h in phases for path in list_paths(self.model, counted, h)]
-            self._contractions[counted] = max(contraction_coefficient(v, counted, self.adversary) for v in views)
-        return self._contractions[counted] * min(1.0, self._one_step_contraction) ** (steps - counted)
+            views = [PathView(self.model, path) for h in phases for path in list_paths(self.model, steps, h, known)]
+            self._contractions[known] = max(
+                contraction_coefficient(v, steps, self.adversary, protected=compared) for v in views
+            )
+        return self._contractions[known]
 
     @cached_property
-    def _contractions(self) -> dict[int, float]:
+    def _contractions(self) -> dict[Regimes, float]:
         return {}
 
     @property
     def _may_rise(self) -> bool:
-        return self.kind in {"metric", "scalar"}
+        return self.kind != "cap"
 
-    def _neighbour_distance(self, state: Floats) -> float:
-        s, m = self.model.sequences, self.model.states
-        if self.adversary != "informed":
-            return float(state.max())
-        digits = np.array(np.unravel_index(np.arange(self.model.size), (m,) * s)).T
-        differ = (digits[:, None, :] != digits[None, :, :]).sum(axis=2) == 1
-        return float(state[differ].max(initial=0.0))
+    @property
+    def _possible(self) -> Indices:
+        return np.arange(self.model.size)
 
-    def decaying_bound(self, state: Floats, steps: int) -> float:
-        """What the largest entry of a state tells; never grows with `steps`."""
+    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+        """The largest leakage from now on: known environments until now, the worst of them later.
+
+        The rule of later steps is one and monotone: once a state is below an earlier one in every entry, nothing later
+        passes what was seen.
+        """
+        if not path.known or self.kind in {"cap", "contraction"}:
+            return super().peak(state, steps, path)
+        now = walk(self, state, path, steps, 0)
+        seen, worst = [now], self.leakage(state, steps, path)[0]
+        for later in range(1, 1 + PEAK_STEPS):
+            seen.append(self.advance(seen[-1], 1))
+            worst = max(worst, min(self.leakage(seen[-1], 0)[0], self.cap(steps + later)[0]))
+            if any((seen[-1] <= earlier).all() for earlier in seen[:-1]):
+                return worst
+        return max(worst, self.decaying_bound(seen[-1], 1))
+
+    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+        """What the largest entry of a state tells; never grows with `steps`.
+
+        Of the newest steps the worst environments count, whatever is known: so one more step later can only be one more
+        step before them.
+        """
         if not self._may_rise or steps == 0 or state.max() <= 0:
-            return max(self.leakage(state, steps)[0], float(state.max()) * (steps == 0))
+            return max(self.leakage(state, steps, path)[0], float(state.max()) * (steps == 0))
         level = float(state.max())
-        counted = min(steps, self._longest)
-        for _ in range(min(steps - counted, _SCALAR_STEPS)):
-            level = max(table.largest(level) for tables in self._tables for table in tables)
-        values = [self._pairs_at(counted, phase).profile(level) for phase in range(self._blocks)]
-        return min(max(values) * (1 + 1e-12), self.cap(steps)[0])
+        newest: Regimes = (None,) * min(steps, self._longest)
+        for count, environment in path.runs(steps, len(newest)):
+            level = self._advance_level(level, count, environment)
+        if self.kind == "contraction":
+            value = self._contraction_over_paths(newest) * level
+        else:
+            value = max(self._pairs_at(newest, phase).profile(level) for phase in range(self._blocks)) * (1 + 1e-12)
+        return min(value, self.cap(steps)[0])
+
+    def _advance_level(self, level: float, steps: int, environment: int | None) -> float:
+        """What the largest entry of a state is at most some steps later, at any phase."""
+        if self.kind == "contraction":
+            return level * self._one_step_contraction(environment) ** steps
+        possible = slice(None) if environment is None else slice(environment, environment + 1)
+        for _ in range(min(steps, _SCALAR_STEPS)):
+            level = max(table.largest(level) for tables in self._tables for table in tables[possible])
+        return level
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
         """What all releases tell of one record: the group level; nothing sharper is known under environments."""

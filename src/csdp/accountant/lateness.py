@@ -1,4 +1,4 @@
-"""Which sequences were read later than planned, and by how many steps: public, and recorded with the charge."""
+"""Which sequences were read later than planned, and which not at all: public, and recorded with the charge."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from csdp.errors import InputError
 
 #: Sequences of one delay that are listed one by one in a record; more are packed as bits.
 _LISTED = 64
+#: The key of sequences that were not read, in a record.
+_MISSING = "missing"
 #: Sequences that a record may name.
 _MOST = 2**31
 
@@ -24,11 +26,16 @@ _MOST = 2**31
 class Lateness:
     """By delay, in steps, the sequences that were read so much later than planned; all others as planned.
 
+    `missing`: the sequences that were not read at all, of which the release tells nothing.
+
     >>> Lateness.from_delays([0, 2, 0, 2, 1]).to_record()
     {'1': [4], '2': [1, 3]}
+    >>> Lateness.from_missing([False, True, False]).to_record()
+    {'missing': [1]}
     """
 
     by_delay: tuple[tuple[int, tuple[int, ...]], ...]
+    missing: tuple[int, ...] = ()
 
     @classmethod
     def from_delays(cls, delays: npt.ArrayLike) -> Lateness:
@@ -39,13 +46,25 @@ class Lateness:
         late = [int(delay) for delay in np.unique(steps) if delay > 0]
         return cls(tuple((delay, tuple(np.flatnonzero(steps == delay).tolist())) for delay in late))
 
+    @classmethod
+    def from_missing(cls, missing: npt.ArrayLike) -> Lateness:
+        """From whether every sequence was not read; those that were, as planned."""
+        absent = np.asarray(missing)
+        if absent.ndim != 1 or absent.dtype != np.bool_:
+            raise InputError(f"missing: {absent.dtype} of shape {absent.shape} given; true or false, by sequence")
+        return cls((), tuple(np.flatnonzero(absent).tolist()))
+
     def __bool__(self) -> bool:
-        return bool(self.by_delay)
+        return bool(self.by_delay or self.missing)
 
     @property
     def worst(self) -> int:
         """The longest delay."""
         return max((delay for delay, _ in self.by_delay), default=0)
+
+    def was_read(self, members: Sequence[int]) -> Bools:
+        """Whether each of some sequences was read."""
+        return ~np.isin(np.asarray(members, dtype=np.intp), np.asarray(self.missing, dtype=np.intp))
 
     def delays_of(self, members: Sequence[int]) -> Indices:
         """The delay of some sequences."""
@@ -57,23 +76,46 @@ class Lateness:
 
     def to_record(self) -> dict[str, Any]:
         """The form that is recorded: sequences by delay, packed where there are many."""
-        return {str(delay): list(late) if len(late) <= _LISTED else _pack(late) for delay, late in self.by_delay}
+        groups: list[tuple[str, tuple[int, ...]]] = [(str(delay), late) for delay, late in self.by_delay]
+        groups += [(_MISSING, self.missing)] if self.missing else []
+        return {name: list(late) if len(late) <= _LISTED else _pack(late) for name, late in groups}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Lateness:
         """From the recorded form."""
-        groups = {
-            int(delay): _unpack(late) if isinstance(late, str) else tuple(map(int, late))
-            for delay, late in record.items()
+        unpacked = {
+            name: _unpack(late) if isinstance(late, str) else tuple(map(int, late)) for name, late in record.items()
         }
-        named = [k for late in groups.values() for k in late]
+        missing = unpacked.pop(_MISSING, ())
+        groups = {int(delay): late for delay, late in unpacked.items()}
+        named = [*missing, *(k for late in groups.values() for k in late)]
         if any(delay < 1 for delay in groups) or len(set(named)) < len(named) or any(not 0 <= k < _MOST for k in named):
             raise InputError("lateness: a record with delays below 1, or a sequence in two places; it was altered")
-        return cls(tuple(sorted(groups.items())))
+        return cls(tuple(sorted(groups.items())), missing)
 
 
 #: How a release was read: as planned (False), some of it later, it is not known which (True), or which and how late.
 Stale = bool | Lateness
+
+
+def was_late(stale: Stale) -> bool:
+    """Whether something was read later than planned."""
+    return stale.worst > 0 if isinstance(stale, Lateness) else stale
+
+
+def followed_stale(stale: Stale, *, delays: bool, missing: bool) -> Stale:
+    """What an accountant remembers of how a release was read.
+
+    Args:
+        stale: what is known of it.
+        delays: whether it follows which readings were late; else a late one counts whole.
+        missing: whether it follows which were missing; else they count as read.
+    """
+    if not isinstance(stale, Lateness):
+        return stale
+    if stale.by_delay:
+        return (stale if missing else Lateness(stale.by_delay)) if delays else True
+    return stale if missing and stale.missing else False
 
 
 def record_stale(stale: Stale) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
+
+import numpy as np
 
 from csdp.accountant.lateness import Stale
 from csdp.arrays import Bools, Floats
 from csdp.chain import Model
+
+#: Numbers of a state up to which it is followed who was missing: such a state is recorded with every release.
+FOLLOWED_NUMBERS = 16_384
 
 Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
 
@@ -27,7 +32,67 @@ class Read:
     whole: bool = False
 
 
-class AccountedComponent(Protocol):
+@dataclass(frozen=True, eq=False)
+class PhaseLevels:
+    """A noise level for each phase of a clock, by the phase of the tick: (H,) shares of the plan's, rounded up."""
+
+    shares: Floats
+
+    def at(self, read: Read, behind: int = 0) -> Floats:
+        """(H,) the share of the release that read a slice, for a state with a block for each phase of its slice.
+
+        The state's slice at phase h lies `behind` slices after the one that was read, and the tick of the release
+        `age + delay` after that one: whatever the true phase is, each block is charged for its own.
+        """
+        return np.roll(self.shares, behind - read.age - read.delay)
+
+
+@dataclass(frozen=True)
+class SeriesPath:
+    """The environments of a public series as far as they are known, by tick, seen from the tick `now`.
+
+    The step that leads to a slice happens under the environment of its tick; where that is not known, the worst counts.
+
+    >>> path = SeriesPath({4: 1, 6: 0}, now=6)
+    >>> list(path.runs(4, 0)), path.at(2), path.later(3).at(0)
+    ([(1, None), (1, 1), (1, None), (1, 0)], 1, None)
+    """
+
+    known: Mapping[int, int] = field(default_factory=dict)
+    now: int = 0
+
+    def at(self, depth: int) -> int | None:
+        """The environment of the step that leads to the slice `depth` before now; None where it is not known."""
+        return self.known.get(self.now - depth)
+
+    def later(self, ticks: int) -> SeriesPath:
+        """The same, seen from a later tick."""
+        return replace(self, now=self.now + ticks)
+
+    def runs(self, behind: int, depth: int) -> Iterator[tuple[int, int | None]]:
+        """(steps, their environment) from the slice `behind` before now to the one `depth` before now, in order."""
+        at, last = self.now - behind, self.now - depth
+        for tick in sorted(tick for tick in self.known if at < tick <= last):
+            if tick > at + 1:
+                yield tick - at - 1, None
+            yield 1, self.known[tick]
+            at = tick
+        if last > at:
+            yield last - at, None
+
+
+class SteppedComponent(Protocol):
+    """A component whose state can be moved in time."""
+
+    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
+        """The state seen from `steps` slices later, under an environment of a public series; the worst by default."""
+
+
+#: Nothing is known of the environments: the worst counts at every step.
+UNKNOWN = SeriesPath()
+
+
+class AccountedComponent(SteppedComponent, Protocol):
     """What the accountant asks of a component."""
 
     model: Model
@@ -35,6 +100,7 @@ class AccountedComponent(Protocol):
     alpha: float
     kind: Kind
     alike: bytes | None  #: which components are alike, where this one stands for several; None where it stands alone
+    levels: PhaseLevels | None  #: where the noise level goes by the model's clock
 
     @property
     def finds_rest(self) -> bool:
@@ -47,6 +113,10 @@ class AccountedComponent(Protocol):
     @property
     def follows_delays(self) -> bool:
         """Whether it counts a late reading where it was read."""
+
+    @property
+    def follows_missing(self) -> bool:
+        """Whether a sequence that was not read costs nothing."""
 
     def reads(self, stale: Stale) -> list[Read]:
         """What a release reads, slice by slice."""
@@ -76,16 +146,19 @@ class AccountedComponent(Protocol):
             share: the noise level of the release as a share of the plan's; every cost is proportional to it.
         """
 
-    def advance(self, state: Floats, steps: int) -> Floats:
-        """The state seen from `steps` slices later."""
+    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and the bound it rests on.
 
-    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and the bound it rests on."""
+        `path`: the environments that are known, seen from the present.
+        """
 
-    def peak(self, state: Floats, steps: int) -> float:
+    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
+        """The leakage of a present at each phase of the clock, (H,); `leakage` is the largest."""
+
+    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The largest leakage of the present from now on if nothing more is published."""
 
-    def decaying_bound(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """A bound on the leakage `steps` after the slice of the state and later; never grows with `steps`."""
 
     def cap(self, steps: int) -> tuple[float, str]:
@@ -106,9 +179,24 @@ class AccountedComponent(Protocol):
 Before = Sequence[tuple[AccountedComponent, Floats]]
 
 
+def walk(component: SteppedComponent, state: Floats, path: SeriesPath, behind: int, depth: int) -> Floats:
+    """A state at the slice `behind` before now, seen from the slice `depth` before now."""
+    for steps, environment in path.runs(behind, depth):
+        state = component.advance(state, steps, environment)
+    return state
+
+
 def worst_component(before: Before) -> float:
     """The worst log ratio of a history between any two snapshots of one component."""
     return max(component.worst_log_ratio(state) for component, state in before)
+
+
+def can_follow_missing(components: Sequence[AccountedComponent]) -> bool:
+    """Whether missing readings can cost nothing: some component follows its sequences one by one, and none takes a
+    programme for every tick that is not as planned, or numbers that are too many to record.
+    """
+    numbers = [each.initial_state().size for each in components if each.follows_missing]
+    return 0 < sum(numbers) <= FOLLOWED_NUMBERS and all(each.kind != "metric" for each in components)
 
 
 def stands_for_others(alike: bytes | None, old: bytes | None) -> bool:

@@ -59,12 +59,12 @@ def _descend(advance: Advance, cost: Floats, state: Floats) -> Floats:
     return state
 
 
-def accelerate_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats) -> Floats | None:
+def accelerate_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats, start: Floats) -> Floats | None:
     """The same where a step is costly: Anderson acceleration, then one checked step; None where it does not arrive.
 
     A chain that forgets slowly takes hundreds of ticks to come to rest, and about twenty of these steps.
     """
-    state, states, moves, last = cost, list[Floats](), list[Floats](), np.inf
+    state, states, moves, last = start, list[Floats](), list[Floats](), np.inf
     for _ in range(_ACCELERATED):
         following = cost + advance(state)
         if not np.isfinite(following).all():
@@ -79,7 +79,8 @@ def accelerate_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats) -> 
             states, moves = [], []
         last = moved
         states, moves = [*states[-_MEMORY:], following], [*moves[-_MEMORY:], move]
-        state = np.maximum(_mix(states, moves), cost) * off_diagonal  # no state at rest lies below one release
+        mixed = _mix(states, moves)
+        state = np.where(mixed > cost, mixed, following) * off_diagonal  # no state at rest lies below one release
     return None
 
 

@@ -14,12 +14,23 @@ from functools import cached_property
 import numpy as np
 
 from csdp.accountant.component import PEAK_STEPS, Caps
-from csdp.accountant.lateness import Lateness, Stale
-from csdp.accountant.protocol import Before, Kind, Read, stands_for_others, worst_component
+from csdp.accountant.lateness import Lateness, Stale, was_late
+from csdp.accountant.protocol import (
+    UNKNOWN,
+    Before,
+    Kind,
+    PhaseLevels,
+    Read,
+    SeriesPath,
+    stands_for_others,
+    walk,
+    worst_component,
+)
 from csdp.accountant.rest import follow_to_rest
+from csdp.aging import ProtectedPairs
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import PAIR_STATES
-from csdp.bounds.influence import Recursion, influence_rule
+from csdp.bounds.influence import InfluenceRule, Recursion, influence_rule
 from csdp.bounds.slice.bound import SliceHistory
 from csdp.chain import Model
 
@@ -34,16 +45,25 @@ class _VectorComponent:
 
     kind: Kind
     alike: bytes | None = None
+    levels: PhaseLevels | None = None
 
     def __init__(
-        self, model: Model, members: Sequence[int], costs: Mapping[int, Floats], *, alpha: float, stale_limit: int = 0
+        self,
+        model: Model,
+        members: Sequence[int],
+        costs: Mapping[int, Floats],
+        *,
+        alpha: float,
+        protected: ProtectedPairs,
+        stale_limit: int = 0,
     ) -> None:
         self.model = model
         self.members = tuple(members)
         self.ages = tuple(sorted(costs))
         self.alpha = alpha
         self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
-        self._caps = Caps(model, "informed")
+        self._protected = protected
+        self._caps = Caps(model, "informed", protected)
         self._readers = {age: cost.any(axis=(1, 2)) for age, cost in costs.items()}
         self._stale_limit = stale_limit
         self.finds_rest = self.kind == "vector"
@@ -66,21 +86,38 @@ class _VectorComponent:
         return self.ages[-1]
 
     @property
+    def follows_missing(self) -> bool:
+        """Whether a sequence that was not read costs nothing: not where one stands for components that are alike."""
+        return self.alike is None and self.kind == "vector"
+
+    @property
     def follows_delays(self) -> bool:
         """Whether it counts a late reading where it was read: not where it stands for components that are alike."""
         return self.alike is None and self._stale_limit > 0
 
     def reads(self, stale: Stale) -> list[Read]:
         """What a release reads, by age and delay; whole where it is not known, or does not count, what was late."""
-        if not isinstance(stale, Lateness) or not self.follows_delays:
-            return [Read(self.ages[0], whole=True)] if stale else [Read(age) for age in self.ages]
+        late = was_late(stale)
+        if late and not (isinstance(stale, Lateness) and self.follows_delays):
+            return [Read(self.ages[0], whole=True)]
+        if not isinstance(stale, Lateness):
+            return [Read(age) for age in self.ages]
         delays = stale.delays_of(self.members)
-        if not delays.any():
+        there = stale.was_read(self.members) | (not self.follows_missing)
+        if there.all() and not delays.any():
             return [Read(age) for age in self.ages]
         split = [
-            (age, int(d), readers & (delays == d)) for age, readers in self._readers.items() for d in np.unique(delays)
+            (age, int(d), readers & there & (delays == d))
+            for age, readers in self._readers.items()
+            for d in np.unique(delays)
         ]
         return [Read(age, delay, rows) for age, delay, rows in split if rows.any()]
+
+    def _level_shares(self, read: Read, behind: int = 0) -> float | Floats:
+        """The noise level of the release that read a slice, as a share of the plan's: (phases x sequences, 1, 1)."""
+        if self.levels is None:
+            return 1.0
+        return np.repeat(self.levels.at(read, behind), self.model.sequences)[:, None, None]
 
     def _cost_between_snapshots(self, read: Read) -> float:
         """What the part of a release that is read at one slice tells between any two snapshots, at most."""
@@ -103,6 +140,11 @@ class InfluenceComponent(_VectorComponent):
     @cached_property
     def _rule(self) -> Recursion:
         return influence_rule(self.model)
+
+    @cached_property
+    def _rules(self) -> tuple[Recursion, ...]:
+        """The recursion of every environment of a public series."""
+        return tuple(InfluenceRule(chain) for chain in self.model.step_chains)
 
     @cached_property
     def _off_diagonal(self) -> Floats:
@@ -134,11 +176,12 @@ class InfluenceComponent(_VectorComponent):
 
         A release that counts whole does so for every sequence, and so does what is read behind the state's slice.
         """
+        shares = share * self._level_shares(read, behind)
         if read.whole:
-            return np.asarray(state + self.alpha * share * self._off_diagonal)
+            return np.asarray(state + self.alpha * shares * self._off_diagonal)
         if behind:
-            return np.asarray(state + self._cost_between_snapshots(read) * share * self._off_diagonal)
-        return np.asarray(state + share * self._chosen(read))
+            return np.asarray(state + self._cost_between_snapshots(read) * shares * self._off_diagonal)
+        return np.asarray(state + shares * self._chosen(read))
 
     def _chosen(self, read: Read) -> Floats:
         """What the sequences that are read tell, in every phase."""
@@ -147,19 +190,25 @@ class InfluenceComponent(_VectorComponent):
             return cost
         return np.asarray(np.where(np.tile(read.rows, self.model.phases)[:, None, None], cost, 0.0))
 
-    def advance(self, state: Floats, steps: int) -> Floats:
-        """The state seen from `steps` slices later."""
-        return self._rule.advance(state, steps)
+    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
+        """The state seen from `steps` slices later, under one environment of a series or the worst."""
+        return (self._rule if environment is None else self._rules[environment]).advance(state, steps)
 
-    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._apply_cap(float(self._rule.advance(state, steps).max()), steps)
+        return self._apply_cap(self._largest(walk(self, state, path, steps, 0)), steps)
 
-    def by_pairs(self, state: Floats, steps: int) -> Floats:
-        """Leakage of the present between any two states of each sequence, `steps` after the slice of the state."""
-        return self._rule.advance(state, steps)
+    def _largest(self, state: Floats) -> float:
+        """What a state at the present tells between protected states of a sequence."""
+        return float(self._protected.keep(state).max())
+
+    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
+        """The leakage of a present at each phase of the clock."""
+        now = walk(self, state, path, steps, 0)
+        told = self._protected.keep(now).reshape(self.model.phases, -1).max(axis=1)
+        return np.array([self._apply_cap(float(each), steps)[0] for each in told])
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.
@@ -171,12 +220,12 @@ class InfluenceComponent(_VectorComponent):
         cap, why = self.cap(steps)
         return (value, "influence") if value <= cap else (cap, why)
 
-    def peak(self, state: Floats, steps: int) -> float:
+    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The largest leakage from now on: a state may rise for some ticks where many follow one sequence.
 
         The rule is monotone: once a state is below an earlier one in every entry, nothing later passes what was seen.
         """
-        now = self._rule.advance(state, steps)
+        now = walk(self, state, path, steps, 0)
         seen = [now]
         for _ in range(PEAK_STEPS):
             now = self._rule.advance(now)
@@ -184,16 +233,19 @@ class InfluenceComponent(_VectorComponent):
                 break
             seen.append(now)
         else:
-            return max(*(float(earlier.max()) for earlier in seen), self.cap(steps + PEAK_STEPS + 1)[0])
-        return max(self._apply_cap(float(earlier.max()), steps + n)[0] for n, earlier in enumerate(seen))
+            return max(*map(self._largest, seen), self.cap(steps + PEAK_STEPS + 1)[0])
+        return max(self._apply_cap(self._largest(earlier), steps + n)[0] for n, earlier in enumerate(seen))
 
-    def decaying_bound(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
-        return self.peak(state, steps)
+        return self.peak(state, steps, path)
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, at the oldest age; None where none is found."""
-        rule, cost, kind = self._rule.reduced(sum(self._costs.values(), start=self.initial_state()))
+        once = self.initial_state()
+        for read in self.reads(False):
+            once = self.add(once, read)
+        rule, cost, kind = self._rule.reduced(once)
         state = follow_to_rest(rule.advance, cost, self._off_diagonal)
         return state if state is None or kind is None else state[kind]
 
@@ -213,8 +265,8 @@ class SliceComponent(_VectorComponent):
 
     @cached_property
     def _sequence_costs(self) -> list[Floats]:
-        """What a release of the plan tells of every sequence (s,), by age."""
-        return [self._costs[age].max(axis=(1, 2)) for age in self.ages]
+        """What a release of the plan tells of every sequence, by age, (s,) for each phase of the slice."""
+        return [(self._costs[age] * self._level_shares(Read(age))).max(axis=(1, 2)) for age in self.ages]
 
     def initial_state(self) -> Floats:
         """The state before any release."""
@@ -262,28 +314,39 @@ class SliceComponent(_VectorComponent):
 
     def _largest_cost(self, read: Read) -> float:
         """What a release tells of one of the sequences that are read, at most."""
-        each = self._sequence_costs[self.ages.index(read.age)][: len(self.members)]
+        each = self._costs[read.age][: len(self.members)].max(axis=(1, 2))
         return float(each.max() if read.rows is None else each[read.rows].max())
 
-    def advance(self, state: Floats, steps: int) -> Floats:
-        """The state seen from `steps` slices later."""
+    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
+        """The state seen from `steps` slices later; here the worst environment counts at every step, known or not."""
         out, left = np.zeros_like(state), max(WINDOW - steps, 0)
         out[WINDOW - left : WINDOW] = state[:left]
         out[WINDOW, 0] = float(state[left:].any())
         return out
 
-    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "slice"
-        costs = self._costs_by_slice(state)
-        if not state[WINDOW].any():  # nothing lies further back, so the past may be taken as known further back
-            costs = [*costs, *([None] * WINDOW)]
-        value = float(self._history.leakage(steps, costs).max())
+        value = float(self._told(state, steps).max())
         cap, why = self.cap(steps) if steps else (math.inf, "none")
         return (value, "slice") if value <= cap else (cap, why)
 
-    def peak(self, state: Floats, steps: int) -> float:
+    def _told(self, state: Floats, steps: int) -> Floats:
+        """(phases x sequences,) what the releases tell of each sequence's present."""
+        costs = self._costs_by_slice(state)
+        if not state[WINDOW].any():  # nothing lies further back, so the past may be taken as known further back
+            costs = [*costs, *([None] * WINDOW)]
+        return self._history.leakage(steps, costs)
+
+    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
+        """The leakage of a present at each phase of the clock."""
+        if not state.any():
+            return np.zeros(self.model.phases)
+        cap = self.cap(steps)[0] if steps else math.inf
+        return np.asarray(np.minimum(self._told(state, steps).reshape(self.model.phases, -1).max(axis=1), cap))
+
+    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The largest leakage from now on: the cap never grows, and ends the search where it is below what was seen."""
         worst = 0.0
         for later in range(steps, steps + PEAK_STEPS):
@@ -292,6 +355,6 @@ class SliceComponent(_VectorComponent):
                 return worst
         return max(worst, self.cap(steps + PEAK_STEPS)[0])
 
-    def decaying_bound(self, state: Floats, steps: int) -> float:
+    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
-        return self.peak(state, steps)
+        return self.peak(state, steps, path)

@@ -14,7 +14,17 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.aging import Adversary, AgedLaw, AgedReadings, Deviation, Mass, index_parts, known_subsets, marginal
+from csdp.aging import (
+    Adversary,
+    AgedLaw,
+    AgedReadings,
+    Deviation,
+    Mass,
+    ProtectedPairs,
+    index_parts,
+    known_subsets,
+    marginal,
+)
 from csdp.arrays import Floats
 from csdp.bounds.environment import PLAIN, Vantage, aged_laws
 from csdp.chain import Model
@@ -49,6 +59,7 @@ class AgedPairs:
         adversary: Adversary,
         oldest: int | None = None,
         vantage: Vantage = PLAIN,
+        protected: ProtectedPairs | None = None,
     ) -> None:
         refuse_many_pairs(model)
         vantage.require_known_present(model, adversary)
@@ -57,6 +68,8 @@ class AgedPairs:
         self._adversary = adversary
         self._ages = tuple(ages)
         self._oldest = oldest
+        self._protected = protected
+        self._last: tuple[float, float] | None = None  # of the profile: peaks and ceilings ask for the same one
 
     @cached_property
     def laws(self) -> list[AgedReadings]:
@@ -78,12 +91,12 @@ class AgedPairs:
                 laws = marginal(mass.measure, known, s, m) / law[:, None]
                 shift = marginal(form.measure, known, s, m) / drift[:, None]
             rows = np.arange(law.size).reshape((m,) * len(known))
-            for axis in range(len(known)):
+            for axis, sequence in enumerate(known):
                 lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
                 for a in range(m):
                     for b in range(m):
                         both = seen[lines[a]] & seen[lines[b]]
-                        if a == b or not both.any():
+                        if not _compared(self._protected, sequence, a, b) or not both.any():
                             continue
                         x, y = lines[a][both], lines[b][both]
                         yield Pairs(
@@ -126,10 +139,9 @@ class AgedPairs:
 
     def profile(self, alpha: float) -> float:
         """max over g in [1, e^alpha] of ln sum B[x,z] g / sum B[x',z] g; the optimum is a threshold of the ratio."""
-        best = 0.0
-        for pairs in self:
-            best = max(best, _profile(pairs, alpha))
-        return best
+        if self._last is None or self._last[0] != alpha:
+            self._last = alpha, max((_profile(pairs, alpha) for pairs in self), default=0.0)
+        return max(self._last[1], 0.0)
 
 
 def _profile(pairs: Pairs, alpha: float) -> float:
@@ -201,8 +213,18 @@ def refuse_many_pairs(model: View) -> None:
         )
 
 
+def _compared(protected: ProtectedPairs | None, sequence: int, a: int, b: int) -> bool:
+    """Whether two states of a sequence are compared: where given, only those that must not be told apart."""
+    return a != b and (protected is None or bool(protected.close[sequence, a, b]))
+
+
 def contraction_coefficient(
-    model: View, age: int, adversary: Adversary = "informed", *, oldest: int | None = None
+    model: View,
+    age: int,
+    adversary: Adversary = "informed",
+    *,
+    oldest: int | None = None,
+    protected: ProtectedPairs | None = None,
 ) -> float:
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
 
@@ -214,6 +236,7 @@ def contraction_coefficient(
         age: A.
         adversary: as for `csdp.leakage`.
         oldest: the age at which an initial law holds.
+        protected: the pairs of states that must not be told apart; all by default.
     """
     if age == 0:
         return 1.0
@@ -233,13 +256,13 @@ def contraction_coefficient(
             shift = marginal(form.measure, known, s, m) / (marginal(form.law, known, s, m)[:, None] * form.base)
         fine = np.ldexp(shift, form.exponent)
         rows = np.arange(possible.size).reshape((m,) * len(known))
-        for axis in range(len(known)):
+        for axis, sequence in enumerate(known):
             lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
             for a in range(m):
                 for b in range(a):
                     both = possible[lines[a]] & possible[lines[b]]
                     x, y = lines[a][both], lines[b][both]
-                    if x.size:
+                    if x.size and _compared(protected, sequence, a, b):
                         widest = max(widest, _range(coarse[x], coarse[y], fine[x], fine[y], mass.relative, error))
     return min(1.0, math.tanh(widest / 4.0) * (1 + 1e-14)) if math.isfinite(widest) else 1.0
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from csdp.aging import AgedReadings, index_parts
+from csdp.aging import AgedReadings, ProtectedPairs, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
 from csdp.bounds.environment import PLAIN, aged_laws, list_views
-from csdp.bounds.exact import ComponentLeakage, WorstCase, find_worst_case
+from csdp.bounds.exact import ComponentLeakage, WorstCase, find_worst_case, widest_case
 from csdp.bounds.influence import (
     InfluenceRanges,
     costs_by_age,
@@ -43,7 +43,9 @@ OF_THE_PAST = frozenset({"exact", "metric", "profile", "two-point", "loose", "fr
 #: Slices over which the swing of an environment is followed; it does not grow after that.
 SWING_STEPS = 64
 #: What a component keeps when only the noise level changes.
-_FREE_OF_NOISE = frozenset({"model", "_pairs", "_aged_folds", "_lineage_result", "_slice_result", "_swing"})
+_FREE_OF_NOISE = frozenset(
+    {"model", "protected", "_pairs", "_aged_folds", "_lineage_result", "_slice_result", "_swing"}
+)
 
 
 class Component:
@@ -121,6 +123,11 @@ class Component:
         return self.setting.model if whole else self.setting.model.subchain(self.members)
 
     @cached_property
+    def protected(self) -> ProtectedPairs:
+        """Which present states of its sequences must not be told apart."""
+        return ProtectedPairs.of(self.setting.model.value_table[list(self.members)], self.setting.protect)
+
+    @cached_property
     def alpha(self) -> float:
         """d(k) epsilon_c, with k all the sequences of this component."""
         return self._sensitivity_ratio(len(self.members)) * self.setting.epsilon_c
@@ -133,13 +140,10 @@ class Component:
     @cached_property
     def _pairs(self) -> AgedPairs:
         setting = self.setting
-        return AgedPairs(
-            self.model,
-            ages=self._ages,
-            adversary=setting.adversary,
-            oldest=setting.oldest,
-            vantage=setting.vantage,
-        )
+        known: dict[str, Any] = {"adversary": setting.adversary, "vantage": setting.vantage}
+        # What depends on older states too tells of the present only through the newest slice that is read.
+        ages = [min(self._ages)] * len(self._ages) if setting.query.memory else self._ages
+        return AgedPairs(self.model, ages=ages, oldest=setting.oldest, protected=self.protected, **known)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
@@ -163,10 +167,9 @@ class Component:
         rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
         folds = isinstance(query, FoldComputation)
         worst = WorstCase(0.0)
+        compared: dict[str, Any] = {"adversary": setting.adversary, "secret": secret, "protected": self.protected}
         for answers in self.variants(aged.classes) if folds else self.custom_answers():
-            case = find_worst_case(
-                aged, answers, rate=rate, adversary=setting.adversary, secret=secret, progress=setting.progress
-            )
+            case = find_worst_case(aged, answers, rate=rate, progress=setting.progress, **compared)
             worst = case if case.value > worst.value else worst
         return worst
 
@@ -249,12 +252,15 @@ class Component:
             age=self._ages[0],
             rate=setting.epsilon_c / (setting.sensitivity * query.denominator),
             adversary=setting.adversary,
+            close=self.protected.close[0],
         )
         return ComponentLeakage(worst.value, "exact", worst, "counts of an exchangeable chain")
 
     # ---- bounds --------------------------------------------------------------------------------------------------
 
     def _metric(self) -> ComponentLeakage:
+        if self.setting.query.memory:
+            raise InputError("metric: readings that depend on several ticks do not cancel; use profile, or auto")
         if max(self._ages) == 0 and self.setting.adversary == "informed":
             one = self._sensitivity_ratio(1) * self.setting.epsilon_c
             return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
@@ -277,7 +283,8 @@ class Component:
         if setting.needs_any_past or setting.vantage.environment == "given":
             # The present may then be anything that follows some past.
             views = [view.with_full_past() for view in views]
-        tau = max(contraction_coefficient(view, age, setting.adversary, oldest=oldest) for view in views)
+        compared: dict[str, Any] = {"oldest": oldest, "protected": self.protected}
+        tau = max(contraction_coefficient(view, age, setting.adversary, **compared) for view in views)
         return ComponentLeakage(tau * self.alpha, "contraction")
 
     @cached_property
@@ -301,7 +308,7 @@ class Component:
         why = (
             f"{form} form, age {age}" if self._lineage_decays else f"{form} form at age 1: no decay for this adversary"
         )
-        worst = _widest(self._lineage_result)
+        worst = widest_case(self._lineage_result.ranges, self._lineage_result.pairs)
         return ComponentLeakage(worst.value, "lineage", worst, why)
 
     @cached_property
@@ -316,7 +323,7 @@ class Component:
             why += (
                 ": hardly any decay left at this age, the sequences depend too strongly on each other or on their past"
             )
-        worst = _widest(self._slice_result)
+        worst = widest_case(self._slice_result.ranges, self._slice_result.pairs)
         return ComponentLeakage(worst.value, "slice", worst, why)
 
     @cached_property
@@ -324,16 +331,16 @@ class Component:
         setting = self.setting
         require_informed(setting.adversary)
         costs = costs_by_age(setting.query, self.members, ages=self._ages, epsilon_c=setting.epsilon_c)
-        result = influence_of_release(self.model, costs)
+        result = influence_of_release(self.model, costs, protected=self.protected)
         return InfluenceRanges(self._of_phase(result.ranges), self._of_phase(result.pairs))
 
     def _influence(self) -> ComponentLeakage:
-        worst = _widest(self._influence_result)
+        worst = widest_case(self._influence_result.ranges, self._influence_result.pairs)
         return ComponentLeakage(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
 
     def _spectral(self) -> float:
         require_informed(self.setting.adversary)
-        if len(set(self._ages)) > 1:
+        if len(set(self._ages)) > 1 or self.setting.query.memory:
             raise InputError("spectral: needs one age for all sequences; use influence for unequal ages")
         return spectral_factor(self.model, self._ages[0]) * self.setting.epsilon_c
 
@@ -378,7 +385,7 @@ class Component:
         """The sharpest bound that needs no law of the answers; none for one bit, where `influence` is as sharp."""
         if self.model.size == 2 and has_influence(self.model) and self.setting.adversary == "informed":
             return []
-        if self.model.size <= METRIC_STATES or max(self._ages) == 0:
+        if not self.setting.query.memory and (self.model.size <= METRIC_STATES or max(self._ages) == 0):
             with suppress(TooLargeError):
                 return [self._metric()]
         with suppress(TooLargeError):
@@ -441,9 +448,3 @@ class Component:
         present, alternative = values.pop(names[secret]), float(table[secret, worst.alternative])
         output = tuple(y / self.setting.query.denominator for y in worst.output)
         return Witness(names[secret], present, alternative, values, output or None)
-
-
-def _widest(result: Lineage | Slice | InfluenceRanges) -> WorstCase:
-    """The sequence with the widest range, with its two most distinguishable states."""
-    i = int(np.argmax(result.ranges))
-    return WorstCase(float(result.ranges[i]), i, (i,), (int(result.pairs[i, 1]),), int(result.pairs[i, 0]))

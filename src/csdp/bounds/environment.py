@@ -28,16 +28,23 @@ from csdp.queries import Fold
 Environment = Literal["given", "path", "present", "hidden"]
 ENVIRONMENTS: tuple[str, ...] = get_args(Environment)
 
+#: Numbers of a public series at the newest ticks, the present first; None where one is not known.
+Regimes = tuple[int | None, ...]
+
 #: Paths of environments over the ages of a release that are tried one by one.
 MAX_PATHS = 256
 
 
 @dataclass(frozen=True)
 class Vantage:
-    """From where an adversary looks: the phase of a public clock, or what is known of another environment."""
+    """From where an adversary looks: the phase of a public clock, or what is known of another environment.
+
+    `regimes`: with "given", what the environments of the newest ticks were; empty where any path may have been.
+    """
 
     environment: Environment | None = None
     phase: int | None = None
+    regimes: Regimes = ()
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -99,7 +106,7 @@ def list_views(model: Model, vantage: Vantage, lead: int) -> list[View]:
     if not isinstance(model, EnvironmentChain) or vantage == PLAIN:
         return [model]
     if vantage.environment == "given":
-        return [PathView(model, path) for path in list_paths(model, lead, vantage.phase)]
+        return [PathView(model, path) for path in list_paths(model, lead, vantage.phase, vantage.regimes)]
     if vantage.environment == "path":
         return _views_of_known_paths(model, lead, vantage.phase)
     if vantage.environment is None and vantage.phase is not None:
@@ -148,11 +155,26 @@ def longest_paths(model: Model) -> int:
     return 2**62 if chains < 2 else max(1, int(math.log(MAX_PATHS) / math.log(chains) / 2))
 
 
-def list_paths(chain: EnvironmentChain, steps: int, phase: int | None = None) -> list[tuple[int, ...]]:
-    """All paths of environments over some steps, the present first; those of a clock where its phase is given."""
-    refuse_many_paths(chain.regimes if phase is not None else len(chain.environments), steps)
-    phases = [None if phase is None else phase - n for n in range(steps)]
-    return list(itertools.product(*(chain.environment_numbers(each) for each in phases)))
+def any_known(regimes: Regimes) -> bool:
+    """Whether some environment of a path is known."""
+    return any(each is not None for each in regimes)
+
+
+def list_paths(
+    chain: EnvironmentChain, steps: int, phase: int | None = None, regimes: Regimes = ()
+) -> list[tuple[int, ...]]:
+    """All paths of environments over some steps, the present first; those of a clock where its phase is given.
+
+    `regimes`: numbers of the series at the newest ticks, where they are known.
+    """
+    known = (*regimes, *(None for _ in range(steps - len(regimes))))[:steps]
+    refuse_many_paths(chain.regimes if phase is not None else len(chain.environments), known.count(None))
+    possible = [chain.environment_numbers(None if phase is None else phase - n) for n in range(steps)]
+    return list(
+        itertools.product(
+            *(every if one is None else every[one : one + 1] for every, one in zip(possible, known, strict=True))
+        )
+    )
 
 
 def refuse_many_paths(count: int, steps: int) -> None:

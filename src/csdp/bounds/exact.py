@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from csdp.aging import Adversary, AgedReadings, Progress, known_subsets, marginal
-from csdp.arrays import Floats
+from csdp.aging import Adversary, AgedReadings, Progress, ProtectedPairs, known_subsets, marginal
+from csdp.arrays import Floats, Indices
 from csdp.bounds.result import UNSOUND, round_up
 from csdp.errors import TooLargeError
 
@@ -56,11 +56,20 @@ class ComponentLeakage:
         return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
 
 
+def widest_case(ranges: Floats, pairs: Indices) -> WorstCase:
+    """The sequence with the widest of some ranges (s,), with its two most distinguishable states (s, 2)."""
+    i = int(np.argmax(ranges))
+    return WorstCase(float(ranges[i]), i, (i,), (int(pairs[i, 1]),), int(pairs[i, 0]))
+
+
 class _Known(NamedTuple):
-    """Sequences whose present an adversary compares, and the places among them of those that may differ."""
+    """Sequences whose present an adversary compares, and the places among them of those that may differ.
+
+    Each place comes with states of which any two must not be told apart.
+    """
 
     known: tuple[int, ...]
-    axes: tuple[int, ...]
+    compared: tuple[tuple[int, list[int]], ...]
 
 
 def find_worst_case(
@@ -70,6 +79,7 @@ def find_worst_case(
     rate: float,
     adversary: Adversary,
     secret: int | None = None,
+    protected: ProtectedPairs | None = None,
     progress: Progress | None = None,
 ) -> WorstCase:
     """Exact leakage of one component, or of one of its sequences.
@@ -80,11 +90,21 @@ def find_worst_case(
         rate: epsilon_c / Delta_f in the units of `answers`.
         adversary: as for `csdp.leakage`.
         secret: the sequence whose present may differ; None for any.
+        protected: the pairs of states that must not be told apart; all by default.
         progress: called with a stage, what is done and what there is to do.
     """
     outputs = output_grid(answers)
+    every = [list(range(aged.model.states))]
     subsets = [
-        _Known(known, tuple(range(len(known))) if secret is None else (known.index(secret),))
+        _Known(
+            known,
+            tuple(
+                (axis, window)
+                for axis, sequence in enumerate(known)
+                if secret in {None, sequence}
+                for window in (every if protected is None else protected.windows(sequence))
+            ),
+        )
         for known in known_subsets(adversary, aged.model.sequences)
         if secret is None or secret in known
     ]
@@ -136,7 +156,7 @@ def _by_deviation(
     """Log ratios from differences to independence; the value includes the bound on rounding errors."""
     model, form = aged.model, aged.deviation
     nominal, best = 0.0, WorstCase(0.0)
-    for number, (known, axes) in enumerate(subsets):
+    for number, (known, compared) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
             shift = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
@@ -148,14 +168,16 @@ def _by_deviation(
             tilt, level, slack = tilt_weights(logs, form.base, log_base, form.error)
             spread = tilt @ shift.T
             for row in range(block.shape[0]):
-                for axis in axes:
-                    cube = spread[row].reshape(model.states**axis, model.states, -1)
+                for axis, states in compared:
+                    cube = _states_of(spread[row].reshape(model.states**axis, model.states, -1), 1, states)
+                    if holes and np.isnan(cube).all():
+                        continue  # none of these presents can occur
                     plain, upper, at = _widest(
                         cube, float(level[row]), float(slack[row]), form.exponent, tolerance, holes=holes
                     )
                     nominal = max(nominal, plain)
                     if upper > best.value * (1 + 1e-12):
-                        best = _witness(upper, at, cube, known, axis, block[row])
+                        best = _witness(upper, at, cube, known, axis, states, model.states, block[row])
                     elif upper > best.value:
                         best = replace(best, value=upper)  # a tie up to rounding: the first witness stays
         if progress is not None:
@@ -205,14 +227,27 @@ def _widest(
     return plain, upper, at
 
 
-def _witness(value: float, at: int, cube: Floats, known: tuple[int, ...], axis: int, output: Floats) -> WorstCase:
+def _states_of(tensor: Floats, axis: int, states: list[int]) -> Floats:
+    """Some states of one axis; the tensor itself where these are all."""
+    return tensor if len(states) == tensor.shape[axis] else np.take(tensor, states, axis=axis)
+
+
+def _witness(
+    value: float,
+    at: int,
+    cube: Floats,
+    known: tuple[int, ...],
+    axis: int,
+    states: list[int],
+    m: int,
+    output: Floats,
+) -> WorstCase:
     """The worst case: which sequence, which present against which, at which output."""
-    states = cube.shape[1]
     before, after = divmod(at, cube.shape[2])
     column = cube[before, :, after]
-    high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
-    number = (before * states + high) * cube.shape[2] + after
-    present = tuple(int(v) for v in np.unravel_index(number, (states,) * len(known)))
+    high, low = states[int(np.nanargmax(column))], states[int(np.nanargmin(column))]
+    number = (before * m + high) * cube.shape[2] + after
+    present = tuple(int(v) for v in np.unravel_index(number, (m,) * len(known)))
     return WorstCase(value, known[axis], known, present, low, tuple(float(v) for v in output))
 
 
@@ -255,7 +290,7 @@ def _by_mass(
     """Log ratios from non-negative numbers only: every one is accurate, however rare the reading."""
     model, form = aged.model, aged.mass
     best = WorstCase(0.0)
-    for number, (known, axes) in enumerate(subsets):
+    for number, (known, compared) in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
             laws = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
@@ -264,10 +299,11 @@ def _by_mass(
             with np.errstate(divide="ignore"):
                 density = _log_mix(laws, weights) if logs else np.log(laws @ np.exp(weights).T)
             tensor = density.reshape((model.states,) * len(known) + (block.shape[0],))
-            for axis in axes:
+            for axis, states in compared:
+                chosen = _states_of(tensor, axis, states)
                 # Among presents that can occur; the others are NaN.
-                gaps = np.fmax.reduce(tensor, axis=axis) - np.fmin.reduce(tensor, axis=axis) + 2.0 * form.relative
-                best = _larger(best, gaps, tensor, axis, known, block)
+                gaps = np.fmax.reduce(chosen, axis=axis) - np.fmin.reduce(chosen, axis=axis) + 2.0 * form.relative
+                best = _larger(best, gaps, chosen, axis, states, known, block)
         if progress is not None:
             progress("comparing", number + 1, len(subsets))
     return best
@@ -285,6 +321,7 @@ def _larger(
     values: Floats,
     tensor: Floats,
     axis: int,
+    states: list[int],
     known: tuple[int, ...],
     block: Floats,
 ) -> WorstCase:
@@ -296,7 +333,7 @@ def _larger(
         # A tie up to rounding: the first witness stays, the larger number counts.
         return replace(best, value=max(value, best.value))
     column = np.moveaxis(tensor, axis, -1)[at]
-    high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
+    high, low = states[int(np.nanargmax(column))], states[int(np.nanargmin(column))]
     rest = at[:-1]
     present = (*rest[:axis], high, *rest[axis:])
     output = tuple(float(v) for v in block[at[-1]])

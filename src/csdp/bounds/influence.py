@@ -15,7 +15,7 @@ in docs/proofs.md. Every number is rounded up.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import UNIT
+from csdp.aging import UNIT, ProtectedPairs
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, InfluenceFamily, Model, is_influence_family
 from csdp.computation import Computation, FoldComputation
@@ -35,6 +35,8 @@ ALL_SETS_STATES = 8
 MAX_STATES = 32
 #: Edges from which on a step is shared by all cores.
 _MANY_EDGES = 100_000
+#: Sequences up to which the worst of several chains is found in one loop.
+_FEW_SEQUENCES = 1_000
 
 
 def require_backward(name: str, model: Model) -> tuple[CoupledChain, ...]:
@@ -80,12 +82,16 @@ class Recursion:
     def advance(self, state: Floats, steps: int = 1) -> Floats:
         """The state seen from later slices, one step after the other; what no longer moves is at rest."""
         rule, state, kind = self.reduced(state)
+        state = rule._advance(state, steps)
+        return state if kind is None else state[kind]
+
+    def _advance(self, state: Floats, steps: int) -> Floats:
         for _ in range(steps):
-            following = rule._step(state)
+            following = self._step(state)
             if np.array_equal(following, state):
                 break
             state = following
-        return state if kind is None else state[kind]
+        return state
 
     def cap(self, age: int) -> Floats:
         """What no number of releases passes when all that was read is at least `age` old, 1 or more."""
@@ -234,6 +240,14 @@ class InfluenceRule(Recursion):
         least = sums.min(axis=1)
         return sums, never, least, self._least_sums(least * (1.0 - 16.0 * UNIT))
 
+    @cached_property
+    def _loop_input(self) -> tuple[Any, ...]:
+        return _stack_two_states((self,))
+
+    def _advance(self, state: Floats, steps: int) -> Floats:
+        few = self.chain.states == 2 and self._by_source[2].size < _MANY_EDGES
+        return _advance_two_states(self._loop_input, state, steps) if few else super()._advance(state, steps)
+
     def _step(self, state: Floats) -> Floats:
         from csdp.bounds import influence_loops as loops
 
@@ -244,8 +258,7 @@ class InfluenceRule(Recursion):
         if chain.states == 2:
             gains, ups, lows = self._two_states
             ratios = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
-            step = loops.step_two_states if targets.size < _MANY_EDGES else loops.step_two_states_on_all_cores
-            step(starts, targets, gains, ups, _inverse(ratios) + lows, out)
+            loops.step_two_states_on_all_cores(starts, targets, gains, ups, _inverse(ratios) + lows, out)
             return np.asarray(out * (1.0 + self._slack))
         table, which = chain.transition_table
         levels = _inverse(state.max(axis=(1, 2)))
@@ -310,9 +323,38 @@ class WorstInfluenceRule(Recursion):
     def _shape(self) -> tuple[int, int]:
         return self._rules[0]._shape
 
+    @cached_property
+    def _loop_input(self) -> tuple[Any, ...]:
+        return _stack_two_states(self._rules)
+
+    def _advance(self, state: Floats, steps: int) -> Floats:
+        s, m = self._shape
+        few = m == 2 and s <= _FEW_SEQUENCES  # with more, sequences of one kind may be followed once
+        return _advance_two_states(self._loop_input, state, steps) if few else super()._advance(state, steps)
+
     def _step(self, state: Floats) -> Floats:
         """The state seen from the next slice, entry by entry the worst of the chains."""
         return np.asarray(np.maximum.reduce([rule.advance(state) for rule in self._rules]))
+
+
+def _stack_two_states(rules: Sequence[InfluenceRule]) -> tuple[Any, ...]:
+    """What the compiled loop takes of some chains of two states, their edges in one list."""
+    edges = [rule._by_source for rule in rules]
+    begins = np.concatenate([[0], np.cumsum([targets.size for _, _, targets in edges])])
+    starts = np.array([begin + each for begin, (each, _, _) in zip(begins[:-1], edges, strict=True)])
+    gains, ups, lows = zip(*(rule._two_states for rule in rules), strict=True)
+    targets = np.concatenate([each for _, _, each in edges])
+    factors = np.array([1.0 + rule._slack for rule in rules])
+    return starts, targets, np.concatenate(gains), np.concatenate(ups), np.array(lows), factors, 1.0 - 8.0 * UNIT
+
+
+def _advance_two_states(loop_input: tuple[Any, ...], state: Floats, steps: int) -> Floats:
+    from csdp.bounds import influence_loops as loops
+
+    if not state.any():
+        return state
+    advance: Callable[..., Any] = loops.advance_two_states
+    return np.asarray(advance(*loop_input, steps, np.ascontiguousarray(state)))
 
 
 def _number(columns: Iterable[npt.NDArray[Any]]) -> Indices:
@@ -372,14 +414,22 @@ def costs_by_age(
         for a, b in itertools.combinations(range(m), 2):
             far = rate * np.abs(own[:, a] - own[:, b]).sum(axis=1)
             costs[:, a, b] = costs[:, b, a] = np.minimum(far, epsilon_c)
-    old = np.asarray(ages)
-    return {int(age): np.where((old == age)[:, None, None], costs, 0.0) for age in np.unique(old)}
+    old, out = np.asarray(ages), dict[int, Floats]()
+    for age in np.unique(old):
+        for back in range(query.memory + 1):  # what is read at a tick may depend on states before it
+            told = np.where((old == age)[:, None, None], costs, 0.0)
+            at = int(age) + back
+            out[at] = out[at] + told if at in out else told
+    return out
 
 
-def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
+def influence_of_release(
+    chain: Model, costs: Mapping[int, Floats], *, protected: ProtectedPairs | None = None
+) -> InfluenceRanges:
     """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age.
 
-    Under a clock the answer has a block of sequences for every phase of the present.
+    Under a clock the answer has a block of sequences for every phase of the present. `protected`: the pairs of present
+    states that count; all by default.
     """
     rule = influence_rule(chain)
     costs = {age: np.tile(cost, (chain.phases, 1, 1)) for age, cost in costs.items()}
@@ -387,4 +437,4 @@ def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> Influence
     state = np.zeros_like(costs[ages[0]])
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
         state = rule.advance(state + costs[age], age - following)
-    return read_ranges(state)
+    return read_ranges(state if protected is None else protected.keep(state))

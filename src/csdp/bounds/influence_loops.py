@@ -31,10 +31,33 @@ def _change_of_two_states(i: Any, starts: Any, targets: Any, gains: Any, ups: An
 
 
 @_jit
-def step_two_states(starts: Any, targets: Any, gains: Any, ups: Any, floors: Any, out: Any) -> None:
-    """One step of all sequences, on one core: threads cost more than they save on few edges."""
-    for i in range(starts.size - 1):
-        _change_of_two_states(i, starts, targets, gains, ups, floors, out)
+def advance_two_states(
+    starts: Any, targets: Any, gains: Any, ups: Any, lows: Any, factors: Any, shrink: Any, steps: Any, state: Any
+) -> Any:
+    """Several steps of all sequences, at each of them the worst of some chains; what no longer moves is at rest.
+
+    Chain n has its row of `starts`, `lows` and `factors`; the edges of all of them lie in one list. `shrink` rounds
+    1 / (e^b - 1) down, `factors` round the sums up.
+    """
+    s = state.shape[0]
+    floors, out, after = np.empty((s, 2)), np.zeros((s, 2, 2)), np.zeros((s, 2, 2))
+    inverse = np.empty((s, 2))
+    for _ in range(steps):
+        for k in range(s):
+            for c in range(2):
+                ratio = state[k, 1 - c, c]
+                inverse[k, c] = shrink / np.expm1(ratio) if ratio > 0.0 else np.inf
+        after[:] = 0.0
+        for n in range(starts.shape[0]):
+            floors[:] = inverse + lows[n]
+            for i in range(s):
+                _change_of_two_states(i, starts[n], targets, gains, ups, floors, out)
+                for c in range(2):
+                    after[i, c, 1 - c] = max(after[i, c, 1 - c], out[i, c, 1 - c] * factors[n])
+        if np.array_equal(after, state):
+            break
+        state = after.copy()
+    return state
 
 
 @njit(cache=True, nogil=True, error_model="numpy", parallel=True)

@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from csdp.aging import Adversary, Progress, check_ages, check_epsilon
+from csdp.aging import Adversary, Progress, ProtectedPairs, check_ages, check_epsilon, check_protect
 from csdp.bounds.component import OF_THE_PAST, Component
 from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
 from csdp.bounds.parallel import Workers, map_components
-from csdp.bounds.result import UNSOUND, Leakage
+from csdp.bounds.result import UNSOUND, Leakage, protected_words
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
@@ -45,12 +45,13 @@ _HOLDS_FOR = {
 
 def leakage(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: Any,
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
+    protect: float | None = None,
     at_any_tick: bool = False,
     phase: int | None = None,
     environment: Environment | None = None,
@@ -66,12 +67,14 @@ def leakage(
     Args:
         chain: the model. Over a Family, and over that of a fitted chain, the answer is the largest; `point` is that of
             the first member, the point estimate.
-        query: what is published of the aged snapshot.
+        query: what is published of the aged snapshot: a query, or its text as on the command line ("mean", "count:1").
         ages: how old the published readings are, in steps: one age for all sequences, or one each.
         epsilon_c: the noise level; smaller means more noise.
         bound: one of `BOUNDS`, or "auto": the sharpest sound bound that fits, component by component.
         adversary: what the adversary knows besides the model: every other present value ("informed"), nothing
             ("uninformed"), or the worst subset of them ("any").
+        protect: the secret as a distance: only presents x, x' whose values of the one sequence are at most this far
+            apart count. By default any two values. lineage, slice, spectral and group count any two all the same.
         at_any_tick: an initial law holds at one tick, here that of the oldest reading. A release that may happen at any
             tick, as those of a plan, uses only bounds for every law of the past: contraction, lineage, slice, group.
         phase: for a chain under a clock: the phase at which the present lies; without it the largest over the phases.
@@ -84,11 +87,15 @@ def leakage(
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> answer = leakage(chain, Mean(), ages=2, epsilon_c=1.0)
-    >>> answer
+    >>> leakage(chain, Mean(), ages=2, epsilon_c=1.0)
     Leakage(0.153046, exact, informed)
+    >>> leakage(chain, "max", ages=2, epsilon_c=1.0)
+    Leakage(0.0957425, exact, informed)
     >>> print(leakage(CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0).witness)
     x1 = 1 against 0, seen at output 1
+    >>> slow = CoupledChain([[1.0]], [[0.8, 0.19, 0.01], [0.1, 0.8, 0.1], [0.01, 0.19, 0.8]])
+    >>> [round(leakage(slow, Mean(), ages=1, epsilon_c=1.0, protect=r).epsilon, 3) for r in (1, 2)]
+    [0.394, 0.784]
     """
     chain = certified_model(chain)
     if len(chain.members) > 1:
@@ -100,6 +107,7 @@ def leakage(
                 epsilon_c=epsilon_c,
                 bound=bound,
                 adversary=adversary,
+                protect=protect,
                 at_any_tick=at_any_tick,
                 phase=phase,
                 environment=environment,
@@ -121,6 +129,7 @@ def leakage(
         ages=ages,
         epsilon_c=epsilon_c,
         adversary=adversary,
+        protect=protect,
         at_any_tick=at_any_tick,
         phase=phase,
         environment=environment,
@@ -148,16 +157,18 @@ class Setting:
     at_any_tick: bool = False
     merge_alike: bool = True  #: whether one component stands for all that are like it
     vantage: Vantage = PLAIN  #: what is known of the environment
+    protect: float | None = None  #: how far apart present values are that must not be told apart; None for any two
 
     @classmethod
     def make(
         cls,
         model: Model,
-        query: Query,
+        query: Query | str,
         *,
         ages: Any,
         epsilon_c: float,
         adversary: Adversary,
+        protect: float | None = None,
         at_any_tick: bool = False,
         progress: Progress | None = None,
         merge_alike: bool = True,
@@ -169,14 +180,14 @@ class Setting:
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)
-        level = check_epsilon(epsilon_c)
-        return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike)
+        level, far = check_epsilon(epsilon_c), check_protect(protect, model.value_table)
+        return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike, protect=far)
 
     @classmethod
     def list_all(
         cls,
         model: Model,
-        query: Query,
+        query: Query | str,
         *,
         phase: int | None = None,
         environment: Environment | None = None,
@@ -216,6 +227,7 @@ class Setting:
     def components(self) -> list[Component]:
         """The components of the model, one of each kind; sequences with equal labels are treated alike."""
         labels = self.query.labels(self.ages) if self.merge_alike else np.arange(self.model.sequences)
+        labels = ProtectedPairs.of(self.model.value_table, self.protect).labels(labels)
         return [Component(self, members, copies) for members, copies in self.model.distinct_components(labels)]
 
     def at(self, epsilon_c: float) -> Setting:
@@ -240,6 +252,7 @@ class Setting:
             adversary=self.adversary,
             environment=self.vantage.environment,
             phase=self.vantage.phase,
+            protect=self.protect,
             witness=self.components[order[0]].witness(worst.worst_case),
             assumptions=self._assumptions(worst.bound, f"by component: {', '.join(bounds)}" if bounds[1:] else ""),
             reason=worst.reason or infinite * math.isinf(worst.epsilon),
@@ -264,6 +277,7 @@ class Setting:
             self.model.assumption if bound != "group" else "sequences of different components are independent",
             f"the oldest reading follows {law}" if bound in OF_THE_PAST else "",
             *self.vantage.assumptions,
+            *protected_words(self.protect, bound),
             _HOLDS_FOR[bound],
             "several independent components: the others' aged values are taken as known, an upper bound" * several,
             self.query.assumption,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from csdp.aging import UNIT, Adversary, Progress
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Bools, Floats, Indices
 from csdp.bounds.exact import WorstCase, blocks, log_one_plus, output_grid, tilt_weights
 from csdp.chain import CoupledChain, Model
 from csdp.chain.stationary import eliminate
@@ -175,6 +175,7 @@ def find_lumped_worst_case(
     age: int,
     rate: float,
     adversary: Adversary,
+    close: Bools,
 ) -> WorstCase:
     """Exact leakage from counts.
 
@@ -184,6 +185,7 @@ def find_lumped_worst_case(
         age: the common age of all sequences, in steps.
         rate: epsilon_c / Delta_f in the units of `answers`.
         adversary: "informed" or "uninformed".
+        close: (m, m) which states must not be told apart.
     """
     law = np.exp(lumped.log_law)
     with np.errstate(under="ignore"):
@@ -197,7 +199,9 @@ def find_lumped_worst_case(
     base = np.exp(log_base)
     shift, error = _aged_shift(backward, chosen - base, age, law, lumped.relative)
     laws, relative = _aged_mass(backward, chosen, age, lumped.relative)
-    rows, first, second = _comparisons(lumped.counts, adversary, law)
+    rows, first, second = _comparisons(lumped.counts, adversary, law, close)
+    if not first.size:
+        return WorstCase(0.0)
     if rows is not None:
         shift, laws = rows @ shift, rows @ laws
     best = WorstCase(0.0)
@@ -258,18 +262,20 @@ def _aged_shift(backward: Floats, shift: Floats, age: int, law: Floats, relative
     return shift, error + (np.abs(shift).max(axis=0) if age > steps else 0.0)
 
 
-def _comparisons(counts: Indices, adversary: Adversary, law: Floats) -> tuple[Floats | None, Indices, Indices]:
+def _comparisons(
+    counts: Indices, adversary: Adversary, law: Floats, close: Bools
+) -> tuple[Floats | None, Indices, Indices]:
     """Which rows to compare: counts that differ by one sequence's state, or one sequence's state alone."""
     s, m = int(counts[0].sum()), counts.shape[1]
     if adversary == "uninformed":
         weight = law[:, None] * counts / s
-        pairs = np.array(list(itertools.combinations(range(m), 2)), dtype=np.intp)
+        pairs = np.argwhere(np.triu(close, k=1))
         return (weight / weight.sum(axis=0)).T, pairs[:, 0], pairs[:, 1]
     number = {tuple(c): i for i, c in enumerate(counts.tolist())}
     first, second = [], []
     for i, present in enumerate(counts.tolist()):
         for a, b in itertools.permutations(range(m), 2):
-            if present[a] and a < b:
+            if present[a] and a < b and close[a, b]:
                 moved = list(present)
                 moved[a] -= 1
                 moved[b] += 1

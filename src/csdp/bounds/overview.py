@@ -17,15 +17,18 @@ from csdp.bounds.influence import influence_rule, require_informed
 from csdp.bounds.leakage import Setting, leakage
 from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.parallel import Workers, map_components
-from csdp.bounds.result import BOUNDS, UNSOUND, Leakage, as_text, round_up
+from csdp.bounds.result import BOUNDS, UNSOUND, Leakage, as_text, chance, round_up
 from csdp.bounds.slice.bound import slice_bound
 from csdp.chain import Family, Model, certified_model
+from csdp.display import Displayed
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+#: What the column of probabilities says.
+GUESS = "50 % guess: what such a guess about one of two present values becomes at most"
 #: Shares of the sequences at which the distribution is reported.
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -41,7 +44,7 @@ class SequenceLeakage:
 
 
 @dataclass(frozen=True)
-class LeakageSummary:
+class LeakageSummary(Displayed):
     """How much a release tells about each sequence's present, over all sequences.
 
     `quantiles[q]`: the least leakage that at least the share q of the sequences does not pass.
@@ -60,6 +63,9 @@ class LeakageSummary:
         """The largest: the leakage of the release."""
         return self.quantiles[1.0]
 
+    def __repr__(self) -> str:
+        return f"LeakageSummary({self.sequences:,} sequences, {self.adversary}, largest {as_text(self.epsilon)})"
+
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
         return {
@@ -77,24 +83,28 @@ class LeakageSummary:
 
         used = ", ".join(f"{bound} for {count:,}" for bound, count in self.bounds.items())
         title = f"Leakage of each of {self.sequences:,} sequences, {self.adversary} adversary ({used})"
-        table = Table("sequences", Column("epsilon", justify="right"), "bound", title=title, title_justify="left")
+        figures = [Column(name, justify="right") for name in ("epsilon", "50 % guess")]
+        table = Table(
+            "sequences", *figures, "bound", title=title, title_justify="left", caption=GUESS, caption_justify="left"
+        )
         for share, value in self.quantiles.items():
             name = {0.0: "least", 0.5: "median", 1.0: "largest"}.get(share, f"{share:.0%} do not pass")
-            table.add_row(name, as_text(value), "")
+            table.add_row(name, as_text(value), chance(value), "")
         for row in self.worst:
             more = f" and {row.alike - 1:,} alike" if row.alike > 1 else ""
-            table.add_row(f"worst: {row.sequence}{more}", as_text(row.epsilon), row.bound)
+            table.add_row(f"worst: {row.sequence}{more}", as_text(row.epsilon), chance(row.epsilon), row.bound)
         return table
 
 
 def leakage_summary(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: Any,
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
+    protect: float | None = None,
     phase: int | None = None,
     environment: Environment | None = None,
     worst: int = 10,
@@ -107,7 +117,7 @@ def leakage_summary(
     number for each sequence give all sequences of a component the same. Over a Family: for each sequence the largest.
 
     Args:
-        chain, query, ages, epsilon_c, adversary, phase, environment, workers, progress: as for `csdp.leakage`.
+        chain, query, ages, epsilon_c, adversary, protect, phase, environment, workers, progress: as for `csdp.leakage`.
         bound: one of the bounds, or "auto".
         worst: how many sequences to name.
 
@@ -123,6 +133,7 @@ def leakage_summary(
         raise InputError(f"worst: {worst!r} given; how many sequences to name, 1 or more")
     members = certified_model(chain).members
     question: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "progress": progress}
+    question |= {"protect": protect}
     settings = [
         setting
         for model in members
@@ -189,12 +200,15 @@ def _summarise(kinds: list[_Kind], model: Model, adversary: Adversary, worst: in
 
 
 @dataclass(frozen=True)
-class LeakageTable:
+class LeakageTable(Displayed):
     """Leakages by bound; bounds that do not apply carry the reason instead."""
 
     rows: tuple[Leakage, ...]
     missing: dict[str, str]
     title: str
+
+    def __repr__(self) -> str:
+        return f"LeakageTable({self.title}: {len(self.rows)} bounds)"
 
     def records(self) -> list[dict[str, Any]]:
         """One plain record per bound."""
@@ -209,25 +223,35 @@ class LeakageTable:
     def __rich__(self) -> Table:
         from rich.table import Column, Table
 
+        figures = [Column(name, justify="right") for name in ("epsilon", "50 % guess")]
         table = Table(
-            "bound", Column("epsilon", justify="right"), "", "holds for", title=self.title, title_justify="left"
+            "bound",
+            *figures,
+            "",
+            "holds for",
+            title=self.title,
+            title_justify="left",
+            caption=GUESS,
+            caption_justify="left",
         )
         for row in self.rows:
             mark = "" if row.sound else "UNSOUND"
             words = row.assumptions[-1] if row.bound != "exact" else "one release; the truth under the model"
-            table.add_row(row.bound, as_text(row.epsilon), mark, words, style=None if row.sound else "dim")
+            likely = chance(row.epsilon) if row.sound else "-"
+            table.add_row(row.bound, as_text(row.epsilon), likely, mark, words, style=None if row.sound else "dim")
         for bound, reason in self.missing.items():
-            table.add_row(bound, "-", "", reason, style="dim")
+            table.add_row(bound, "-", "-", "", reason, style="dim")
         return table
 
 
 def leakage_table(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: Any,
     epsilon_c: float,
     adversary: Adversary = "informed",
+    protect: float | None = None,
     at_any_tick: bool = False,
     phase: int | None = None,
     environment: Environment | None = None,
@@ -236,7 +260,20 @@ def leakage_table(
 ) -> LeakageTable:
     """Every bound for one release, sharpest first, then the paper's printed formulas, marked unsound.
 
-    Over a Family, and over that of a fitted chain, every bound is the largest. Arguments: as for `csdp.leakage`.
+    Over a Family, and over that of a fitted chain, every bound is the largest.
+
+    Args:
+        chain: the model, or a family of models.
+        query: the query, or its name.
+        ages: the age of the readings in steps, one for all sequences or one for each.
+        epsilon_c: the noise level.
+        adversary: "informed", "uninformed" or "any".
+        protect: protect only differences of present values up to this distance; None for any two values.
+        at_any_tick: use only bounds that hold for every law of the past.
+        phase: the phase of the present, for a chain with a clock; by default the worst.
+        environment: what the adversary knows of a hidden environment; "given" by default.
+        workers: number of processes that share the independent components.
+        progress: called with what is done, how much, and the total.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -249,6 +286,7 @@ def leakage_table(
         "ages": ages,
         "epsilon_c": epsilon_c,
         "adversary": adversary,
+        "protect": protect,
         "at_any_tick": at_any_tick,
         "progress": progress,
     }
@@ -267,7 +305,9 @@ def leakage_table(
         except CsdpError as error:
             missing[bound] = str(error)
     ages_text = str(setting.ages[0]) if len(set(setting.ages)) == 1 else ",".join(map(str, setting.ages[:12]))
-    title = f"Leakage of the present: {query.name}, age {ages_text}, epsilon_c {epsilon_c:g}, {adversary} adversary"
+    what = f"{setting.query.name}, age {ages_text}, epsilon_c {epsilon_c:g}, {adversary} adversary"
+    title = f"Leakage of the present: {what}"
+    title += "" if protect is None else f", values at most {protect:g} apart"
     return LeakageTable(tuple(rows), missing, title)
 
 

@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, get_args
 
 from csdp.aging import Adversary
+from csdp.display import Displayed
 from csdp.errors import InputError
 
 Bound = Literal[
@@ -29,6 +30,8 @@ Bound = Literal[
 BOUNDS: tuple[str, ...] = get_args(Bound)
 #: Bounds that are formulas as printed: they can be below the truth.
 UNSOUND = ("printed-loose", "printed-tight")
+#: Sound bounds that count any two values, whatever distance is protected.
+ANY_DISTANCE = frozenset({"lineage", "slice", "spectral", "group", "swing"})
 SMALLEST = math.ulp(0.0)
 _DIGITS = 44
 #: What is known of an environment, in words.
@@ -87,6 +90,15 @@ def belief(epsilon: float, prior: float = 0.5) -> float:
     return min(1.0, 1.0 / (1.0 + against) * (1 + 1e-15)) if epsilon else prior
 
 
+def protected_words(protect: float | None, bound: str) -> tuple[str, ...]:
+    """What a leakage says of the distance of values, as assumptions of a certificate; none where any two count."""
+    if protect is None:
+        return ()
+    told = f"only present values of one sequence at most {protect:g} apart are protected; values further apart (of the"
+    words = f"{told} states: two readings that close may lie in states further apart) may be told apart by more"
+    return (f"{words}; `{bound}` counts any two values" if bound in ANY_DISTANCE else words,)
+
+
 def in_words(epsilon: float) -> str:
     """What a leakage means for an observer who had no idea which of two present values is true.
 
@@ -98,9 +110,28 @@ def in_words(epsilon: float) -> str:
     likely = belief(epsilon)
     if likely < 0.501:
         return "a 50 % guess stays below 50.1 %"
-    if likely > 0.999:
-        return "a 50 % guess can become certainty"
-    return f"a 50 % guess becomes at most {as_text(100 * likely, 3 if likely < 0.51 or likely > 0.99 else 2)} %"
+    return "a 50 % guess can become certainty" if likely > 0.999 else f"a 50 % guess becomes at most {chance(epsilon)}"
+
+
+def chance(epsilon: float) -> str:
+    """What a 50 % guess about one of two values becomes at most by a leakage, in percent, rounded up.
+
+    >>> chance(0.5), chance(1e-9), chance(math.inf)
+    ('63 %', '50.1 %', '100 %')
+    """
+    likely = belief(epsilon)
+    if likely < 0.501:
+        return "50.1 %"
+    return "100 %" if likely > 0.999 else f"{as_text(100 * likely, 3 if likely < 0.51 or likely > 0.99 else 2)} %"
+
+
+def with_chance(epsilon: float, digits: int = 6) -> str:
+    """A leakage as text, rounded up, and what a 50 % guess becomes at most.
+
+    >>> with_chance(0.5)
+    '0.5 (63 %)'
+    """
+    return f"{as_text(epsilon, digits)} ({chance(epsilon)})"
 
 
 @dataclass(frozen=True)
@@ -122,13 +153,14 @@ class Witness:
 
 
 @dataclass(frozen=True)
-class Leakage:
+class Leakage(Displayed):
     """How much a release tells about the present: `epsilon`, and what kind of statement it is.
 
     `sound`: proven never to be below the truth under the model, so that it may certify. `reason` says why this bound
     was chosen, or why the answer is infinite. `components` has one entry per independent group of sequences. `point`:
     over a family of models, the leakage under the first of them, the point estimate. `environment`: what the adversary
     knows of the environment, under an EnvironmentChain; `phase`: the phase of its clock at which the present lies.
+    `protect`: it holds for present values of a sequence that are at most this far apart; None for any two values.
     """
 
     epsilon: float
@@ -142,6 +174,7 @@ class Leakage:
     point: float | None = None
     environment: str | None = None
     phase: int | None = None
+    protect: float | None = None
 
     @property
     def in_words(self) -> str:
@@ -155,6 +188,7 @@ class Leakage:
         mark = "" if self.sound else ", NOT SOUND"
         where = "" if self.phase is None else f", phase {self.phase}"
         where = where if self.environment is None else f", environment {_KNOWN[self.environment]}"
+        where += "" if self.protect is None else f", values at most {self.protect:g} apart"
         return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{where}{mark})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,7 +204,12 @@ class Leakage:
             "components": list(self.components),
             **{
                 name: value
-                for name, value in (("point", self.point), ("environment", self.environment), ("phase", self.phase))
+                for name, value in (
+                    ("point", self.point),
+                    ("environment", self.environment),
+                    ("phase", self.phase),
+                    ("protect", self.protect),
+                )
                 if value is not None
             },
         }

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from csdp.aging import UNIT, Adversary, AgedLaw, known_subsets, marginal
+from csdp.aging import UNIT, Adversary, AgedLaw, ProtectedPairs, known_subsets, marginal
 from csdp.arrays import Floats
-from csdp.bounds.result import Leakage, round_up
+from csdp.bounds.result import Leakage, protected_words, round_up
 from csdp.chain import Family, Model
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.noise.table import LARGEST, MechanismTable
+from csdp.schedule import Schedule
 
 #: Joint states up to which the law of the answer given every present is listed.
 TABLE_STATES: Final = 4096
@@ -85,15 +86,16 @@ def table_leakage(
     *,
     ages: Sequence[int],
     adversary: Adversary = "informed",
+    protect: float | None = None,
 ) -> Leakage:
     """How much one output of a table tells about the present: the largest over all models, presents and outputs.
 
     Formal guarantee: as for `csdp.leakage`. The number is the exact maximum of
     `ln sum_v B[x,v] M[v,o] / sum_v B[x',v] M[v,o]`, B[x,v] the probability of answer v given the present x, plus a
-    bound on the rounding of both sums.
+    bound on the rounding of both sums. `protect` as for `csdp.leakage`.
     """
     covered = check_covered(chain, query)
-    values = [_largest_ratio(model, covered, table, ages, adversary) for model in chain.members]
+    values = [_largest_ratio(model, covered, table, ages, adversary, protect) for model in chain.members]
     return Leakage(
         epsilon=round_up(max(values)),
         bound="exact",
@@ -103,20 +105,27 @@ def table_leakage(
             chain.members[0].assumption
             if len(values) == 1
             else f"the sequences follow one of {len(values)} given models",
+            *protected_words(protect, "exact"),
             "one release; computed from the table that outputs are drawn from",
         ),
         point=values[0] if len(values) > 1 else None,
+        protect=protect,
     )
 
 
 def _largest_ratio(
-    model: Model, query: FoldComputation, table: MechanismTable, ages: Sequence[int], adversary: Adversary
+    model: Model,
+    query: FoldComputation,
+    table: MechanismTable,
+    ages: Sequence[int],
+    adversary: Adversary,
+    protect: float | None,
 ) -> float:
     aged = law_of_answer(model, query, ages)
     form, m = aged.mass, model.states
     # Sums of non-negative products: relative errors of the laws, of the weights and of the sums; logarithms below 64.
     rounding = 2.0 * form.relative + 4.0 * (aged.classes.shape[0] + m**model.sequences + 80.0) * UNIT
-    worst = 0.0
+    worst, protected = 0.0, ProtectedPairs.of(model.value_table, protect)
     for known in known_subsets(adversary, model.sequences):
         law = marginal(form.law, known, model.sequences, m)
         possible = law > 0
@@ -124,8 +133,18 @@ def _largest_ratio(
         told = marginal(form.measure, known, model.sequences, m)[possible] @ table.probabilities
         density[possible] = np.log(told / law[possible, None])
         cube = density.reshape((m,) * len(known) + (-1,))
-        for axis in range(len(known)):
-            # NaN: a present that cannot occur, which is compared with none.
-            gaps = np.fmax.reduce(cube, axis=axis) - np.fmin.reduce(cube, axis=axis)
-            worst = max(worst, float(np.nanmax(gaps, initial=0.0)))
+        for axis, sequence in enumerate(known):
+            for states in protected.windows(sequence):
+                chosen = np.take(cube, states, axis=axis)
+                # NaN: a present that cannot occur, which is compared with none.
+                gaps = np.fmax.reduce(chosen, axis=axis) - np.fmin.reduce(chosen, axis=axis)
+                worst = max(worst, float(np.nanmax(gaps, initial=0.0)))
     return float(worst + rounding)
+
+
+def check_table_options(schedule: Schedule | None, bound: str) -> None:
+    """Refuse what a table does not go together with."""
+    if schedule is not None:
+        raise InputError("plan: a schedule changes the noise level from tick to tick, which a table has not; give one")
+    if bound not in {"auto", "exact"}:
+        raise InputError(f"plan: bound {bound!r} given; what a table tells is computed exactly: bound='auto'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, TypeGuard, get_args
 
@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import checks
-from csdp.chain.laws import sort_eigenvalues
+from csdp.chain.components import connected_parts, count_kinds
 from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
+from csdp.chain.stationary import sort_eigenvalues
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
@@ -176,6 +177,10 @@ class CoupledChain(Model):
         >>> CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]]).components()
         [(0,), (1,)]
         """
+        return list(self._components)
+
+    @cached_property
+    def _components(self) -> list[tuple[int, ...]]:
         if self.initial is not None and not self.initial_factors:
             return [tuple(range(self.sequences))]
         return connected_parts(self.sparse_coupling)
@@ -415,28 +420,6 @@ class CoupledChain(Model):
             f"CoupledChain({backward}{self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
             f"{self.edges} coupling{'s' * (self.edges > 1)}, digest {self.digest[:8]})"
         )
-
-
-def connected_parts(graph: Any) -> list[tuple[int, ...]]:
-    """The connected components of a sparse graph, whatever the direction of its edges."""
-    from scipy.sparse.csgraph import connected_components
-
-    count, label = connected_components(graph, directed=True, connection="weak")
-    order = np.argsort(label, kind="stable")
-    cuts = np.searchsorted(label[order], np.arange(1, count))
-    return sorted(tuple(component.tolist()) for component in np.split(order, cuts))
-
-
-def count_kinds(
-    components: Iterable[tuple[int, ...]], signature: Callable[[tuple[int, ...]], Any]
-) -> list[tuple[tuple[int, ...], int]]:
-    """One component of each kind with the number of its copies; large ones are not compared."""
-    copies_by_kind: dict[Any, tuple[tuple[int, ...], int]] = {}
-    for component in components:
-        kind = signature(component) if len(component) <= 64 else component
-        representative, count = copies_by_kind.get(kind, (component, 0))
-        copies_by_kind[kind] = (representative, count + 1)
-    return list(copies_by_kind.values())
 
 
 def is_forward(model: Model) -> TypeGuard[CoupledChain]:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import checks
-from csdp.chain.coupled import CoupledChain, connected_parts, count_kinds
+from csdp.chain.components import connected_parts, count_kinds
+from csdp.chain.coupled import CoupledChain
 from csdp.chain.environment_steps import (
     SwitchedStep,
     check_members,
@@ -26,9 +27,8 @@ from csdp.chain.environment_steps import (
     refuse_large_joint,
     unroll_clock,
 )
-from csdp.chain.laws import margins, reverse_kernel, sort_eigenvalues
 from csdp.chain.model import Model, States
-from csdp.chain.stationary import stationary_law
+from csdp.chain.stationary import margins, reverse_kernel, sort_eigenvalues, stationary_law
 from csdp.chain.steps import KERNEL_STATES, ReversedStep, Step
 from csdp.errors import InputError
 
@@ -181,14 +181,12 @@ class EnvironmentChain(Model):
 
     def kernel(self, *, phase: int | None = None) -> Floats:
         """K[x, y] = Pr(y at a tick of this phase | x one tick before), for a clock; up to 4,096 joint states."""
-        self._refuse_large_kernel()
-        own = self.at_phase(phase)._own_kernel()
+        own = self.at_phase(phase)._small_kernel()
         return own if self.direction == "forward" else reverse_kernel(own, self.stationary(phase=phase))
 
     def backward_kernel(self, *, phase: int | None = None) -> Floats:
         """R[x, w] = Pr(w one tick before | x at a tick of this phase), for a clock; up to 4,096 joint states."""
-        self._refuse_large_kernel()
-        own = self.at_phase(phase)._own_kernel()
+        own = self.at_phase(phase)._small_kernel()
         if self.direction == "backward" or phase is None:
             return own
         return reverse_kernel(own, self.stationary(phase=(phase - 1) % self.period))

@@ -15,13 +15,14 @@ from csdp.chain.coupled import is_backward
 from csdp.chain.files import model_from_dict
 from csdp.chain.influence_family import InfluenceFamily
 from csdp.chain.model import Model
+from csdp.display import Displayed
 from csdp.errors import InputError
 
 #: What the members of a family have in common, written once.
 _SHARED = ("values", "names")
 
 
-class Family:
+class Family(Displayed):
     """Models that might be true (the paper's Lambda); leakage over a family is the largest over its members.
 
     `members` and `plausible` are those of a `Model`, so that whatever takes a model can take a family.
@@ -132,7 +133,9 @@ class FitRecord:
     each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
     aside, standard error) for every chain that was compared. `readings_check` says what the readings behind the states
     showed (`csdp.check_readings`; None where they were not public or not given), `finer_states` how many states were
-    proposed instead. A record of a private fit holds nothing but what the noised counts gave.
+    proposed instead. `step` is the time from one tick to the next in seconds, where the readings had timestamps: a
+    publisher whose ticks are of another length is refused. A record of a private fit holds nothing else but what the
+    noised counts gave.
 
     >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
     True
@@ -166,6 +169,10 @@ class FitRecord:
     gains: tuple[tuple[str, float, float], ...] = ()
     readings_check: str | None = None
     finer_states: int = 0
+    step: int | None = None
+
+    def __repr__(self) -> str:
+        return f"FitRecord({self.method}, {self.observations:,} transitions, {len(self.warnings)} warnings)"
 
     @property
     def monotone(self) -> bool:
@@ -205,6 +212,7 @@ _LATER: dict[str, Any] = {
     "gains": [],
     "readings_check": None,
     "finer_states": 0,
+    "step": None,
 }
 
 

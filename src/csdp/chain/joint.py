@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.chain import checks
-from csdp.chain.laws import margins
 from csdp.chain.model import Model, States
+from csdp.chain.stationary import margins
 from csdp.chain.steps import KERNEL_STATES, KernelStep, Step
 from csdp.errors import InputError, TooLargeError
 

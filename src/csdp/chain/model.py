@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.chain import checks
-from csdp.chain.laws import margins, product_law, reverse_kernel, sort_eigenvalues
-from csdp.chain.stationary import ChainSummary, stationary_law, summarise
+from csdp.chain import checks, stationary
+from csdp.chain.stationary import ChainSummary
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
+from csdp.display import Displayed
 from csdp.errors import InputError, TooLargeError
 from csdp.json_text import parse_json
 
@@ -32,7 +32,7 @@ States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 BACKWARD_SCHEMA = "csdp/backward-chain/1"
 
 
-class Model(ABC):
+class Model(ABC, Displayed):
     """A Markov law of s sequences with m states each; frozen, equal by content.
 
     Snapshots are numbered with the first sequence as the most significant digit. A model stands for the models that
@@ -253,7 +253,7 @@ class Model(ABC):
 
     # ---- shared --------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the sequences."""
         return self._names or tuple(f"x{i + 1}" for i in range(self.sequences))
@@ -274,7 +274,11 @@ class Model(ABC):
         if self.initial is None or self.initial.ndim == 2 or self.sequences == 1:
             return True
         joint = self.initial.reshape((self.states,) * self.sequences)
-        return bool(np.allclose(joint, product_law(margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0))
+        return bool(
+            np.allclose(
+                joint, stationary.product_law(stationary.margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0
+            )
+        )
 
     @cached_property
     def step(self) -> Step:
@@ -285,24 +289,18 @@ class Model(ABC):
 
     def kernel(self) -> Floats:
         """Joint kernel K[x, y] = Pr(next snapshot is y | present is x); up to 4,096 joint states."""
-        self._refuse_large_kernel()
-        own = self._own_kernel()
-        return own if self.direction == "forward" else reverse_kernel(own, self.stationary())
+        own = self._small_kernel()
+        return own if self.direction == "forward" else stationary.reverse_kernel(own, self.stationary())
 
     def backward_kernel(self) -> Floats:
         """R[x, w] = Pr(previous snapshot is w | present is x), in the long run; up to 4,096 joint states."""
-        self._refuse_large_kernel()
-        own = self._own_kernel()
-        return own if self.direction == "backward" else reverse_kernel(own, self.stationary())
+        own = self._small_kernel()
+        return own if self.direction == "backward" else stationary.reverse_kernel(own, self.stationary())
 
-    def _refuse_large_kernel(self) -> None:
-        if self.size > KERNEL_STATES:
-            raise TooLargeError(
-                f"kernel: {self.states}**{self.sequences} joint states; at most {KERNEL_STATES:,}. "
-                "Leakage does not need it: csdp.leakage works without storing a kernel",
-                needed=joint_states(self.sequences, self.states),
-                limit=KERNEL_STATES,
-            )
+    def _small_kernel(self) -> Floats:
+        advice = "Leakage does not need it: csdp.leakage works without storing a kernel"
+        self._refuse_above(KERNEL_STATES, f"kernel: {{}} joint states; at most {KERNEL_STATES:,}. {advice}")
+        return self._own_kernel()
 
     def stationary(self) -> Floats:
         """Stationary law of the snapshot, (m**s,); NoStationaryLawError where there are several.
@@ -317,8 +315,8 @@ class Model(ABC):
     def stationary_with_error(self) -> tuple[Floats, float]:
         """The stationary law and an estimate of its largest relative error."""
         self.refuse_large()
-        start = product_law(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
-        law, error = stationary_law(
+        start = stationary.product_law(self.marginals()) if self.size > 512 else np.full(self.size, 1.0 / self.size)
+        law, error = stationary.stationary_law(
             self.own_step, start=np.maximum(start, 1e-300), positive=self.is_positive, kernel=self._own_kernel
         )
         return checks.freeze(law), error
@@ -328,7 +326,7 @@ class Model(ABC):
         if self.initial is None:
             return self.stationary_with_error
         self.refuse_large()
-        return (self.initial if self.initial.ndim == 1 else product_law(self.initial)), 0.0
+        return (self.initial if self.initial.ndim == 1 else stationary.product_law(self.initial)), 0.0
 
     # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
 
@@ -352,22 +350,22 @@ class Model(ABC):
 
     def spectrum(self) -> tuple[tuple[complex, ...], float]:
         """Eigenvalues, largest first, and the factor by which differences between laws shrink in one step."""
-        values = sort_eigenvalues(np.linalg.eigvals(self.kernel()))
+        values = stationary.sort_eigenvalues(np.linalg.eigvals(self.kernel()))
         return values, min(1.0, abs(values[1]))
 
     def summary(self) -> ChainSummary:
         """Spectrum, mixing time, stationary marginals, components: a record that `rich.print` shows as a table."""
-        return summarise(self)
+        return stationary.summarise(self)
 
     def refuse_large(self) -> None:
         """TooLargeError where the joint law has too many entries to be made."""
-        if self.size > MAX_STATES:
-            raise TooLargeError(
-                f"the joint law has {self.states}**{self.sequences} entries; at most {MAX_STATES:,} are made. "
-                "Use marginals(), or bound='auto'",
-                needed=joint_states(self.sequences, self.states),
-                limit=MAX_STATES,
-            )
+        advice = "Use marginals(), or bound='auto'"
+        self._refuse_above(MAX_STATES, f"the joint law has {{}} entries; at most {MAX_STATES:,} are made. {advice}")
+
+    def _refuse_above(self, limit: int, message: str) -> None:
+        if self.size > limit:
+            size = f"{self.states}**{self.sequences}"
+            raise TooLargeError(message.format(size), needed=joint_states(self.sequences, self.states), limit=limit)
 
     def simulate(self, steps: int, *, seed: int, burn_in: int = 200) -> States:
         """Snapshots (steps, s) of small integers, drawn from the model; memory of the output plus a constant.
@@ -382,20 +380,8 @@ class Model(ABC):
         if steps < 1:
             raise InputError(f"simulate: {steps} steps asked for; at least 1")
         random = np.random.default_rng(seed)
-        kind: Any = np.int8 if self.states <= 127 else np.int16
-        start_joint = self.size <= KERNEL_STATES and (self.initial is None or self.initial.ndim == 1)
-        if start_joint:
-            law = self.oldest_law()[0]
-            number = int(np.searchsorted(np.cumsum(law), random.random() * law.sum(), side="right"))
-            number = min(number, self.size - 1)
-            snapshot = np.array(np.unravel_index(number, (self.states,) * self.sequences)).astype(kind)
-        else:
-            margins = self.marginals() if self.initial is None else self.initial
-            cumulative = np.cumsum(margins, axis=1)[:, :-1]
-            snapshot = (random.random(self.sequences)[:, None] >= cumulative).sum(axis=1).astype(kind)
-            for _ in range(burn_in if self.initial is None else 0):
-                snapshot = self.advance(snapshot, random.random(self.sequences))
-        out = np.empty((steps, self.sequences), dtype=kind)
+        snapshot = stationary.draw_snapshot(self, random, burn_in=burn_in)
+        out = np.empty((steps, self.sequences), dtype=snapshot.dtype)
         out[0] = snapshot
         for n in range(1, steps):
             snapshot = self.advance(snapshot, random.random(self.sequences))

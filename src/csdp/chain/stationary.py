@@ -1,4 +1,4 @@
-"""The long run of a model: its stationary law, with an estimate of the relative error, and its mixing."""
+"""The long run of a model: its stationary law, with an estimate of the relative error, its mixing, laws as arrays."""
 
 from __future__ import annotations
 
@@ -130,6 +130,9 @@ class ChainSummary:
     components: tuple[int, ...]
     primitive: bool | None
 
+    def __repr__(self) -> str:
+        return f"ChainSummary({self.title}: rate {self.rate:.4g}, {len(self.components)} components)"
+
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
         return {
@@ -201,3 +204,45 @@ def _is_primitive(model: Model) -> bool | None:
         reach = (reach.astype(np.float32) @ reach.astype(np.float32)) > 0
         power *= 2
     return bool(reach.all())
+
+
+def sort_eigenvalues(values: Any) -> tuple[complex, ...]:
+    """Eigenvalues by modulus, then by real and imaginary part, the largest first."""
+    return tuple(complex(v) for v in sorted(values, key=lambda v: (-abs(v), -v.real, -v.imag)))
+
+
+def reverse_kernel(kernel: Floats, law: Floats) -> Floats:
+    """The kernel of a stationary chain in the other direction of time; snapshots that never occur lead to the law."""
+    joint = (kernel * law[:, None]).T
+    total = joint.sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return np.where(total > 0, joint / total, law[None, :])
+
+
+def product_law(margins: Floats) -> Floats:
+    """Joint law of independent sequences."""
+    joint = np.ones(1)
+    for row in margins:
+        joint = np.multiply.outer(joint, row).ravel()
+    return joint
+
+
+def margins(joint: Floats) -> Floats:
+    """Law of every sequence (s, m) under a joint law with one axis for each."""
+    axes = range(joint.ndim)
+    return np.array([joint.sum(axis=tuple(a for a in axes if a != i)) for i in axes])
+
+
+def draw_snapshot(model: Model, random: np.random.Generator, *, burn_in: int) -> Any:
+    """A snapshot of small integers from the initial or stationary law; of large models after `burn_in` steps."""
+    kind: Any = np.int8 if model.states <= 127 else np.int16
+    if model.size <= KERNEL_STATES and (model.initial is None or model.initial.ndim == 1):
+        law = model.oldest_law()[0]
+        number = int(np.searchsorted(np.cumsum(law), random.random() * law.sum(), side="right"))
+        number = min(number, model.size - 1)
+        return np.array(np.unravel_index(number, (model.states,) * model.sequences)).astype(kind)
+    cumulative = np.cumsum(model.marginals() if model.initial is None else model.initial, axis=1)[:, :-1]
+    snapshot = (random.random(model.sequences)[:, None] >= cumulative).sum(axis=1).astype(kind)
+    for _ in range(burn_in if model.initial is None else 0):
+        snapshot = model.advance(snapshot, random.random(model.sequences))
+    return snapshot

@@ -81,18 +81,18 @@ class ReversedStep:
         self._past = past
         self._law = law[:, None]
         earlier = self._law if before is None else before[:, None]
-        with np.errstate(divide="ignore"):
-            self._inverse = np.where(earlier > 0, 1.0 / earlier, 0.0)
+        # To divide by, not its inverse: that of a law which is next to nothing is no number.
+        self._earlier = np.where(earlier > 0, earlier, np.inf)
         self.depth = past.depth + 3
         self.operations = past.operations
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h one step forward in time."""
-        return np.asarray(self._law * self._past.pull(h * self._inverse))
+        return np.asarray(self._law * self._past.pull(h / self._earlier))
 
     def pull(self, g: Floats) -> Floats:
         """The mean of every column of g after one step, from each snapshot that can occur."""
-        return np.asarray(self._inverse * self._past.push(g * self._law))
+        return np.asarray(self._past.push(g * self._law) / self._earlier)
 
 
 @dataclass(frozen=True)

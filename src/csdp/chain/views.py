@@ -64,10 +64,14 @@ def has_long_run(model: Model) -> bool:
     return not isinstance(model, EnvironmentChain) or model.series is None
 
 
-def long_run_views(model: Model) -> list[View]:
-    """Views whose average over ticks is the long run: the model itself, or each phase of its clock."""
+def long_run_views(model: Model, phase: int | None = None) -> list[tuple[View, slice]]:
+    """Views whose average over ticks is the long run, each with its copies that count; of one phase where it is given.
+
+    The model itself, each phase of its clock, or (environment, snapshot) of a hidden environment, whose copies at a
+    phase of a clock beside it are those of its regimes then.
+    """
     if not isinstance(model, EnvironmentChain):
-        return [model]
+        return [(model, slice(None))]
     if not has_long_run(model):
         raise InputError(
             f"the public series {model.series!r} has no law, so there is no long run: error and plans need a clock or "
@@ -75,8 +79,10 @@ def long_run_views(model: Model) -> list[View]:
             "not"
         )
     if model.kind == "hidden":
-        return [JointView(model.unclocked)]
-    return [ClockView(model, h) for h in range(model.period)]
+        regimes = slice(None) if phase is None else slice(phase * model.regimes, (phase + 1) * model.regimes)
+        return [(JointView(model.unclocked), regimes)]
+    phases = range(model.period) if phase is None else (phase,)
+    return [(ClockView(model, h), slice(None)) for h in phases]
 
 
 class _EnvironmentView:
@@ -141,6 +147,7 @@ class PathView(_EnvironmentView):
 
     def __init__(self, chain: EnvironmentChain, path: Sequence[int], law: Floats | None = None) -> None:
         super().__init__(chain)
+        self.refuse_large()  # before a law is made
         self._path = tuple(path)
         given = np.full(self.size, 1.0 / self.size) if law is None else law
         steps = [chain.environments[e].own_step for e in path]

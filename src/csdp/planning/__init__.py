@@ -5,6 +5,7 @@ from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.found import FoundPlan
 from csdp.planning.frontier import Frontier, Point, frontier
 from csdp.planning.optimal import optimal_plan, optimal_table, table_error
+from csdp.planning.phases import PhasePlan, phase_plan
 from csdp.planning.search import find_plan
 from csdp.planning.usefulness import check_useful, improvements
 
@@ -13,6 +14,7 @@ __all__ = [
     "DynamicPlan",
     "FoundPlan",
     "Frontier",
+    "PhasePlan",
     "Point",
     "check_useful",
     "dynamic_plan",
@@ -21,5 +23,6 @@ __all__ = [
     "improvements",
     "optimal_plan",
     "optimal_table",
+    "phase_plan",
     "table_error",
 ]

@@ -23,7 +23,7 @@ from csdp.computation import verify_query
 from csdp.errors import UnsoundError
 from csdp.estimate import Error, Moments, moments
 from csdp.estimate.error import error_from_moments
-from csdp.estimate.history import MEMORY
+from csdp.estimate.history import MEMORY, HistoryEstimator, has_history, model_estimator
 from csdp.estimate.result import About, Estimate
 from csdp.plan import Plan
 from csdp.queries import Query
@@ -116,22 +116,24 @@ class Curves:
     """Leakage and error at one choice of ages, for any noise level; counts how often leakage was evaluated.
 
     `cap`: the leakage that no noise is needed for at these ages, of a system too large for anything sharper. `state`:
-    the accountant's, for more than one release.
+    the accountant's, for more than one release. `phase`: of one release at ticks of this phase of the model's clock.
     """
 
     def __init__(
         self,
         chain: Model | Family,
-        query: Query,
+        query: Query | str,
         ages: Sequence[int],
         *,
         estimate: Estimate,
         releases: Releases,
         bound: str,
         adversary: Adversary,
+        protect: float | None = None,
         about: About = "now",
         cap: float | None = None,
         state: str = "auto",
+        phase: int | None = None,
     ) -> None:
         if bound in UNSOUND:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
@@ -143,8 +145,10 @@ class Curves:
         self._releases: Releases = releases
         self._bound = bound
         self._adversary: Adversary = adversary
+        self._protect = protect
         self._cap = cap
         self._state = state
+        self._phase = phase
         self._known: dict[float, Leakage] = {}
         self._firsts: dict[tuple[float, str], list[Leakage]] = {}
         self.evaluations = 0
@@ -153,16 +157,26 @@ class Curves:
 
     @cached_property
     def _moments(self) -> list[Moments]:
-        return [moments(member.point, self.query, ages=self.ages) for member in self._members]
+        return [moments(member.point, self.query, ages=self.ages, phase=self._phase) for member in self._members]
+
+    @cached_property
+    def _estimators(self) -> list[HistoryEstimator | None]:
+        """What estimates from the last releases are made with, of each model; None where another estimate counts."""
+        memory = MEMORY if self._releases == "continual" else min(MEMORY, self._releases)
+        return [
+            model_estimator(member.point, self.query, age=self.ages[0], about=self._about, memory=memory)
+            if self._estimate == "history" and has_history(member.point, self.ages)
+            else None
+            for member in self._members
+        ]
 
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
-        memory = MEMORY if self._releases == "continual" else min(MEMORY, self._releases)
         errors = [
             error_from_moments(
-                member.point, self.query, known, self.ages, epsilon_c, self._estimate, self._about, memory
+                member.point, self.query, known, self.ages, epsilon_c, self._estimate, self._about, estimator
             )
-            for member, known in zip(self._members, self._moments, strict=True)
+            for member, known, estimator in zip(self._members, self._moments, self._estimators, strict=True)
         ]
         return max(errors, key=lambda error: error.safe)
 
@@ -172,6 +186,7 @@ class Curves:
     def _settings(self) -> list[list[Setting]]:
         """By model; several of one under a clock, one for each phase."""
         options: dict[str, Any] = {"ages": self.ages, "adversary": self._adversary, "at_any_tick": True}
+        options |= {"protect": self._protect, "phase": self._phase}
         return [Setting.list_all(member, self.query, epsilon_c=1.0, **options) for member in self._members]
 
     def leakage_value(self, epsilon_c: float) -> float:
@@ -271,12 +286,14 @@ class Curves:
             releases=self._releases,
             bound=self._bound,
             adversary=self._adversary,
+            protect=self._protect,
             about=self._about,
         )
 
     def plan(self, epsilon_c: float) -> Plan:
         """The plan at a noise level."""
-        return Plan(self.chain, self.query, self.ages, epsilon_c, adversary=self._adversary, bound=self._bound)
+        secret: dict[str, Any] = {"adversary": self._adversary, "protect": self._protect}
+        return Plan(self.chain, self.query, self.ages, epsilon_c, bound=self._bound, **secret)
 
 
 def _largest(answers: list[Leakage]) -> Leakage:

@@ -19,6 +19,7 @@ from csdp.accountant import Accountant, State
 from csdp.aging import Adversary
 from csdp.arrays import Floats
 from csdp.chain import Family, Model, certified_model
+from csdp.display import Displayed
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import Estimate
 from csdp.plan import Plan
@@ -37,7 +38,7 @@ _WARM_UP = 8
 
 
 @dataclass(frozen=True)
-class DynamicPlan:
+class DynamicPlan(Displayed):
     """Noise levels for every tick, their leakage and error, compared with the best constant level.
 
     `leakage[i]`: the largest leakage of the present from tick i on if nothing more were published; never above the
@@ -58,6 +59,10 @@ class DynamicPlan:
         """By which share the weighted error lies below that of the constant level."""
         return 1.0 - self.mse / self.constant_mse
 
+    def __repr__(self) -> str:
+        less = f"{100 * self.gain:.3g} % less error than a constant level"
+        return f"DynamicPlan({len(self.levels)} ticks, budget {self.budget:g}, {less})"
+
     def records(self) -> list[dict[str, Any]]:
         """One plain record per tick."""
         start = self.plan.schedule.start if self.plan.schedule else 0
@@ -76,7 +81,7 @@ class DynamicPlan:
 
 def dynamic_plan(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: int | Sequence[int],
     budget: float,

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from csdp.aging import Progress
 from csdp.bounds.result import Leakage, as_text
+from csdp.display import Displayed
 from csdp.estimate import Error
 from csdp.plan import Plan
 from csdp.planning.curves import Curves
 
 
 @dataclass(frozen=True)
-class FoundPlan:
+class FoundPlan(Displayed):
     """The result of a search: the plan, what it achieves, and how it was found.
 
     Args:

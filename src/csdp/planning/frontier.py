@@ -12,6 +12,7 @@ import numpy as np
 from csdp.aging import Adversary
 from csdp.chain import Family, Model, certified_model
 from csdp.computation import verify_query
+from csdp.display import Displayed
 from csdp.estimate.result import About, Estimate
 from csdp.planning.curves import EVENT_LIMIT, Curves, Releases
 from csdp.queries import Query
@@ -21,7 +22,7 @@ from csdp.queries import Query
 class Point:
     """One setting and what it achieves; `best` where no other point has less leakage and less error.
 
-    About the time that was read, age is a delay and counts as well.
+    About the time of the readings, age is a delay and counts as well.
     """
 
     age: int
@@ -33,11 +34,15 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(Displayed):
     """Points by age and noise level, and the error of publishing nothing (leakage 0)."""
 
     points: tuple[Point, ...]
     no_data: float
+
+    def __repr__(self) -> str:
+        best = sum(point.best for point in self.points)
+        return f"Frontier({len(self.points)} points, {best} of them best, no-data error {self.no_data:.6g})"
 
     def records(self) -> list[dict[str, Any]]:
         """One plain record per point."""
@@ -46,7 +51,7 @@ class Frontier:
 
 def frontier(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: Sequence[int] = (0, 1, 2, 3, 5, 8),
     levels: Sequence[float] | None = None,
@@ -54,12 +59,13 @@ def frontier(
     estimate: Estimate = "history",
     bound: str = "auto",
     adversary: Adversary = "informed",
+    protect: float | None = None,
     about: About = "now",
 ) -> Frontier:
     """Leakage and error over a grid of common ages and noise levels; about="then": of delay, leakage and error.
 
     Args:
-        chain, query, releases, estimate, bound, adversary, about: as for `find_plan`.
+        chain, query, releases, estimate, bound, adversary, protect, about: as for `find_plan`.
         ages: the common ages of the grid.
         levels: its values of epsilon_c; default 12 between 0.05 and 10.
 
@@ -82,6 +88,7 @@ def frontier(
             releases=releases,
             bound=bound,
             adversary=adversary,
+            protect=protect,
             about=about,
         )
         for level in grid:

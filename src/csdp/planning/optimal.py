@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from csdp.accountant import Accountant
-from csdp.aging import Adversary, check_ages, known_subsets, marginal
+from csdp.aging import Adversary, ProtectedPairs, check_ages, check_protect, known_subsets, marginal
 from csdp.arrays import Floats
 from csdp.bounds.result import round_up
 from csdp.bounds.table import check_covered, law_of_answer, possible_answers
@@ -57,12 +57,13 @@ WORTHWHILE: Final = 0.02
 
 def optimal_table(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: Any,
     budget: float,
     event_limit: float,
     adversary: Adversary = "informed",
+    protect: float | None = None,
     about: About = "now",
 ) -> MechanismTable:
     """The table with the least error of one release whose leakage is at most `budget`, as far as the solver finds it.
@@ -75,8 +76,8 @@ def optimal_table(
         ages: how old the published readings are, one age for all sequences or one each.
         budget: the leakage of the present by one release.
         event_limit: the most that a record may be told apart by (`MechanismTable.record_epsilon`).
-        adversary: as for `csdp.leakage`.
-        about: whether the present answer is wanted ("now") or that of the time that was read ("then").
+        adversary, protect: as for `csdp.leakage`.
+        about: whether the present answer is wanted ("now") or that of the time of the readings ("then").
     """
     certified = certified_model(chain)
     check_about(about, "posterior")
@@ -88,7 +89,8 @@ def optimal_table(
     checked = check_ages(ages, model.sequences)
     answers = possible_answers(model, covered)
     known = AnswerMoments.of(model, covered, ages=checked, then=about == "then")
-    pairs = [_present_pairs(one, covered, checked, adversary) for one in certified.members]
+    far = check_protect(protect, model.value_table)
+    pairs = [_present_pairs(one, covered, checked, adversary, far) for one in certified.members]
     first, second = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
     limit = budget * (1.0 - _MARGIN)
     apart = np.diff(answers) * (event_limit * (1.0 - _MARGIN) / covered.undivided_sensitivity(1))
@@ -98,19 +100,20 @@ def optimal_table(
 
 
 def _present_pairs(
-    model: Model, query: FoldComputation, ages: Sequence[int], adversary: Adversary
+    model: Model, query: FoldComputation, ages: Sequence[int], adversary: Adversary, protect: float | None
 ) -> tuple[Floats, Floats]:
     """The distinct pairs of laws of the answer given two presents that must not be told apart, (pairs, answers)."""
     form, m = law_of_answer(model, query, ages).mass, model.states
     found: list[Floats] = []
+    protected = ProtectedPairs.of(model.value_table, protect)
     for known in known_subsets(adversary, model.sequences):
         law = marginal(form.law, known, model.sequences, m)
         with np.errstate(invalid="ignore", divide="ignore"):
             rows = marginal(form.measure, known, model.sequences, m) / law[:, None]
         cube = rows.reshape((m,) * len(known) + (-1,))
-        for axis in range(len(known)):
-            given = np.moveaxis(cube, axis, 0).reshape(m, -1, rows.shape[1])
-            found += [np.hstack([given[a], given[b]]) for a in range(m) for b in range(m) if a != b]
+        for axis, sequence in enumerate(known):
+            given, close = np.moveaxis(cube, axis, 0).reshape(m, -1, rows.shape[1]), protected.close[sequence]
+            found += [np.hstack([given[a], given[b]]) for a in range(m) for b in range(m) if a != b and close[a, b]]
     both = np.concatenate(found)
     both = both[np.isfinite(both).all(axis=1)]
     _, distinct = np.unique(np.round(both, 13), axis=0, return_index=True)
@@ -197,7 +200,7 @@ def _clean(table: Floats, known: AnswerMoments) -> Floats:
 
 
 def _merge_equal(table: Floats, means: Floats, known: AnswerMoments) -> tuple[Floats, Floats]:
-    """Join outputs with the same posterior mean: they are one output to whoever estimates."""
+    """Join outputs with the same posterior mean: for an estimate they are one output."""
     near = np.concatenate([[True], np.diff(means) > 1e-9 * max(1e-300, float(np.ptp(means)))])
     joined = np.add.reduceat(table, np.flatnonzero(near), axis=1)
     estimates = known.estimates(joined)[0]
@@ -207,12 +210,13 @@ def _merge_equal(table: Floats, means: Floats, known: AnswerMoments) -> tuple[Fl
 
 def optimal_plan(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: Any,
     budget: float,
     event_limit: float,
     adversary: Adversary = "informed",
+    protect: float | None = None,
     about: About = "now",
     stale_limit: int = 0,
 ) -> Plan:
@@ -232,14 +236,15 @@ def optimal_plan(
     >>> plan.certified.epsilon <= 1.0, plan.epsilon_c <= 2.0
     (True, True)
     """
-    options: dict[str, Any] = {"ages": ages, "event_limit": event_limit, "adversary": adversary, "about": about}
+    secret: dict[str, Any] = {"adversary": adversary, "protect": protect}
+    options: dict[str, Any] = {"ages": ages, "event_limit": event_limit, "about": about, **secret}
     certified = certified_model(chain)
     for margin in (0.0, 1e-5, 1e-3):
         table = optimal_table(certified, query, budget=budget * (1.0 - margin) if margin else budget, **options)
         sensitivity = verify_query(query, certified.members[0].point, on_lattice=True).undivided_sensitivity(1)
         level = round_up(table.record_epsilon(sensitivity))
         if level <= event_limit:
-            plan = Plan(certified, query, ages, level, adversary=adversary, stale_limit=stale_limit, mechanism=table)
+            plan = Plan(certified, query, ages, level, stale_limit=stale_limit, mechanism=table, **secret)
             if plan.certified.epsilon <= budget:
                 return plan
     raise InfeasibleError(
@@ -278,6 +283,7 @@ def offer_table(found: FoundPlan, *, budget: float | None, event_limit: float, c
     if choice == "noise" or budget is None:
         return found
     options: dict[str, Any] = {"ages": plan.ages, "budget": budget, "adversary": plan.adversary}
+    options |= {"protect": plan.protect}
     try:
         made = optimal_plan(plan.chain, plan.query, event_limit=event_limit, **options)
     except CsdpError as why:

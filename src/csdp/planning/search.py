@@ -40,7 +40,7 @@ _CREDIT, _FINALISTS = 1.2, 6
 
 def find_plan(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     max_mse: float | None = None,
     budget: float | None = None,
@@ -51,6 +51,7 @@ def find_plan(
     estimate: Estimate = "history",
     bound: str = "auto",
     adversary: Adversary = "informed",
+    protect: float | None = None,
     about: About = "now",
     event_limit: float = EVENT_LIMIT,
     mechanism: MechanismChoice = "noise",
@@ -59,7 +60,7 @@ def find_plan(
     """Find the plan with the least leakage for an error target, with the least error for a budget, or the least delay.
 
     What is published about the present (`about="now"`) has one target, error or budget. What is published about the
-    time that was read (`about="then"`) has both: the least age is found at which numbers this accurate may be released.
+    time of the readings (`about="then"`) has both: the least age is found at which numbers may be this accurate.
 
     Formal guarantee: the returned numbers are checked again, so leakage <= budget and error <= max_mse hold for the
     plan as it is. An interrupt (Ctrl-C) returns the best plan so far, whose `note` says so.
@@ -74,9 +75,9 @@ def find_plan(
             within a thousandth of the budget.
         estimate: the estimate whose error counts: by default what a publisher puts out, from the last releases (from
             one where `releases` is 1).
-        bound, adversary: as for `csdp.leakage`.
+        bound, adversary, protect: as for `csdp.leakage`.
         about: "now": the error is that of telling the present answer. "then": that of telling the answer of the time
-            that was read, so that age costs delay only.
+            of the readings, so that age costs delay only.
         event_limit: the largest epsilon_c, so that old records keep some protection.
         mechanism: "noise"; "optimal", the best table of outputs for one release within a budget at the ages that
             noise would have (`csdp.optimal_plan`); "auto", the table where it has over 2 % less error.
@@ -103,6 +104,7 @@ def find_plan(
         estimate=estimate,
         bound=bound,
         adversary=adversary,
+        protect=protect,
         about=about,
         event_limit=event_limit,
     )
@@ -137,7 +139,7 @@ class _Search:
     """The arguments of `find_plan`, checked, and the steps of the search."""
 
     chain: Model | Family
-    query: Query
+    query: Query | str
     max_mse: float | None
     budget: float | None
     max_age: int
@@ -146,6 +148,7 @@ class _Search:
     estimate: Estimate
     bound: str
     adversary: Adversary
+    protect: float | None
     about: About
     event_limit: float
 
@@ -188,6 +191,7 @@ class _Search:
             releases=self.releases,
             bound=self.bound,
             adversary=self.adversary,
+            protect=self.protect,
             about=self.about,
             state=state,
             cap=None if self._caps is None or min(ages) < 1 else float(self._caps[min(ages) - 1]),
@@ -289,7 +293,8 @@ class _Search:
         if self.releases == 1 or self.bound != "auto" or self.max_age - self.min_age < 2:
             return None
         ages = [self.min_age] * self.chain.members[0].sequences
-        return ScalarScreen.make(Plan(self.chain, self._computation, ages, 1.0, adversary=self.adversary))
+        secret: dict[str, Any] = {"adversary": self.adversary, "protect": self.protect}
+        return ScalarScreen.make(Plan(self.chain, self._computation, ages, 1.0, **secret))
 
     def _best_screened_age(self, screen: ScalarScreen, run: SearchRun) -> None:
         """Ages in the order of what the scalar rule allows; the first few are certified sharply, while they might win.

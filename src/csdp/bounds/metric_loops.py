@@ -1,0 +1,305 @@
+"""The loops of the metric programme that numba compiles; import it where it is used: numba takes a moment to load.
+
+The dual programme of a pair of laws is `min theta` subject to `theta q(w) + outflow(w) - gained inflow(w) >=
+target(w)`, flows >= 0. It has few rows and columns of two entries, so a simplex method with a dense inverse of the
+basis is quick. Column w n + v of n snapshots is the flow from w to v, w n + w the surplus of row w, n n is theta; the
+row of theta in the inverse is the likelihood g of the primal programme.
+
+No certificate rests on the search: `_rebuild` turns whatever flows were found into a bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_jit = njit(cache=True, nogil=True, error_model="numpy")
+_quick = njit(cache=True, nogil=True, error_model="numpy", fastmath=True)  # only where a search decides what to try
+
+#: Pivots for every row after which a search is given up: from no flow, and from the flows of the pair before.
+_LONG, _SHORT = 50, 6
+#: Entries of a pivot below this are taken for rounding.
+_PIVOT = 1e-11
+#: How near a bound must come to what a likelihood reaches, else the search starts again.
+_CLOSE = 1e-7
+#: Share of the likeliest snapshot's probability below which one is so rare that rounding counts there.
+_RARE = 1e-3
+#: What stands for "no limit" among ratios.
+_NEVER = 1e300
+
+
+@_jit
+def close_metric(metric: Any) -> None:
+    """Bring pairs no further apart than by a way round, rounded up; in place."""
+    n = metric.shape[0]
+    for k in range(n):
+        for i in range(n):
+            first = metric[i, k]
+            for j in range(n):
+                way = (first + metric[k, j]) * (1.0 + 4e-16)
+                metric[i, j] = min(metric[i, j], way)
+
+
+@_jit
+def _begin(q: Any, target: Any, basis: Any, inverse: Any, x: Any) -> int:
+    """Start without any flow: theta is what the neediest row asks for. Return theta's place in the basis."""
+    n, at = q.size, 0
+    for w in range(n):
+        if target[w] * q[at] > target[at] * q[w]:
+            at = w
+    theta = target[at] / q[at]
+    for w in range(n):
+        for v in range(n):
+            inverse[w, v] = 0.0
+        inverse[w, at] = q[w] / q[at]
+        inverse[w, w] = -1.0
+        basis[w], x[w] = w * n + w, theta * q[w] - target[w]
+    inverse[at, at] = 1.0 / q[at]
+    basis[at], x[at] = n * n, theta
+    return at
+
+
+@_quick
+def _price(g: Any, shares: Any, best: Any) -> None:
+    """best[w]: by how much g breaks the worst of its limits, as g(w) / gain(w, v) - g(v); `shares` are 1 / gain."""
+    for w in range(g.size):
+        most, own = -1.0, g[w]
+        for v in range(g.size):
+            broken = own * shares[w, v] - g[v]
+            most = broken if broken > most else most
+        best[w] = most
+
+
+@_quick
+def _limit(row: Any, g: Any, gains: Any, w: Any, v: Any) -> float:
+    """How far the flow from w to v may enter before its own limit on g breaks."""
+    slope = gains[w, v] * row[v] - row[w]
+    room = gains[w, v] * g[v] - g[w]
+    room = room if room > 0.0 else 0.0
+    return room / slope if slope > 1e-10 else _NEVER
+
+
+@_quick
+def _limit_all(row: Any, g: Any, gains: Any, best: Any) -> None:
+    """best[w]: the least limit of a flow from w."""
+    for w in range(g.size):
+        least = _NEVER
+        for v in range(g.size):
+            limit = _limit(row, g, gains, w, v)
+            least = limit if limit < least else least
+        best[w] = least
+
+
+@_jit
+def _fill_column(gains: Any, inverse: Any, w: int, v: int, column: Any) -> None:
+    """A column in terms of the basis."""
+    for i in range(column.size):
+        column[i] = -inverse[i, w] if w == v else inverse[i, w] - gains[w, v] * inverse[i, v]
+
+
+@_jit
+def _exchange(inverse: Any, x: Any, column: Any, r: int, row: Any) -> None:
+    """Bring a column into the basis, for the one at place r."""
+    n, step = x.size, x[r] / column[r]
+    for j in range(n):
+        row[j] = inverse[r, j] / column[r]
+    for i in range(n):
+        factor = column[i]
+        x[i] -= factor * step
+        for j in range(n):
+            inverse[i, j] -= factor * row[j]
+    x[r] = step
+    for j in range(n):
+        inverse[r, j] = row[j]
+
+
+@_jit
+def _lower(gains: Any, shares: Any, basis: Any, inverse: Any, x: Any, theta: int, tolerance: float) -> None:
+    """Primal simplex: lower theta while some flow does."""
+    n = x.size
+    best, column, row, g = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for _ in range(_LONG * n):
+        for w in range(n):
+            g[w] = inverse[theta, w]
+        _price(g, shares, best)
+        enter, size, is_surplus = -1, 0.0, False
+        for w in range(n):
+            if best[w] > size and best[w] > tolerance * g[w]:
+                enter, size, is_surplus = w, best[w], False
+            if -g[w] > size + 1e-12:
+                enter, size, is_surplus = w, -g[w], True
+        if enter < 0:
+            return
+        to = enter
+        if not is_surplus:
+            most = 0.0
+            for v in range(n):
+                broken = g[enter] * shares[enter, v] - g[v]
+                if v != enter and broken > most:
+                    to, most = v, broken
+        _fill_column(gains, inverse, enter, to, column)
+        leave, step = -1, np.inf
+        for i in range(n):
+            if i != theta and column[i] > _PIVOT and max(x[i], 0.0) < step * column[i]:
+                leave, step = i, max(x[i], 0.0) / column[i]
+        if leave < 0:
+            return
+        _exchange(inverse, x, column, leave, row)
+        basis[leave] = enter * n + to
+
+
+@_jit
+def _mend(gains: Any, basis: Any, inverse: Any, x: Any, theta: int) -> None:
+    """Dual simplex: from the best flows for another target, raise theta until no flow is negative."""
+    n = x.size
+    best, column, row, g, given = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for _ in range(_SHORT * n):
+        leave, least = -1, -_PIVOT
+        for i in range(n):
+            if i != theta and x[i] < least:
+                leave, least = i, x[i]
+        if leave < 0:
+            return
+        for w in range(n):
+            g[w], given[w] = inverse[theta, w], inverse[leave, w]
+        _limit_all(given, g, gains, best)
+        enter, is_surplus, least = -1, False, 0.1 * _NEVER
+        for w in range(n):
+            if best[w] < least:
+                enter, is_surplus, least = w, False, best[w]
+            if given[w] > 1e-10 and max(g[w], 0.0) < least * given[w]:
+                enter, is_surplus, least = w, True, max(g[w], 0.0) / given[w]
+        if enter < 0:
+            return
+        to = enter
+        if not is_surplus:
+            least = _NEVER
+            for v in range(n):
+                limit = _limit(given, g, gains, enter, v)
+                if v != enter and limit < least:
+                    to, least = v, limit
+        _fill_column(gains, inverse, enter, to, column)
+        _exchange(inverse, x, column, leave, row)
+        basis[leave] = enter * n + to
+
+
+@_jit
+def _solve_basis(basis: Any, gains: Any, q: Any, inverse: Any, target: Any, x: Any) -> None:
+    """The flows of a basis, corrected twice by what they miss of the target."""
+    n = x.size
+    left = np.empty(n)
+    for i in range(n):
+        left[i], x[i] = target[i], 0.0
+    for _ in range(3):
+        for i in range(n):
+            correction = 0.0
+            for j in range(n):
+                correction += inverse[i, j] * left[j]
+            x[i] += correction
+        for i in range(n):
+            left[i] = target[i]
+        for j in range(n):
+            w, v = basis[j] // n, basis[j] % n
+            if basis[j] == n * n:
+                for i in range(n):
+                    left[i] -= q[i] * x[j]
+            elif w == v:
+                left[w] += x[j]
+            else:
+                left[w] -= x[j]
+                left[v] += gains[w, v] * x[j]
+
+
+@_jit
+def _rebuild(gains: Any, q: Any, target: Any, error: Any, basis: Any, x: Any) -> float:
+    """The bound that the flows prove, whatever they are: the largest `(target - outflow + gained inflow) / q`."""
+    n = q.size
+    outflow, inflow = np.zeros(n), np.zeros(n)
+    for j in range(n):
+        w, v = basis[j] // n, basis[j] % n
+        if basis[j] < n * n and w != v and x[j] > 0.0:
+            outflow[w] += x[j]
+            inflow[v] += gains[w, v] * x[j]
+    rounding = max(1e-14, 4e-16 * n)
+    over, likeliest, plain, level = np.empty(n), 0.0, 0.0, 0.0
+    for w in range(n):
+        moved = rounding * (abs(target[w]) + outflow[w] + inflow[w])
+        over[w] = target[w] - outflow[w] + inflow[w] + moved + error[w]
+        likeliest = max(likeliest, q[w])
+    rare = _RARE * likeliest
+    for w in range(n):
+        if not over[w] < np.inf:  # limits beyond all floats, or no number: nothing is proved
+            return np.inf
+        if over[w] > 0.0:
+            plain = max(plain, over[w] / q[w])
+            level = max(level, over[w] / q[w] if q[w] >= rare else 0.0)
+    mended = level
+    for w in range(n):
+        excess = over[w] - level * q[w]
+        if q[w] < rare and excess > 0.0:  # one more flow, to where it raises the bound least
+            to = -1
+            for v in range(n):
+                if q[v] >= rare and (to < 0 or gains[w, v] * q[to] < gains[w, to] * q[v]):
+                    to = v
+            over[to] += excess * gains[w, to] * (1.0 + 1e-13) + rounding * abs(over[to])
+            mended = max(mended, over[to] / q[to])
+    return min(plain, mended)
+
+
+@_jit
+def _reach(gains: Any, q: Any, target: Any, g: Any) -> float:
+    """What a likelihood below g reaches that keeps all limits: no bound lies below."""
+    over, under = 0.0, 0.0
+    for w in range(q.size):
+        least = g[w]
+        for v in range(q.size):
+            least = min(least, gains[w, v] * g[v])
+        over += target[w] * least
+        under += q[w] * least
+    return over / under
+
+
+@_jit
+def solve_pairs(limits: Any, gains: Any, seconds: Any, gaps: Any, error: Any, size: float, out: Any) -> None:
+    """out[k]: a bound of `sum gap g / sum q g` over all g within the limits, for every row of laws q and gaps.
+
+    `limits` are e^b; `gains` are a little larger, so that no two ways are equally good, and finite; `size` is the
+    largest finite b.
+    """
+    n = seconds.shape[1]
+    inverse, x, basis = np.empty((n, n)), np.empty(n), np.empty(n, np.int64)
+    shares = 1.0 / gains
+    tolerance = max(1e-11 * min(size, 1.0), 4e-16)
+    tilt = np.empty(n)
+    for w in range(n):
+        shares[w, w] = 0.0
+        tilt[w] = 1e-9 * (0.6180339887498949 * (w + 1) % 1.0)  # degenerate rows would let a search go in circles
+    theta, last = -1, np.full(n, -1.0)
+    for k in range(seconds.shape[0]):
+        scale = np.abs(gaps[k]).max()
+        q = np.maximum(seconds[k], 1e-12)
+        if not np.array_equal(q, last):
+            theta, last = -1, q
+        if scale == 0.0:
+            out[k] = _rebuild(limits, seconds[k], gaps[k], error, basis, np.zeros(n))
+            continue
+        # The difference of the laws, scaled to 1, is what is solved for: tiny leakages keep their digits.
+        target = gaps[k] / scale
+        tilted = target + tilt * q
+        out[k] = np.inf
+        for attempt in range(2):
+            if theta < 0 or attempt > 0:
+                theta = _begin(q, tilted, basis, inverse, x)
+            else:
+                _solve_basis(basis, gains, q, inverse, tilted, x)
+                _mend(gains, basis, inverse, x, theta)
+            _lower(gains, shares, basis, inverse, x, theta, tolerance)
+            _solve_basis(basis, gains, q, inverse, target, x)
+            value = _rebuild(limits, seconds[k], target, error / scale, basis, x)
+            out[k] = min(out[k], value * scale)
+            if value <= _reach(limits, q, target, inverse[theta]) * (1.0 + _CLOSE) + 0.1 * _CLOSE * size:
+                break
+        else:
+            theta = -1
