@@ -237,7 +237,7 @@ def findings() -> list[Finding]:
             f"targets of {', '.join(f'{share:.0%}' for share in SHARES)} of the variance: best age "
             f"{', '.join(str(age) for *_, age in rows)}, leakage "
             f"{', '.join(f'{ours / fresh:.2f}' for ours, fresh, _ in rows)} of that of fresh Laplace noise",
-            "this chain forgets so fast that old data is of no use about the present; about the time that was read, "
+            "this chain forgets so fast that old data is of no use about the present; about the time of the readings, "
             "age costs delay only ([planning](planning.md#now-or-then))",
         )
     ]

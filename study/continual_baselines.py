@@ -28,8 +28,6 @@ WORDS = {
     "flights": "flights: 33 destinations, late or not, four hidden regimes",
     "parking": "parking: 10 car parks, more than half full or not, four hidden regimes",
 }
-#: Certifying a fitted chain takes minutes for each age.
-MAX_AGES = {"flights": 0, "parking": 0}
 
 
 def ring(sequences: int, own: float, change: float) -> csdp.CoupledChain:
@@ -72,16 +70,19 @@ def share(row: ContinualRow, table: ContinualComparison, *, total: bool) -> floa
 
 def line(name: str, table: ContinualComparison) -> str:
     """One line of Markdown: ours, the best other method, and who wins, on answers and on running totals."""
-    cells = [WORDS[name], f"{table.budget:g}", f"{table['ours'].age}"]
-    skip = {"no-data", *(row.name for row in table.rows if row.verdict == "same release")}
+    ours = [row for row in table.rows if row.verdict == "ours"]
+    cells = [WORDS[name], f"{table.budget:g}"]
     for total in (False, True):
-        others = {row.method: share(row, table, total=total) for row in table.rows[1:] if row.name not in skip}
+        own = ours[-1] if total else ours[0]
+        same = [row for row in table.rows if (row.total_verdict if total else row.verdict) == "same release"]
+        skip = {"no-data", *(row.name for row in (*ours, *same))}
+        others = {row.method: share(row, table, total=total) for row in table.rows if row.name not in skip}
         known = {method: value for method, value in others.items() if value is not None}
         best = min(known, key=lambda method: known[method])
-        mine = share(table["ours"], table, total=total)
+        mine = share(own, table, total=total)
         better = table.better_totals if total else table.better
         winner = ", ".join(row.method for row in better) or "nobody"
-        cells += [f"{mine:.1%}", f"{known[best]:.1%} ({best})", winner]
+        cells += [f"{own.age}", f"{mine:.1%}", f"{known[best]:.1%} ({best})", winner]
     return f"| {' | '.join(cells)} |"
 
 
@@ -90,12 +91,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m study.continual_baselines", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WORDS)}; default all")
     names = parser.parse_args(arguments).names or list(WORDS)
-    head = "| system | budget | our age | ours | best other | better than ours | totals: ours | best other | better |"
-    sys.stdout.write(f"{head}\n|---|---|---|---|---|---|---|---|---|\n")
+    head = "| system | budget | age | ours | best other | better | totals: age | ours | best other | better |"
+    sys.stdout.write(f"{head}\n|{'---|' * 10}\n")
     for name in names:
-        table = csdp.compare(
-            system(name), MEAN, budget=BUDGETS[name], max_age=MAX_AGES.get(name, 2), releases="continual"
-        )
+        table = csdp.compare(system(name), MEAN, budget=BUDGETS[name], max_age=8, releases="continual")
         sys.stdout.write(line(name, table) + "\n")
         sys.stdout.flush()
 

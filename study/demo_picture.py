@@ -18,6 +18,7 @@ from typing import Any
 from csdp.bounds.result import as_text
 from csdp.report.figures import save_figure
 from csdp.report.flights_page import HOURS, draw_flights, run_flights_demo
+from csdp.report.page import percent
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "assets" / "demo.png"
@@ -31,14 +32,16 @@ def caption(summary: Mapping[str, Any]) -> str:
     """The caption of the picture, computed from summary.json."""
     now, late = summary["now"], summary["late"]
     doubts = "" if summary["accepted"] else " The model fails some of its own checks, which the page names."
+    worth, kept = percent(now["usefulness"]), percent(now["coverage"])
+    epsilon, belief = as_text(now["leakage"]["family"], 3), as_text(100 * now["belief"], 2)
     text = (
         "*`make demo`: the share of 33 destinations to which flights from New York leave late, published every "
         f"{HOURS} hours with noise (dots). Line and band: the estimate that is published with it. Dashed: what is "
-        f"usual at that hour. It removes {now['usefulness']:.0%} of the error of saying the usual, and its 95 % band "
-        f"holds {now['coverage']:.0%} of the truths. Everything published, for ever, tells at most epsilon = "
-        f"{as_text(now['leakage']['family'], 3)} about the present of one destination: a 50 % guess becomes at most "
-        f"{as_text(100 * now['belief'], 2)} %. Held back {late['age'] * HOURS} hours, the same number removes "
-        f"{late['usefulness']:.0%} of the error and tells {as_text(late['leakage']['family'], 3)}.{doubts}*"
+        f"usual at that hour. It removes {worth} of the error of guessing the usual value, and its 95 % band contains "
+        f"{kept} of the true shares. Everything published, for ever, tells at most epsilon = {epsilon} about the "
+        f"present of one destination: a 50 % guess becomes at most {belief} %. Held back {late['age'] * HOURS} hours, "
+        f"the same number removes {percent(late['usefulness'])} of the error and tells "
+        f"{as_text(late['leakage']['family'], 3)}.{doubts}*"
     )
     return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
 

@@ -184,7 +184,7 @@ def _publish_answer(plan: csdp.Plan, answer: float) -> np.ndarray[tuple[int], np
     """Outputs of a publisher whose readings always have this mean. The seed makes the figure the same every time."""
     states = np.tile([int(2 * answer), 0], (DRAWS, 1))
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")  # that a seed protects nobody
+        warnings.simplefilter("ignore")  # that a seed gives no protection
         publisher = csdp.Publisher(plan, dataset="noise", ledger=f"{folder}/ledger.db", unsafe_seed=int(2 * answer) + 1)
         with publisher:
             return np.array([release.values[0] for release in publisher.publish(csdp.Panel.from_states(states))])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from csdp import CoupledChain, Histogram, Mean, mse
 from csdp.errors import InputError
+from csdp.estimate import Observation
 from csdp.estimate.error import noise_variance
 from csdp.estimate.history import HistoryEstimator, model_estimator
 from csdp.estimate.learned import learn_estimator
@@ -78,6 +82,35 @@ def test_a_learned_band_holds_what_it_promises_on_readings_never_seen(age, perio
     assert 0.92 <= inside <= 0.98
     assert abs(learned.coverage - 0.95) < 0.05
     assert (np.abs(off) <= 0.5 * learned.estimator.factor * spread).mean() < 0.92  # a band half as wide is noticed
+
+
+def test_bands_follow_the_size_of_errors():
+    """Answers that move less or more than in the public past: noisy releases show it, and bands go most of the way."""
+    answers = autoregression(3000)
+    learned = learn_estimator(answers[:2000], age=1, noise=0.3).estimator
+    held, width = {}, {}
+    for size, watch in itertools.product((0.4, 1.0, 2.0), (learned.watch, 0)):
+        off, spread, _ = replace(learned, watch=watch).errors(size * answers[2000:, None], 0.3, seed=2)
+        held[size, watch > 0] = (np.abs(off) <= learned.factor * spread).mean()
+        width[size, watch > 0] = spread.mean()
+    assert 0.92 <= held[1.0, True] <= 0.98
+    assert held[2.0, False] < 0.8
+    assert held[2.0, True] > 0.86
+    assert width[0.4, True] < 0.88 * width[0.4, False]
+
+
+def test_what_is_followed_along_a_past_is_followed_at_the_gate():
+    learned = learn_estimator(autoregression(600), age=1, noise=0.3)
+    answers = 2 * autoregression(300)
+    _, spread, _ = learned.estimator.errors(answers[:, None], 0.3, seed=2)
+    noisy = answers + np.random.default_rng(2).laplace(0.0, np.sqrt(0.15), (300, 1))[:, 0]
+    last = [Observation(t, (noisy[t - 1],), 1, 0.3) for t in range(1, 300)]
+    for end in (1, 2, 9, 70, 299):
+        found = learned.of(last[:end][-learned.memory :])
+        assert found.standard_error[0] == pytest.approx(spread[end - 1].item(), rel=1e-9)
+    few = learned.of(last[-8:])
+    assert few.standard_error[0] < found.standard_error[0]
+    assert few.no_data < found.no_data  # saying nothing is off by more, too
 
 
 def test_a_release_that_tells_nothing_has_no_use():

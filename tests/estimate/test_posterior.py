@@ -24,14 +24,23 @@ CHAINS = {
 
 
 @pytest.mark.parametrize(
-    ("own", "level", "share"), [(0.5, 0.5, 0.8958), (0.5, 1.0, 0.6883), (0.75, 0.5, 0.8976), (0.75, 1.0, 0.6928)]
+    ("own", "level", "laplace", "share"),
+    [
+        (0.5, 0.5, 0.9364, 0.8958),
+        (0.5, 1.0, 0.7863, 0.6883),
+        (0.75, 0.5, 0.9375, 0.8976),
+        (0.75, 1.0, 0.7895, 0.6928),
+    ],
 )
-def test_reference_values_of_fresh_releases(own, level, share):
+def test_reference_values_of_fresh_releases(own, level, laplace, share):
+    """The best of Laplace noise with the linear estimate, and of noise on the lattice with the posterior mean."""
     chain = csdp.CoupledChain([[own, 1 - own], [1 - own, own]], SYMMETRIC)
     error = csdp.mse(chain, csdp.Mean(), ages=0, epsilon_c=level, estimate="posterior")
     assert error.mse / error.no_data == pytest.approx(share, abs=5e-5)
     assert csdp.leakage(chain, csdp.Mean(), ages=0, epsilon_c=level).epsilon == pytest.approx(level)
     assert 1 - error.usefulness == pytest.approx(share, abs=5e-5)
+    noise = 2 * (0.5 / level) ** 2
+    assert noise / (noise + error.no_data) == pytest.approx(laplace, abs=5e-5)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,12 @@ Their outputs are for study. Nothing here reserves, charges or publishes: only a
 """
 
 from csdp.baselines.dependent import BayesianDP, CorrelatedDP, DependentDP, ExactDependentDP, InferentialPrivacy
-from csdp.baselines.fourier import Fourier
 from csdp.baselines.laplace import AgeDP, GroupDP, LaplaceDP, TemporalBudgets
 from csdp.baselines.protocol import Baseline, Errors, Mechanism, Quantity, Trace
 from csdp.baselines.pufferfish import ApproximateMarkovQuilt, MarkovQuilt, Wasserstein, markov_quilt_scale
-from csdp.baselines.strategies import BinaryTree, HaarWavelet, ToeplitzNoise
 from csdp.baselines.streams import Pegasus, WindowAbsorption, WindowDistribution
 from csdp.baselines.temporal import TemporalLeakage, temporal_budgets, temporal_leakage
+from csdp.baselines.windows import BinaryTree, Fourier, GradualExpiration, HaarWavelet, ToeplitzNoise
 from csdp.errors import InputError
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "Errors",
     "ExactDependentDP",
     "Fourier",
+    "GradualExpiration",
     "GroupDP",
     "HaarWavelet",
     "InferentialPrivacy",
@@ -63,6 +63,7 @@ _KINDS: tuple[type[Baseline], ...] = (
     HaarWavelet,
     BinaryTree,
     ToeplitzNoise,
+    GradualExpiration,
     WindowDistribution,
     WindowAbsorption,
     Pegasus,

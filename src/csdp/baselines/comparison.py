@@ -10,12 +10,12 @@ from typing import Any, Literal, overload
 from csdp import baselines
 from csdp.accountant import Accountant
 from csdp.aging import Progress
-from csdp.baselines.comparison_table import TIE, Comparison, Row, Verdict
-from csdp.baselines.continual import ContinualComparison, ContinualRow, compare_continual
-from csdp.baselines.fourier import Fourier
+from csdp.baselines.comparison_table import TIE, Comparison, ContinualComparison, ContinualRow, Row, Verdict
+from csdp.baselines.continual import compare_continual
 from csdp.baselines.laplace import AgeDP, LaplaceBaseline
 from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
 from csdp.baselines.strategies import StrategyBaseline
+from csdp.baselines.windows import Fourier
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
@@ -32,7 +32,7 @@ _WINDOW_PATHS = 4096
 @overload
 def compare(
     chain: Model,
-    query: Query,
+    query: Query | str,
     *,
     max_mse: float | None = None,
     budget: float | None = None,
@@ -47,7 +47,7 @@ def compare(
 @overload
 def compare(
     chain: Model,
-    query: Query,
+    query: Query | str,
     *,
     budget: float,
     max_age: int = 50,
@@ -59,7 +59,7 @@ def compare(
 
 def compare(
     chain: Model,
-    query: Query,
+    query: Query | str,
     *,
     max_mse: float | None = None,
     budget: float | None = None,
@@ -90,8 +90,8 @@ def compare(
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> table = compare(chain, Mean(), budget=0.2, max_age=5, length=20)
-    >>> table.headline
-    'No method that can be compared has less error than our plan.'
+    >>> table.headline.partition(".")[0]
+    'No method that can be compared has less error than our plan'
     """
     if releases not in {1, "continual"}:
         raise InputError(f"releases: {releases!r} given; 1 or 'continual'")
@@ -194,6 +194,7 @@ class _ComparisonTask:
             # Their leakage is enumerated over many more outputs; releases without end show what they are for.
             "tree": baselines.BinaryTree(window=min(2, window)),
             "toeplitz": baselines.ToeplitzNoise(window=min(2, window)),
+            "expiring": baselines.GradualExpiration(window=min(2, window)),
             "w-event-bd": baselines.WindowDistribution(window=w),
             "w-event-ba": baselines.WindowAbsorption(window=w),
         }

@@ -1,4 +1,4 @@
-"""What a comparison says: a row for every method, and a table of them."""
+"""What a comparison says, of one release or without end: a row for every method, and a table of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from csdp.baselines.protocol import Quantity
 from csdp.bounds.result import as_text
+from csdp.display import Displayed
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Verdict = Literal["ours", "same release", "equal", "worse", "BETTER", "misses target", "not comparable"]
+ContinualVerdict = Literal["ours", "same release", "equal", "worse", "BETTER", "not comparable"]
 
 #: Relative difference below which two methods count as equal.
 TIE = 1e-6
@@ -38,7 +40,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Displayed):
     """All methods at one budget (errors are compared) or one error target (leakages are compared)."""
 
     rows: tuple[Row, ...]
@@ -48,6 +50,9 @@ class Comparison:
     length: int
     no_data: float
     chain_digest: str
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.query}, {self.target} {self.value:g}, {len(self.rows)} methods)"
 
     def __getitem__(self, name: str) -> Row:
         for row in self.rows:
@@ -163,3 +168,105 @@ def format_quantity(quantity: Quantity) -> str:
 
 def _describe_bound(quantity: Quantity) -> str:
     return "no bound either" if quantity.at_most is None else f"at most {as_text(quantity.at_most, 4)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinualRow:
+    """One method: its own epsilon, what it certifiably tells of the present for ever, and its errors."""
+
+    method: str
+    name: str
+    guarantee: str
+    age: int = 0
+    nominal: float | None = None  #: epsilon of its own guarantee; of our plan epsilon_c
+    leakage: Quantity  #: of the present, all releases, for ever
+    mse: float | None = None  #: of the answer of a tick
+    total_mse: float | None = None  #: of the running total, the mean over the ticks of a window
+    verdict: ContinualVerdict = "not comparable"  #: on answers
+    total_verdict: ContinualVerdict = "not comparable"  #: on running totals
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ContinualComparison(Displayed):
+    """All methods at one certified leakage of the present, for ever."""
+
+    rows: tuple[ContinualRow, ...]
+    budget: float
+    query: str
+    window: int
+    no_data: float
+    total_no_data: float
+    chain_digest: str
+
+    def __repr__(self) -> str:
+        return f"ContinualComparison({self.query}, budget {self.budget:g}, {len(self.rows)} methods)"
+
+    def __getitem__(self, name: str) -> ContinualRow:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
+
+    @property
+    def better(self) -> tuple[ContinualRow, ...]:
+        """Rows with less error of the answer of a tick than our plan."""
+        return tuple(row for row in self.rows if row.verdict == "BETTER")
+
+    @property
+    def better_totals(self) -> tuple[ContinualRow, ...]:
+        """Rows with less error of running totals than our plan for them."""
+        return tuple(row for row in self.rows if row.total_verdict == "BETTER")
+
+    @property
+    def headline(self) -> str:
+        """The result for our plan, in two sentences."""
+        words = []
+        for what, rows in (("answers of a tick", self.better), ("running totals", self.better_totals)):
+            if rows:
+                words.append(f"On {what} our plan is NOT the best: less error by {', '.join(r.method for r in rows)}.")
+            else:
+                words.append(f"On {what} no method that can be compared has less error than our plan.")
+        return " ".join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content as plain data, for JSON."""
+        content = {
+            name: getattr(self, name)
+            for name in ("budget", "query", "window", "no_data", "total_no_data", "chain_digest", "headline")
+        }
+        return {"releases": "continual", **content, "rows": [asdict(row) for row in self.rows]}
+
+    def __rich__(self) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        title = (
+            f"{self.query}: a release at every tick without end, certified leakage of the present at most "
+            f"{self.budget:g}; best linear estimates from the history; publish nothing: error {self.no_data:.4g}, "
+            f"running total over up to {self.window} ticks {self.total_no_data:.4g}"
+        )
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("method")
+        for name in ("age", "own\nepsilon", "certified", "error", "share", "total:\nerror", "share"):
+            table.add_column(name, justify="right")
+        table.add_column("against ours\n(answer, total)")
+        for row in self.rows:
+            table.add_row(
+                row.method,
+                str(row.age),
+                format_number(row.nominal),
+                format_quantity(row.leakage),
+                format_number(row.mse),
+                format_share(row.mse, self.no_data),
+                format_number(row.total_mse),
+                format_share(row.total_mse, self.total_no_data),
+                f"{row.verdict}, {row.total_verdict}" if row.verdict != "ours" else "ours",
+                style={"ours": "bold", "BETTER": "bold red"}.get(row.verdict),
+            )
+        return table
+
+
+def format_share(value: float | None, whole: float) -> str:
+    """An error as a share of that of publishing nothing."""
+    return "-" if value is None else f"{value / whole:.1%}"

@@ -11,10 +11,9 @@ Errors are those of the best linear estimate from everything published in this w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Final
 
 import numpy as np
 from scipy.linalg import toeplitz
@@ -22,7 +21,7 @@ from scipy.linalg import toeplitz
 from csdp import baselines
 from csdp.aging import Progress
 from csdp.arrays import Floats, Indices
-from csdp.baselines.comparison_table import TIE, format_number, format_quantity
+from csdp.baselines.comparison_table import TIE, ContinualComparison, ContinualRow, ContinualVerdict
 from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
 from csdp.baselines.strategies import StrategyBaseline, StrategyRelease
 from csdp.baselines.streams import WARM_UP, AnswerStream, StreamRelease, simulated_path
@@ -34,9 +33,6 @@ from csdp.estimate.error import noise_variance
 from csdp.planning import EVENT_LIMIT
 from csdp.planning.curves import Curves, largest_level
 from csdp.queries import Query
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 #: Ticks after which running totals begin anew, and over which trees and transforms extend.
 WINDOW: Final = 16
@@ -50,112 +46,13 @@ _MEMORY: Final = 8
 _SIMULATED_TIE: Final = 0.01
 #: Bandwidths of correlated noise that are tried, beside the whole window.
 _BANDS: Final = (2, 4)
-
-ContinualVerdict = Literal["ours", "same release", "equal", "worse", "BETTER", "not comparable"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContinualRow:
-    """One method: its own epsilon, what it certifiably tells of the present for ever, and its errors."""
-
-    method: str
-    name: str
-    guarantee: str
-    age: int = 0
-    nominal: float | None = None  #: epsilon of its own guarantee; of our plan epsilon_c
-    leakage: Quantity  #: of the present, all releases, for ever
-    mse: float | None = None  #: of the answer of a tick
-    total_mse: float | None = None  #: of the running total, the mean over the ticks of a window
-    verdict: ContinualVerdict = "not comparable"  #: on answers
-    total_verdict: ContinualVerdict = "not comparable"  #: on running totals
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class ContinualComparison:
-    """All methods at one certified leakage of the present, for ever."""
-
-    rows: tuple[ContinualRow, ...]
-    budget: float
-    query: str
-    window: int
-    no_data: float
-    total_no_data: float
-    chain_digest: str
-
-    def __getitem__(self, name: str) -> ContinualRow:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
-
-    @property
-    def better(self) -> tuple[ContinualRow, ...]:
-        """Rows with less error of the answer of a tick than our plan."""
-        return tuple(row for row in self.rows if row.verdict == "BETTER")
-
-    @property
-    def better_totals(self) -> tuple[ContinualRow, ...]:
-        """Rows with less error of running totals than our plan."""
-        return tuple(row for row in self.rows if row.total_verdict == "BETTER")
-
-    @property
-    def headline(self) -> str:
-        """The result for our plan, in two sentences."""
-        words = []
-        for what, rows in (("answers of a tick", self.better), ("running totals", self.better_totals)):
-            if rows:
-                words.append(f"On {what} our plan is NOT the best: less error by {', '.join(r.method for r in rows)}.")
-            else:
-                words.append(f"On {what} no method that can be compared has less error than our plan.")
-        return " ".join(words)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain data, for JSON."""
-        content = {
-            name: getattr(self, name)
-            for name in ("budget", "query", "window", "no_data", "total_no_data", "chain_digest", "headline")
-        }
-        return {"releases": "continual", **content, "rows": [asdict(row) for row in self.rows]}
-
-    def __rich__(self) -> Table:
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
-        title = (
-            f"{self.query}: a release at every tick without end, certified leakage of the present at most "
-            f"{self.budget:g}; best linear estimates from the history; publish nothing: error {self.no_data:.4g}, "
-            f"running total over up to {self.window} ticks {self.total_no_data:.4g}"
-        )
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("method")
-        for name in ("age", "own\nepsilon", "certified", "error", "share", "total:\nerror", "share"):
-            table.add_column(name, justify="right")
-        table.add_column("against ours\n(answer, total)")
-        for row in self.rows:
-            table.add_row(
-                row.method,
-                str(row.age),
-                format_number(row.nominal),
-                format_quantity(row.leakage),
-                format_number(row.mse),
-                format_share(row.mse, self.no_data),
-                format_number(row.total_mse),
-                format_share(row.total_mse, self.total_no_data),
-                f"{row.verdict}, {row.total_verdict}" if row.verdict != "ours" else "ours",
-                style={"ours": "bold", "BETTER": "bold red"}.get(row.verdict),
-            )
-        return table
-
-
-def format_share(value: float | None, whole: float) -> str:
-    """An error as a share of that of publishing nothing."""
-    return "-" if value is None else f"{value / whole:.1%}"
+#: Growth of the noise rates of gradual expiration with the level of an interval that are tried.
+_POWERS: Final = (0.0, 1.0, 4.0)
 
 
 def compare_continual(
     chain: Model,
-    query: Query,
+    query: Query | str,
     *,
     budget: float,
     max_age: int = 50,
@@ -200,20 +97,20 @@ def compare_continual(
     return task.run(progress)
 
 
-def history_errors(covariance: Floats, strategy: Floats, ready: Indices, noise: float) -> tuple[float, float]:
+def history_errors(covariance: Floats, strategy: Floats, ready: Indices, noise: Floats) -> tuple[float, float]:
     """Error of the best linear estimate of an answer and of the running total, means over the ticks of a window.
 
     Args:
         covariance: of an answer with that h ticks later, h = 0, 1, ... for all lags within the windows looked at.
-        strategy: coefficients (k, T) of a window of answers that are published, each with noise of its own.
+        strategy: coefficients (k, T) of a window of answers that are published.
         ready: the tick of the window at which each is published; beyond its end where it is published later.
-        noise: variance of the noise of a coefficient.
+        noise: covariance (k, k) of the noise of the coefficients.
     """
     ticks, windows = strategy.shape[1], _BEFORE + 1
     between = toeplitz(covariance[: ticks * windows])
     whole = np.kron(np.eye(windows), strategy)
     published = np.concatenate([ready + ticks * n for n in range(windows)])
-    spread = whole @ between @ whole.T + noise * np.eye(len(whole))
+    spread = whole @ between @ whole.T + np.kron(np.eye(windows), noise)
     errors = np.zeros(2)
     first = ticks * _BEFORE
     for tick in range(first, first + ticks):
@@ -244,18 +141,22 @@ class _ContinualTask:
         sequences = self.chain.sequences
         return np.array([moments(self.chain, self.query, ages=[h] * sequences).cross[0, 0] for h in lags])
 
-    def _errors(self, strategy: Floats, ready: Indices, noise: float) -> tuple[float, float]:
+    def _errors(self, strategy: Floats, ready: Indices, noise: Floats) -> tuple[float, float]:
         return history_errors(self._covariance, strategy, ready, noise)
 
+    def _plain_errors(self, level: float, age: int = 0) -> tuple[float, float]:
+        """With noise of one level on every answer of an age."""
+        each = np.eye(self.window)
+        return self._errors(each, np.arange(self.window) + age, noise_variance(self.chain, self.query, level) * each)
+
     def run(self, progress: Progress | None) -> ContinualComparison:
-        no_data, total = self._errors(np.zeros((1, self.window)), np.zeros(1, dtype=np.intp), 1.0)
+        no_data, total = self._errors(np.zeros((1, self.window)), np.zeros(1, dtype=np.intp), np.eye(1))
         ours, levels = self._own_rows()
-        rows = [ours]
-        # As published, on fresh answers; sums of answers also at the age of our plan.
+        rows = []
+        # As published, on fresh answers; sums of answers also at the ages of our plans.
         methods = [(baseline, 0) for baseline in self._baselines()]
-        methods += [
-            (baseline, ours.age) for baseline, _ in methods if ours.age and isinstance(baseline, StrategyBaseline)
-        ]
+        sums = [baseline for baseline, _ in methods if isinstance(baseline, StrategyBaseline)]
+        methods += [(baseline, age) for age in sorted({row.age for row in ours} - {0}) for baseline in sums]
         for done, (baseline, age) in enumerate(methods):
             if progress is not None:
                 progress("comparing", done, len(methods))
@@ -264,11 +165,11 @@ class _ContinualTask:
         words = "the long-run expectation is published and no data is read, so nothing leaks"
         about: dict[str, Any] = {"method": "publish nothing", "name": "no-data", "guarantee": words}
         rows.append(ContinualRow(**about, leakage=nothing, mse=no_data, total_mse=total))
-        judged = (ours, *(_with_verdicts(row, ours) for row in rows[1:]))
+        judged = (*ours, *(_with_verdicts(row, ours[0], ours[-1]) for row in rows))
         return ContinualComparison(judged, self.budget, self.query.name, self.window, no_data, total, self.chain.digest)
 
-    def _own_rows(self) -> tuple[ContinualRow, dict[int, float]]:
-        """Our plan at the best of some ages, and the noise level that every age allows, if any does."""
+    def _own_rows(self) -> tuple[list[ContinualRow], dict[int, float]]:
+        """Our plan at the best of some ages, where another is better for totals also there, and every age's level."""
         found: list[ContinualRow] = []
         levels: dict[int, float] = {}
         for age in (age for age in _AGES if age <= self.max_age):
@@ -277,10 +178,7 @@ class _ContinualTask:
             if level is None:
                 continue
             levels[age] = level
-            every = np.arange(self.window)
-            answer, total = self._errors(
-                np.eye(self.window), every + age, noise_variance(self.chain, self.query, level)
-            )
+            answer, total = self._plain_errors(level, age)
             certified = curves.leakage(level)
             found.append(
                 ContinualRow(
@@ -302,16 +200,21 @@ class _ContinualTask:
                 nearest=float("nan"),
                 no_data=float("nan"),
             )
-        return min(found, key=lambda row: row.mse or 0.0), levels
+        ours, totals = min(found, key=lambda row: row.mse or 0.0), min(found, key=lambda row: row.total_mse or 0.0)
+        if totals is ours:
+            return [ours], levels
+        return [ours, replace(totals, name="ours-totals", method=f"{totals.method}, for totals")], levels
 
     def _baselines(self) -> list[Baseline]:
         w = self.window
         banded = [baselines.ToeplitzNoise(window=w, bands=bands) for bands in _BANDS if bands < w]
+        expiring = [baselines.GradualExpiration(window=w, power=power) for power in _POWERS]
         return [
             baselines.LaplaceDP(),
             baselines.BinaryTree(window=w),
             baselines.ToeplitzNoise(window=w),
             *banded,
+            *expiring,
             baselines.HaarWavelet(window=w),
             baselines.Fourier(window=w, coefficients=max(1, w // 4)),
             baselines.Pegasus(),
@@ -320,12 +223,10 @@ class _ContinualTask:
         ]
 
     def _row(self, baseline: Baseline, age: int, level: float | None) -> ContinualRow:
-        bands = getattr(baseline, "bands", None)
+        words, mark = _variant(baseline)
         about: dict[str, Any] = {
-            "method": baseline.title.split(" (")[0]
-            + (f", {bands} bands" if bands else "")
-            + (f", age {age}" if age else ""),
-            "name": baseline.name + (f"-{bands}" if bands else "") + (f"@{age}" if age else ""),
+            "method": baseline.title.split(" (")[0] + words + (f", age {age}" if age else ""),
+            "name": baseline.name + mark + (f"@{age}" if age else ""),
             "guarantee": baseline.guarantee,
             "age": age,
         }
@@ -336,12 +237,16 @@ class _ContinualTask:
 
     def _calibrated_row(self, baseline: Baseline, age: int, level: float | None, about: dict[str, Any]) -> ContinualRow:
         by_window = isinstance(baseline, baselines.WindowDistribution | baselines.WindowAbsorption)
+        expiring = baseline if isinstance(baseline, baselines.GradualExpiration) else None
         level = self._window_level(baseline) if by_window else level
         if level is None:
             raise InputError(f"no epsilon of its own keeps budget {self.budget:g} for ever")
         if by_window:
             most = baseline.calibrate(self.chain, self.query, epsilon=level).leakage().at_most
             leakage = Quantity(None, "proven bound of epsilon-DP in every window", most)
+        elif expiring is not None:
+            level, told = self._expiring_level(expiring, age, level)
+            leakage = Quantity(None, "the accountant, by what a record costs at each age", told)
         else:
             leakage = Quantity(
                 None, "the accountant, as for noise on every answer", self._certificate(age).leakage(level).epsilon
@@ -353,12 +258,11 @@ class _ContinualTask:
         elif not isinstance(baseline, baselines.LaplaceDP):
             mechanism = baseline.calibrate(self.chain, self.query, epsilon=level)
         if isinstance(mechanism, StrategyRelease):
-            errors = self._errors(mechanism.strategy, mechanism.ready + age, mechanism.noise_variance)
+            errors = self._errors(mechanism.strategy, mechanism.ready + age, mechanism.noise_covariance)
         elif isinstance(mechanism, StreamRelease):
             errors, about = (self._simulated_error(mechanism), None), {**about, "note": "error simulated"}
         else:
-            noise = noise_variance(self.chain, self.query, level)
-            errors = self._errors(np.eye(self.window), np.arange(self.window), noise)
+            errors = self._plain_errors(level)
         nominal = level if mechanism is None else mechanism.epsilon
         return ContinualRow(**about, nominal=nominal, leakage=leakage, mse=errors[0], total_mse=errors[1])
 
@@ -389,6 +293,16 @@ class _ContinualTask:
 
         return largest_level(told, self.budget, self.event_limit, tolerance=1e-3)
 
+    def _expiring_level(self, baseline: baselines.GradualExpiration, age: int, level: float) -> tuple[float, float]:
+        """The largest epsilon in the end that keeps the budget, and what is certified there.
+
+        At least the level that noise on every answer may have: what a record costs while it is young is less.
+        """
+        stream = AnswerStream(self.chain, self.query)
+        told = lru_cache(maxsize=None)(lambda e: baseline.calibrate_stream(stream, epsilon=e).certify(age))
+        found = largest_level(told, self.budget, self.event_limit, start=level, tolerance=1e-3)
+        return (level, self._certificate(age).leakage(level).epsilon) if found is None else (found, told(found))
+
     def _simulated_error(self, mechanism: StreamRelease) -> float:
         """Of the best linear function of the last outputs, fitted on one half of a simulated path for the other."""
         states = simulated_path(self.chain)
@@ -407,16 +321,24 @@ class _ContinualTask:
         return min(1.0, share) * float(self._covariance[0])
 
 
-def _with_verdicts(row: ContinualRow, ours: ContinualRow) -> ContinualRow:
-    """Add the verdicts; a row whose leakage is not certified cannot be compared."""
+def _variant(baseline: Baseline) -> tuple[str, str]:
+    """What tells rows of one method apart, in words and as a mark of its name."""
+    if isinstance(baseline, baselines.ToeplitzNoise) and baseline.bands:
+        return f", {baseline.bands} bands", f"-{baseline.bands}"
+    if isinstance(baseline, baselines.GradualExpiration) and baseline.power:
+        return f", power {baseline.power:g}", f"-{baseline.power:g}"
+    return "", ""
+
+
+def _with_verdicts(row: ContinualRow, ours: ContinualRow, totals: ContinualRow) -> ContinualRow:
+    """Add the verdicts, against our plan and our plan for totals; what is not certified cannot be compared."""
     known = row.leakage.value is not None or row.leakage.at_most is not None
-    same = row.name == "laplace" and ours.age == 0
-    pairs: Sequence[tuple[float | None, float | None]] = ((row.mse, ours.mse), (row.total_mse, ours.total_mse))
+    pairs = ((row.mse, ours.mse, ours.age), (row.total_mse, totals.total_mse, totals.age))
     verdicts: list[ContinualVerdict] = []
-    for theirs, mine in pairs:
+    for theirs, mine, age in pairs:
         if not known or theirs is None or mine is None:
             verdicts.append("not comparable")
-        elif same:
+        elif row.name == "laplace" and age == 0:
             verdicts.append("same release")
         elif abs(theirs - mine) <= (_SIMULATED_TIE if row.note else TIE) * max(theirs, mine):
             verdicts.append("equal")

@@ -168,7 +168,7 @@ class LaplaceBaseline(ABC):
         return (least_scale(lambda b: self.nominal(chain, query, b), epsilon, start),)
 
     def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+        self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
     ) -> LaplaceRelease:
         """Return the least noise with the guarantee at `epsilon`, or noise of `scale` with the guarantee it gives."""
         check_one_target(epsilon, scale)

@@ -123,7 +123,7 @@ class Baseline(Protocol):
     inferential: ClassVar[bool]
 
     def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+        self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
     ) -> Mechanism:
         """Return the mechanism with its guarantee at `epsilon`, or with noise of `scale` and the guarantee it gives."""
 
@@ -154,7 +154,7 @@ def check_stationary(chain: Model) -> None:
         )
 
 
-def check_inputs(chain: Model, query: Query) -> Computation:
+def check_inputs(chain: Model, query: Query | str) -> Computation:
     """Return the query verified on a lattice; raise InputError for a chain or query that no baseline can work with."""
     check_stationary(chain)
     computation = verify_query(query, chain, on_lattice=True)

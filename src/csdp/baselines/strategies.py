@@ -2,8 +2,8 @@
 
 A window of T answers x gives coefficients `S x`, S a fixed matrix (the strategy). Each gets noise of one scale, the
 largest column sum of |S| times Delta_f / epsilon: one record of one tick then changes the log-probability of all
-outputs by at most epsilon. Estimates of answers and of running totals are post-processing. Tree, Toeplitz and wavelet
-strategies are here, the Fourier transform is in `csdp.baselines.fourier`.
+outputs by at most epsilon. Estimates of answers and of running totals are post-processing. The strategies
+of published methods are in `csdp.baselines.windows`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from csdp.queries import Query
 
 #: Paths of snapshots through a window up to which its exact leakage is enumerated.
 PATHS = 2**16
-_NOT_COMPUTED = "not computed: its guarantee does not cover inference through correlations"
+NOT_COMPUTED = "not computed: its guarantee does not cover inference through correlations"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +82,11 @@ class StrategyRelease:
         rounding = self.step**2 / 12.0 if self.rounded else 0.0
         return variance(Fraction(self.scales[0]) / Fraction(self.step)) * self.step**2 + rounding
 
+    @cached_property
+    def noise_covariance(self) -> Floats:
+        """Covariance (k, k) of the noise of the coefficients."""
+        return self.noise_variance * np.eye(len(self.strategy))
+
     def _coefficients(self, answers: Floats) -> Floats:
         """Coefficients (..., k, d) of answers (..., T, d), on the lattice."""
         exact = np.einsum("kt,...td->...kd", self.strategy, answers)
@@ -94,10 +99,15 @@ class StrategyRelease:
             raise InputError(f"states: {rows.shape[0]} snapshots given; whole windows of {self.window} expected")
         answers = self._stream.answers(rows)
         exact = self._coefficients(answers.reshape(-1, self.window, answers.shape[1]))
+        noisy, drawn, scales = self._perturb(exact, randomness)
+        values = np.einsum("tk,nkd->ntd", self._decoder, noisy).reshape(answers.shape)
+        return Trace(values, drawn, exact if drawn is noisy else np.zeros_like(drawn), scales)
+
+    def _perturb(self, exact: Floats, randomness: Randomness) -> tuple[Floats, Floats, Floats]:
+        """Noisy coefficients, what was drawn for them (here the same) and the scales that it was drawn with."""
         steps = two_sided_geometric(Fraction(self.scales[0]) / Fraction(self.step), exact.shape, randomness)
         noisy = exact + steps * self.step
-        values = np.einsum("tk,nkd->ntd", self._decoder, noisy).reshape(answers.shape)
-        return Trace(values, noisy, exact, np.full(exact.shape, self.scales[0]))
+        return noisy, noisy, np.full(exact.shape, self.scales[0])
 
     def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
         """Outputs (T, d), for study only."""
@@ -111,7 +121,7 @@ class StrategyRelease:
         try:
             value = max(self._enumerate_leakage(int(tick), adversary) for tick in np.unique(self.ready)[::-1])
         except TooLargeError as error:
-            return bound_present(self._stream, self.epsilon, f"{_NOT_COMPUTED}, and {error}", adversary=adversary)
+            return bound_present(self._stream, self.epsilon, f"{NOT_COMPUTED}, and {error}", adversary=adversary)
         return Quantity(round_up(value), f"exact, one window of {self.window} ticks, {adversary} adversary")
 
     def _enumerate_leakage(self, tick: int, adversary: Adversary) -> float:
@@ -166,7 +176,7 @@ class StrategyRelease:
         """Exact leakage of any tick's snapshot by one window, by enumeration; only bounded for several windows."""
         releases = check_whole("releases", releases)
         if releases > self.window:
-            why = f"{_NOT_COMPUTED}; {releases} ticks are more than one window"
+            why = f"{NOT_COMPUTED}; {releases} ticks are more than one window"
             return bound_lifetime(self._stream, self.epsilon, why, ticks=releases)
         try:
             worst = 0.0
@@ -174,7 +184,7 @@ class StrategyRelease:
                 rows, classes, seen = self._paths(tick)
                 worst = max(worst, largest_log_ratio(rows, classes, [np.arange(seen.size)], rate=1.0 / self.scales[0]))
         except TooLargeError as error:
-            return bound_lifetime(self._stream, self.epsilon, f"{_NOT_COMPUTED}, and {error}", ticks=releases)
+            return bound_lifetime(self._stream, self.epsilon, f"{NOT_COMPUTED}, and {error}", ticks=releases)
         return Quantity(round_up(worst), f"exact, one window of {self.window} ticks")
 
     def errors(self) -> Errors:
@@ -191,12 +201,12 @@ class StrategyRelease:
         basis = np.kron(self.strategy, np.eye(d))  # (k d, T d)
         now = np.zeros((d, T * d))
         now[:, (T - 1) * d :] = np.eye(d)
-        noise = self.noise_variance
+        noise = self.noise_covariance
         back = np.kron(self._decoder[-1:], np.eye(d))  # maps coefficients to the newest tick
         off = now - back @ basis
         bias = off @ np.tile(known[0].mean_now, T)
-        raw = float(np.trace(off @ whole_cov @ off.T) + bias @ bias + noise * np.trace(back @ back.T))
-        spread = basis @ whole_cov @ basis.T + noise * np.eye(basis.shape[0])
+        raw = float(np.trace(off @ whole_cov @ off.T) + bias @ bias + d * self._decoder[-1] @ noise @ self._decoder[-1])
+        spread = basis @ whole_cov @ basis.T + np.kron(noise, np.eye(d))
         cross = now @ whole_cov @ basis.T
         linear = float(np.trace(known[0].cov_now - cross @ np.linalg.solve(spread, cross.T)))
         return Errors(raw, max(linear, 0.0), float(np.trace(known[0].cov_now)), "covariances, newest tick of a window")
@@ -230,7 +240,7 @@ class StrategyBaseline(ABC):
         """Return the strategy (k, window), and the tick at which each coefficient is published."""
 
     def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+        self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
     ) -> StrategyRelease:
         """Return the mechanism with noise on the coefficients for an epsilon, or with noise of a scale."""
         check_one_target(epsilon, scale)
@@ -276,98 +286,9 @@ def calibrate_strategy(
     )  # fmt: skip
 
 
-def _check_power(window: Any) -> int:
+def check_power(window: Any) -> int:
     """A window of 1, 2, 4, 8, ... ticks."""
     ticks = check_whole("window", window)
     if ticks & (ticks - 1):
         raise InputError(f"window: {ticks} given; a power of two expected")
     return ticks
-
-
-@dataclass(frozen=True)
-class BinaryTree(StrategyBaseline):
-    """Noisy sums of all dyadic intervals of a window, each published when it is complete.
-
-    A record is in log2(T) + 1 of them. References: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
-    """
-
-    name: ClassVar[str] = "tree"
-    title: ClassVar[str] = "Binary tree (Dwork et al. 2010, Chan et al. 2011)"
-
-    def rows(self) -> tuple[Floats, Indices]:
-        """Return the intervals of 1, 2, 4, ... ticks.
-
-        >>> BinaryTree(window=2).rows()[0].tolist()
-        [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
-        """
-        ticks = _check_power(self.window)
-        sizes = [2**level for level in range(ticks.bit_length())]
-        spans = [(start, start + size) for size in sizes for start in range(0, ticks, size)]
-        strategy = np.array([[float(first <= t < end) for t in range(ticks)] for first, end in spans])
-        return strategy, np.array([end - 1 for _, end in spans])
-
-
-@dataclass(frozen=True)
-class HaarWavelet(StrategyBaseline):
-    """Privelet: noisy Haar coefficients of a window, weighted so that all get noise of one scale.
-
-    A record changes log2(T) + 1 of them, by its own change each. The window is published at its end. Reference: Xiao,
-    Wang and Gehrke (2010).
-    """
-
-    name: ClassVar[str] = "wavelet"
-    label: ClassVar[str] = "DP of one record in a window"
-    title: ClassVar[str] = "Haar wavelet, Privelet (Xiao et al. 2010)"
-
-    def rows(self) -> tuple[Floats, Indices]:
-        """Return the sum of the window, and differences of halves.
-
-        >>> HaarWavelet(window=2).rows()[0].tolist()
-        [[1.0, 1.0], [1.0, -1.0]]
-        """
-        ticks = _check_power(self.window)
-        rows = [np.ones(ticks)]
-        for level in range(1, ticks.bit_length()):
-            half = 2 ** (level - 1)
-            for start in range(0, ticks, 2 * half):
-                row = np.zeros(ticks)
-                row[start : start + half], row[start + half : start + 2 * half] = 1.0, -1.0
-                rows.append(row)
-        return np.array(rows), np.full(ticks, ticks - 1)
-
-
-@dataclass(frozen=True)
-class ToeplitzNoise(StrategyBaseline):
-    """Noise correlated over time: the square root of the matrix of running totals, banded.
-
-    `S[t, t-k] = c_k = binom(2k, k) / 4^k` for k below `bands`; S^2 sums up where nothing is cut off. References:
-    Fichtenberger, Henzinger and Upadhyay, "Constant matters" (2023); banded: Choquette-Choo et al. (2023). They add
-    Gaussian noise for (epsilon, delta); here it is geometric noise for the l1 norm of a column, for epsilon alone.
-    """
-
-    bands: int | None = None
-
-    name: ClassVar[str] = "toeplitz"
-    title: ClassVar[str] = "Toeplitz noise (Fichtenberger et al. 2023), with pure epsilon"
-
-    def rows(self) -> tuple[Floats, Indices]:
-        """Return the lower triangular matrix of c_k.
-
-        >>> ToeplitzNoise(window=3).rows()[0].tolist()
-        [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.375, 0.5, 1.0]]
-        """
-        ticks = check_whole("window", self.window)
-        bands = ticks if self.bands is None else min(check_whole("bands", self.bands), ticks)
-        strategy = np.zeros((ticks, ticks))
-        for k, coefficient in enumerate(root_coefficients(bands)):
-            strategy += coefficient * np.eye(ticks, k=-k)
-        return strategy, np.arange(ticks)
-
-
-def root_coefficients(count: int) -> Floats:
-    """c_k = binom(2k, k) / 4^k, the coefficients of (1 - z)^(-1/2).
-
-    >>> root_coefficients(4).tolist()
-    [1.0, 0.5, 0.375, 0.3125]
-    """
-    return np.asarray(np.cumprod([1.0, *((2 * k - 1) / (2 * k) for k in range(1, count))]), dtype=np.float64)

@@ -266,7 +266,7 @@ class Pegasus:
     inferential: ClassVar[bool] = False
 
     def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+        self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
     ) -> PegasusRelease:
         """Return the stream mechanism for an epsilon, or with the perturber's noise at a scale."""
         check_one_target(epsilon, scale)
@@ -405,7 +405,7 @@ class WindowBaseline:
     scheme: ClassVar[Scheme]
 
     def calibrate(
-        self, chain: Model, query: Query, *, epsilon: float | None = None, scale: float | None = None
+        self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
     ) -> WindowRelease:
         """Return the stream mechanism for an epsilon per window."""
         check_one_target(epsilon, scale)

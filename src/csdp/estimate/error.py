@@ -1,6 +1,6 @@
 """The mean squared error of a release, and the error of publishing nothing.
 
-It is measured against the present answer f(x_t) (`about="now"`), or against the answer f(z) of the time that was read
+It is measured against the present answer f(x_t) (`about="now"`), or against the answer f(z) of the time of the readings
 (`about="then"`): then the noise is all the error there is, and age costs nothing but delay.
 """
 
@@ -18,12 +18,12 @@ from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import FoldComputation, FunctionComputation, verify_query
 from csdp.errors import InputError, TooLargeError
-from csdp.estimate.history import MEMORY, has_history, model_estimator
+from csdp.estimate.history import HistoryEstimator, has_history, model_estimator
 from csdp.estimate.posterior import PosteriorMean
 from csdp.estimate.result import About, Error, Estimate, check_about
 from csdp.estimate.second_order import Moments, moments
 from csdp.noise import simulate_noise
-from csdp.queries import Query, all_snapshots
+from csdp.queries import Query, all_snapshots, to_query
 
 Law = Literal["joint", "independent-marginals"]
 
@@ -38,7 +38,7 @@ _FINE = 1024
 
 def mse(
     chain: Model | Family,
-    query: Query,
+    query: Query | str,
     *,
     ages: Any,
     epsilon_c: float,
@@ -49,7 +49,7 @@ def mse(
 ) -> Error:
     """`E|published - f(x_t)|^2` of a release, in closed form for additive queries (pair laws, no m^s).
 
-    With `about="then"`, `E|published - f(z)|^2`: how well the time that was read is told.
+    With `about="then"`, `E|published - f(z)|^2`: how well the time of the readings is told.
 
     Args:
         chain: the model; over a Family the largest error.
@@ -63,7 +63,7 @@ def mse(
             systems); "filter", the Bayes filter of the whole released history, simulated.
         given: condition on these aged values, as the paper's figures do.
         law: with `given`, "independent-marginals" reproduces the paper's own numbers.
-        about: "now" for the error against the present answer, "then" against that of the time that was read.
+        about: "now" for the error against the present answer, "then" against that of the time of the readings.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -98,7 +98,7 @@ def mse(
     return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate, about)
 
 
-def noise_variance(model: Model, query: Query, epsilon_c: float) -> float:
+def noise_variance(model: Model, query: Query | str, epsilon_c: float) -> float:
     """Variance of the noise on one output: on the lattice of the answers, or Laplace's where they are on none."""
     computation = verify_query(query, model)
     if isinstance(computation, FunctionComputation):
@@ -116,17 +116,16 @@ def error_from_moments(
     epsilon_c: float,
     estimate: Estimate,
     about: About = "now",
-    memory: int = MEMORY,
+    estimator: HistoryEstimator | None = None,
 ) -> Error:
-    """The error of one estimate, from moments that are already known; `memory`: releases that "history" looks at."""
+    """The error of one estimate, from moments that are already known; `estimator`: what "history" is made with."""
     query = verify_query(query, model)
     noise = noise_variance(model, query, epsilon_c)
     if about == "then":
         known = known.of_time_read()
     outputs = known.mean_now.size
     no_data = float(np.trace(known.cov_now))
-    aging = float(np.trace(known.cov_aged + known.cov_now - known.cross - known.cross.T))
-    aging += float(((known.mean_aged - known.mean_now) ** 2).sum())
+    aging = known.aging
     total = outputs * noise
     if estimate == "posterior":
         value = PosteriorMean(model, query, ages=ages, epsilon_c=epsilon_c, then=about == "then").mse
@@ -134,7 +133,8 @@ def error_from_moments(
     if estimate == "filter":
         return _filter_error(model, query, ages, epsilon_c, Error(0.0, aging, total, no_data, estimate, "simulation"))
     if estimate == "history" and has_history(model, ages):
-        value = model_estimator(model, query, age=ages[0], about=about, memory=memory).expected(noise).mse
+        history = estimator or model_estimator(model, query, age=ages[0], about=about)
+        value = history.expected(noise).mse
     else:
         value = aging + total if estimate == "raw" else float((known.linear_estimate(noise)[2] ** 2).sum())
     interval = None
@@ -256,7 +256,7 @@ class BayesFilter:
     (0.652, 0.476)
     """
 
-    def __init__(self, model: Model, query: Query, *, age: int, scale: float) -> None:
+    def __init__(self, model: Model, query: Query | str, *, age: int, scale: float) -> None:
         if model.size > FILTER_STATES:
             raise TooLargeError(
                 f"filter: {model.states}**{model.sequences} joint states; at most {FILTER_STATES:,}. "
@@ -269,7 +269,9 @@ class BayesFilter:
         self._model = model
         self._age = age
         self._scale = scale
-        self._answers = query.evaluate(all_snapshots(model.sequences, model.states), model.value_table)  # (N, d)
+        self._answers = to_query(query).evaluate(
+            all_snapshots(model.sequences, model.states), model.value_table
+        )  # (N, d)
 
     def init(self) -> FilterState:
         """The belief before any release."""

@@ -4,12 +4,16 @@ With r = f - usual (the long-run mean, or the mean of the time of day) and relea
 linear estimate of the answer at time u is `usual(u) + sum_j w_j (y_j - usual(t_j))`, where `(G + N) w = g`: G holds the
 covariances of r between the times of the releases, N the variances of their noise, g the covariances with r at u. It is
 never worse than the linear estimate from the newest release alone. All of this is post-processing: it costs no privacy.
+
+The error of an estimate has a part from the answers, which were expected elsewhere, and a part from noise. How much the
+answers move may change with the season; the noise does not. Each release shows how far off the one was that those
+before it led to expect, so the size of the first part is followed through the last releases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -32,6 +36,8 @@ LARGEST_HISTORY = 512
 _SHARPEST, _RIDGE = 1e-6, 1e-13
 #: Patterns of releases whose weights are kept.
 _PATTERNS = 256
+#: How the size of errors is followed: releases that count as much as what was learned, and the least size.
+_LEARNED, _LEAST_SIZE = 12.0, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +49,14 @@ class HistoryEstimator:
         covariance: of the outputs with those h ticks later, h = 0, 1, ...: (lags, d, d), or (lags, d) where every
             output is estimated by itself.
         age: how many ticks before a release its readings are taken.
-        about: whether the present answer is estimated ("now"), or that of the time that was read ("then").
+        about: whether the present answer is estimated ("now"), or that of the time of the readings ("then").
         memory: releases that are looked back on.
         factor: standard errors in half a band; learned, or 1.96.
         bounds: least and largest possible answer, which estimates and bands keep to.
         level: share of the truths that a band is to hold.
         scale: learned correction of the standard errors.
         no_data: squared error of saying what is usual; by default that of the covariances.
+        watch: releases through which the size of errors is followed, to widen or narrow the bands; 0 for not at all.
 
     >>> estimator = HistoryEstimator(np.zeros((1, 1)), 0.8 ** np.arange(9.0)[:, None], age=0)
     >>> quiet = [Observation(t, (1.0,), age=0, noise=1.0) for t in (4, 5)]
@@ -57,16 +64,17 @@ class HistoryEstimator:
     (0.5, 0.643)
     """
 
-    usual: Floats
-    covariance: Floats
+    usual: Floats = field(repr=False)
+    covariance: Floats = field(repr=False)
     age: int
     about: About = "now"
     memory: int = MEMORY
     factor: float = 1.96
-    bounds: Bounds | None = None
+    bounds: Bounds | None = field(default=None, repr=False)
     level: float = LEVEL
     scale: float = 1.0
     no_data: float | None = None
+    watch: int = 0
 
     @property
     def kind(self) -> str:
@@ -94,17 +102,69 @@ class HistoryEstimator:
         What a release read later than planned moves its answer as much as noise would: it is counted as noise.
         """
         last = releases[-self.memory :]
-        read = np.array([one.tick - one.age for one in last])
-        noise = np.array([one.noise for one in last]) + self._late_noise([one.stale for one in last])
         target = last[-1].tick - (last[-1].age if self.about == "then" else 0)
-        estimate, error = self._solve(read, target, np.array([one.values for one in last]), noise)
-        return with_band(estimate, error, factor=self.factor, bounds=self.bounds, no_data=self.silent_error)
+        estimate, moved, drawn = self._solve(*self._arrays(last), target)
+        first = max(1, len(releases) - self.watch) if self.watch else len(releases)
+        runs = [tuple(releases[max(0, n - self.memory) : n + 1]) for n in range(first, len(releases))]
+        size = _size(np.array([self._surprise(run) for run in runs]))
+        # Saying what is usual is off by as much more, or less.
+        whole = float(self._variance.sum())
+        nothing = self.silent_error * (float((size * self._variance).sum()) / whole if whole > 0 else 1.0)
+        error = self._standard_error(moved, drawn, size)
+        return with_band(estimate, error, factor=self.factor, bounds=self.bounds, no_data=nothing)
+
+    def _arrays(self, releases: Sequence[Observation]) -> tuple[Indices, Floats, Floats]:
+        """When they were read, their values, and the variances of their noise."""
+        noise = np.array([one.noise for one in releases]) + self._late_noise([one.stale for one in releases])
+        return np.array([one.tick - one.age for one in releases]), np.array([one.values for one in releases]), noise
+
+    def _standard_error(self, moved: Floats, drawn: Floats, size: Floats | float = 1.0) -> Floats:
+        """From the variances by answers, which may have changed in size, and by noise."""
+        return np.asarray(self.scale * np.sqrt(size * moved + drawn))
+
+    def _surprise(self, run: tuple[Observation, ...]) -> Floats:
+        """How far the last release was off from what those before it lead to expect, (2, d); kept for the next tick."""
+        if run not in self._surprises:
+            if len(self._surprises) >= 4 * _PATTERNS:
+                self._surprises.clear()
+            self._surprises[run] = self._measure(*self._arrays(run))
+        return self._surprises[run]
+
+    @cached_property
+    def _surprises(self) -> dict[tuple[Observation, ...], Floats]:
+        return {}
+
+    def _measure(self, read: Indices, values: Floats, noise: Floats) -> Floats:
+        """Of the last release, given those before it: what it adds to the size of errors, and how much it counts.
+
+        Its squared distance from what was expected has the mean `size * moved + rest`, where the rest is noise.
+        """
+        expected, moved, drawn = self._solve(read[:-1], values[:-1], noise[:-1], int(read[-1]))
+        rest = drawn + noise[-1]
+        whole = np.maximum(moved + rest, np.finfo(float).tiny)
+        return np.array([moved * ((values[-1] - expected) ** 2 - rest) / whole**2, (moved / whole) ** 2])
+
+    def smooth(self, releases: Sequence[Observation]) -> list[Estimated]:
+        """Estimates of the answers at the times that were read, from the releases before and after each.
+
+        As far to both sides as covariances are known. Bands are as wide as for estimates without later releases.
+        """
+        if self.about != "then":
+            raise InputError("smooth: later releases tell about the time of the readings: use an estimator for 'then'")
+        read, values, noise = self._arrays(releases)
+        reach, found = (self._blocks.shape[1] - 1) // 2, []
+        for target in read.tolist():
+            near = np.flatnonzero(np.abs(read - target) <= reach)
+            estimate, moved, drawn = self._solve(read[near], values[near], noise[near], target)
+            error = self._standard_error(moved, drawn)
+            found.append(with_band(estimate, error, factor=self.factor, bounds=self.bounds, no_data=self.silent_error))
+        return found
 
     def expected(self, noise: float) -> Error:
         """The error with a release at every tick, from as many as it looks back on."""
         back = tuple(range(self.memory - 1, -1, -1))
-        _, spread = self._weights(back, 0 if self.about == "then" else self.age, (noise,) * self.memory)
-        mse, outputs = float(((self.scale * spread) ** 2).sum()), self.usual.shape[1]
+        _, moved, drawn = self._weights(back, 0 if self.about == "then" else self.age, (noise,) * self.memory)
+        mse, outputs = float((self._standard_error(moved, drawn) ** 2).sum()), self.usual.shape[1]
         aging = 0.0 if self.about == "then" else float(self._late_noise([self.age])[0]) * outputs
         return Error(mse, aging, outputs * noise, self.silent_error, self.kind, "covariances", None, self.about)
 
@@ -123,22 +183,23 @@ class HistoryEstimator:
         """
         at = np.asarray(released)[-self.memory :]
         target = tick - (self.age if self.about == "then" else 0)
-        return self._solve(at - self.age, target, values[-at.size :], noise[-at.size :])
+        estimate, moved, drawn = self._solve(at - self.age, values[-at.size :], noise[-at.size :], target)
+        return estimate, self._standard_error(moved, drawn)
 
-    def _solve(self, read: Indices, target: int, values: Floats, noise: Floats) -> tuple[Floats, Floats]:
-        """The estimate at a tick from what was read at some ticks, and its standard error."""
+    def _solve(self, read: Indices, values: Floats, noise: Floats, target: int) -> tuple[Floats, Floats, Floats]:
+        """The estimate at a tick from what was read, and the variances of its error: by answers, and by noise."""
         back = tuple((read[-1] - read).tolist())
-        weights, spread = self._weights(back, int(target - read[-1]), tuple(noise.tolist()))
+        weights, by_answers, by_noise = self._weights(back, int(target - read[-1]), tuple(noise.tolist()))
         off = values - self.usual_at(read)  # (n, d)
         moved = np.einsum("bnik,nbi->bk", weights, off.reshape(len(off), weights.shape[0], -1)).ravel()
-        return self.clip(self.usual_at(target) + moved), self.scale * spread
+        return self.clip(self.usual_at(target) + moved), by_answers, by_noise
 
     @cached_property
-    def _known(self) -> dict[tuple[tuple[int, ...], int, tuple[float, ...]], tuple[Floats, Floats]]:
+    def _known(self) -> dict[tuple[tuple[int, ...], int, tuple[float, ...]], tuple[Floats, Floats, Floats]]:
         return {}
 
-    def _weights(self, back: tuple[int, ...], ahead: int, noise: tuple[float, ...]) -> tuple[Floats, Floats]:
-        """Weights (blocks, n, k, k) of releases read `back` ticks before the newest, and the standard error (d,)."""
+    def _weights(self, back: tuple[int, ...], ahead: int, noise: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:
+        """Weights (blocks, n, k, k) of releases read `back` ticks before the newest, and both variances (d,)."""
         pattern = (back, ahead, noise)
         if pattern not in self._known:
             if len(self._known) >= _PATTERNS:
@@ -146,7 +207,7 @@ class HistoryEstimator:
             self._known[pattern] = self._solve_weights(-np.asarray(back), ahead, np.asarray(noise))
         return self._known[pattern]
 
-    def _solve_weights(self, places: Indices, ahead: int, noise: Floats) -> tuple[Floats, Floats]:
+    def _solve_weights(self, places: Indices, ahead: int, noise: Floats) -> tuple[Floats, Floats, Floats]:
         blocks, n, k = len(self._blocks), places.size, self._blocks.shape[-1]
         between = self._covariance_at(places[None, :] - places[:, None])  # (blocks, n, n, k, k)
         across = self._covariance_at(ahead - places).reshape(blocks, n * k, k)
@@ -155,7 +216,9 @@ class HistoryEstimator:
         spread = spread + (_RIDGE * largest + np.finfo(float).tiny)[:, None, None] * np.eye(n * k)
         weights = np.linalg.solve(spread, across)
         left = self._variance - np.einsum("bwk,bwk->bk", across, weights).ravel()
-        return weights.reshape(blocks, n, k, k), np.sqrt(np.maximum(left, (_SHARPEST**2) * self._variance))
+        drawn = np.einsum("bwk,w->bk", weights**2, np.repeat(noise, k)).ravel()
+        least = (_SHARPEST**2) * self._variance
+        return weights.reshape(blocks, n, k, k), np.maximum(left - drawn, least), np.maximum(drawn, 0.0)
 
     @cached_property
     def _blocks(self) -> Floats:
@@ -176,6 +239,8 @@ class HistoryEstimator:
 
     def _late_noise(self, stale: Sequence[int]) -> Floats:
         """How far an answer moves in so many ticks, mean square of an output: `2 (C(0) - C(stale))`."""
+        if not any(stale):
+            return np.zeros(len(stale))
         later = self._covariance_at(np.asarray(stale, dtype=np.intp))  # (blocks, n, k, k)
         known = np.diagonal(later, axis1=2, axis2=3).transpose(1, 0, 2).reshape(len(stale), -1)
         return np.asarray(2 * np.maximum(self._variance - known, 0.0).mean(axis=1))
@@ -198,18 +263,34 @@ class HistoryEstimator:
         noisy = answers + random.laplace(0.0, np.sqrt(noise / 2), answers.shape)  # a simulation: nothing is published
         known: Bools = np.asarray(~np.isnan(answers).any(axis=1))
         off, spread, truth = [], [], []
-        releases = [t for t in range(self.age, len(answers)) if known[t - self.age]]
-        for n in range(len(releases)):
-            tick = releases[n]
-            target = tick - (self.age if self.about == "then" else 0)
+        read = np.flatnonzero(known[: max(len(answers) - self.age, 0)])
+        sizes = self._sizes(start + read, noisy[read], noise)
+        for n, at in enumerate(read.tolist()):
+            target = at + (0 if self.about == "then" else self.age)
             if not known[target]:
                 continue
-            last = np.asarray(releases[max(0, n + 1 - self.memory) : n + 1])
-            guess, error = self.estimate(start + tick, start + last, noisy[last - self.age], np.full(last.size, noise))
+            last = read[max(0, n + 1 - self.memory) : n + 1]
+            guess, *parts = self._solve(start + last, noisy[last], np.full(last.size, noise), start + target)
             off.append(guess - answers[target])
-            spread.append(error)
+            spread.append(self._standard_error(parts[0], parts[1], sizes[n]))
             truth.append(answers[target])
         return np.array(off), np.array(spread), np.array(truth)
+
+    def _sizes(self, read: Indices, values: Floats, noise: float) -> list[Floats | float]:
+        """The size of errors at each of some releases with equal noise, as `of` would follow it."""
+        if not self.watch:
+            return [1.0] * len(read)
+        runs = [np.arange(max(0, n - self.memory), n + 1) for n in range(1, len(read))]
+        seen = np.array([self._measure(read[run], values[run], np.full(run.size, noise)) for run in runs])
+        return [_size(seen[max(0, n - self.watch) : n]) for n in range(len(read))]
+
+
+def _size(surprises: Floats) -> Floats | float:
+    """How large errors by answers are, as a share of those that were learned, by what releases (n, 2, d) show."""
+    if not len(surprises):
+        return 1.0
+    added, counted = surprises.sum(axis=0)
+    return np.asarray(np.maximum((_LEARNED + added) / (_LEARNED + counted), _LEAST_SIZE))
 
 
 def has_history(model: Model, ages: Sequence[int]) -> bool:
@@ -219,7 +300,7 @@ def has_history(model: Model, ages: Sequence[int]) -> bool:
 
 def model_estimator(
     model: Model,
-    query: Query,
+    query: Query | str,
     *,
     age: int,
     about: About = "now",
@@ -230,19 +311,27 @@ def model_estimator(
     """The estimator whose means and covariances are those of a model, where there is no public past to learn from."""
     computation = verify_query(query, model)
     memory = max(1, min(memory, LARGEST_HISTORY // len(computation.outputs)))
-    lags = [_lagged_moments(model, computation, lag) for lag in range(age + memory)]
+    lags = _lagged_moments(model, computation, age + memory)
     if lags[0].how == "simulation":
         covariance = nearest_covariance(np.array([np.diag(known.cross) for known in lags]))
     else:
         covariance = np.array([known.cross for known in lags])
     factor = standard_errors_of(level)
-    return HistoryEstimator(lags[0].mean_now[None], covariance, age, about, memory, factor, bounds, level)
+    return HistoryEstimator(lags[0].usual[1], covariance, age, about, memory, factor, bounds, level)
 
 
-@lru_cache(maxsize=256)
-def _lagged_moments(model: Model, query: Computation, lag: int) -> Moments:
-    """Moments of the answer and of that some ticks later; a search and a publisher ask for them again."""
-    return moments(model, query, ages=(lag,) * model.sequences)
+def _lagged_moments(model: Model, query: Computation, count: int) -> list[Moments]:
+    """Moments of the answer and of that 0, 1, ... ticks later; a search and a publisher ask for them again."""
+    known = _known_moments(model, query)
+    for lag in range(len(known), count):
+        known.append(moments(model, query, ages=(lag,) * model.sequences))
+    return known[:count]
+
+
+@lru_cache(maxsize=128)
+def _known_moments(model: Model, query: Computation) -> list[Moments]:
+    """The moments of one chain that were computed so far: a search asks every member of a family in turn."""
+    return []
 
 
 def nearest_covariance(covariance: Floats) -> Floats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ SCHEMA = "csdp.estimator/1"
 SHORTEST_PAST = 60
 #: Shares of the public past: the first is fitted to, the second calibrates the band, the rest checks both.
 _FITTED, _CALIBRATED = 0.5, 0.75
+#: Releases through which the size of errors is followed.
+WATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,9 @@ class LearnedEstimator:
     noise: float
     ticks: int
 
+    def __repr__(self) -> str:
+        return f"LearnedEstimator({self.kind}, about {self.about}, removes {100 * self.usefulness:.3g} %)"
+
     @property
     def usefulness(self) -> float:
         """Which share of the error of saying nothing is removed."""
@@ -57,13 +63,13 @@ class LearnedEstimator:
 
     @property
     def about(self) -> About:
-        """Whether the present answer is estimated ("now"), or that of the time that was read ("then")."""
+        """Whether the present answer is estimated ("now"), or that of the time of the readings ("then")."""
         return self.estimator.about
 
     @property
     def memory(self) -> int:
-        """Releases that are looked back on."""
-        return self.estimator.memory
+        """Releases that are looked back on, for the estimate and for the size of its errors."""
+        return self.estimator.memory + self.estimator.watch
 
     def check(self, ages: Sequence[int], outputs: int) -> None:
         """Refuse releases of other ages, or with another number of outputs."""
@@ -72,6 +78,14 @@ class LearnedEstimator:
     def of(self, releases: Sequence[Observation]) -> Estimated:
         """The estimate from the last releases, the newest last."""
         return self.estimator.of(releases)
+
+    def smooth(self, releases: Sequence[Observation]) -> list[Estimated]:
+        """Estimates of the answers at the times that were read, from the releases before and after each."""
+        return self.estimator.smooth(releases)
+
+    def usual_at(self, ticks: npt.ArrayLike) -> Floats:
+        """What is usual at some ticks, (n, d)."""
+        return self.estimator.usual_at(ticks)
 
     def expected(self, noise: float) -> Error:
         """The held-out error; with other noise than it was checked with, changed as the covariances say."""
@@ -84,7 +98,7 @@ class LearnedEstimator:
         """What was measured on the held-out end of the public past, in a sentence."""
         return (
             f"{self.kind} estimate, learned on {self.ticks:,} public ticks; on those held out its error is "
-            f"{self.mse:.4g} where saying nothing has {self.no_data:.4g} (removes {100 * self.usefulness:.3g} %), and "
+            f"{self.mse:.4g}, of saying nothing {self.no_data:.4g} (removes {100 * self.usefulness:.3g} %); "
             f"its {100 * self.level:g} % band holds {100 * self.coverage:.3g} % of the truths"
         )
 
@@ -96,7 +110,7 @@ class LearnedEstimator:
             "schema": SCHEMA,
             **{name: getattr(self, name) for name in _MEASURED},
             "estimator": {
-                **{name: getattr(inner, name) for name in _PLAIN},
+                **{name: getattr(inner, name) for name in (*_PLAIN, "watch")},
                 "usual": inner.usual.tolist(),
                 "covariance": inner.covariance.tolist(),
                 "bounds": bounds,
@@ -125,6 +139,7 @@ class LearnedEstimator:
                 covariance=_finite(inner["covariance"], 2),
                 bounds=None if bounds is None else (_finite(bounds[0]), _finite(bounds[1])),
                 **{name: inner[name] for name in _PLAIN},
+                watch=inner.get("watch", 0),
             )
             if estimator.usual.shape[1] != estimator.covariance.shape[1] or not 1 <= estimator.memory <= len(
                 estimator.covariance
@@ -182,7 +197,7 @@ def learn_estimator(
         period: ticks of the clock (a day, a week) after which what is usual repeats; None without a clock.
         start: the tick of the first answer; releases at the same phase of the clock have ticks that differ from it by
             multiples of the period.
-        about: "now" to estimate the present answer, "then" that of the time that was read.
+        about: "now" to estimate the present answer, "then" that of the time of the readings.
         memory: releases that are looked back on.
         level: share of the truths that a band is to hold.
         bounds: least and largest possible answer.
@@ -208,15 +223,21 @@ def learn_estimator(
     errors = {kind: one.errors(held_out, noise, seed=0, start=start + split) for kind, one in tried.items()}
     compared = {kind: float((off**2).sum(axis=1).mean()) for kind, (off, _, _) in errors.items()}
     best = min(compared, key=lambda kind: compared[kind])
+    size, cycle = kinds[best]
+    fit_best = partial(_fit, age=age, about=about, memory=size, period=cycle or 1, bounds=bounds)
     off, spread, _ = errors[best]
     half = int(len(off) * (_CALIBRATED - _FITTED) / (1 - _FITTED))
+    # The first half counts too, as it looks from later: what the seasons of the second half lack may come again.
+    later = slice(split, round(len(past) * _CALIBRATED))
+    before = fit_best(past[later], ticks[later]).errors(fitted, noise, seed=1, start=start)
+    off, spread = (np.concatenate(pair) for pair in zip(before[:2], (off, spread), strict=True))
+    half += len(before[0])
     factor = _quantile(np.abs(off[:half]) / spread[:half], level)
     coverage = float((np.abs(off[half:]) <= factor * spread[half:]).mean())
     no_data = _no_data_error(fitted, held_out, ticks, period)
-    size, cycle = kinds[best]
     scale = float(np.sqrt((off**2).mean() / (spread**2).mean()))
     estimator = replace(
-        _fit(past, ticks, age=age, about=about, memory=size, period=cycle or 1, bounds=bounds),
+        fit_best(past, ticks),
         factor=_quantile(np.abs(off) / spread, level) / scale,
         level=level,
         scale=scale,
@@ -258,7 +279,7 @@ def _fit(
             for h in range(lags + 1)
         ]
     )
-    return HistoryEstimator(usual, nearest_covariance(covariance), age, about, memory, bounds=bounds)
+    return HistoryEstimator(usual, nearest_covariance(covariance), age, about, memory, bounds=bounds, watch=WATCH)
 
 
 def _usual(past: Floats, ticks: Indices, period: int) -> Floats:

@@ -29,7 +29,7 @@ class PosteriorMean:
         query: what is released, with one output.
         ages: how old the released readings are, one age each.
         epsilon_c: the noise level.
-        then: whether the answer of the time that was read is estimated, instead of the present one.
+        then: whether the answer of the time of the readings is estimated, instead of the present one.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
@@ -39,7 +39,7 @@ class PosteriorMean:
     """
 
     def __init__(
-        self, model: Model, query: Query, *, ages: Sequence[int], epsilon_c: float, then: bool = False
+        self, model: Model, query: Query | str, *, ages: Sequence[int], epsilon_c: float, then: bool = False
     ) -> None:
         computation = verify_query(query, model)
         if not isinstance(computation, FoldComputation) or len(computation.outputs) != 1:

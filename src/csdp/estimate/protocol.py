@@ -8,6 +8,7 @@ from statistics import NormalDist
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.errors import InputError
@@ -36,7 +37,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Estimated:
-    """An estimate of each output, its standard error, its band, and the squared error of saying nothing instead."""
+    """An estimate of each output, its standard error, its band, and the squared error of saying nothing."""
 
     estimate: tuple[float, ...]
     standard_error: tuple[float, ...]
@@ -49,9 +50,9 @@ class Estimated:
 class Estimator(Protocol):
     """Estimates answers from releases alone, so that it costs no privacy.
 
-    Whoever writes one decides how good it is, never how private: it is given published numbers, and what it returns is
+    It affects how good estimates are, never how private: it is given published numbers, and what it returns is
     checked for its form. `kind` names it ("linear", "posterior", "history", "seasonal"), `about` says whether the
-    present answer is estimated ("now") or that of the time that was read ("then"), `level` which share of the truths
+    present answer is estimated ("now") or that of the time of the readings ("then"), `level` which share of the truths
     its band is to hold, `memory` how many releases it looks back on.
     """
 
@@ -78,7 +79,23 @@ class Estimator(Protocol):
         """The estimate from the last releases, the newest last."""
 
     def expected(self, noise: float) -> Error:
-        """The error to expect with noise of a variance at every tick, beside that of saying nothing."""
+        """The error to expect with noise of a variance at every tick, and that of saying nothing."""
+
+
+@runtime_checkable
+class Smoother(Protocol):
+    """An estimator that can also use later releases for the time that an earlier one read."""
+
+    def smooth(self, releases: Sequence[Observation]) -> list[Estimated]:
+        """Estimates of the answers at the times that were read, from the releases before and after each."""
+
+
+@runtime_checkable
+class TellsUsual(Protocol):
+    """An estimator that can also say what is usual at a tick: the best answer without any release."""
+
+    def usual_at(self, ticks: npt.ArrayLike) -> Floats:
+        """What is usual at some ticks, (n, d)."""
 
 
 def standard_errors_of(level: float) -> float:

@@ -1,4 +1,4 @@
-"""What an estimate is worth: its mean squared error beside that of saying nothing."""
+"""What an estimate is worth: its mean squared error, compared with that of saying nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Error:
 
     `aging`: what the age alone costs (raw). `noise`: variance of the noise. `no_data`: the error of publishing nothing
     but what is usual. `interval`: a 99.9 % confidence interval where the figure is simulated; a plan uses its upper
-    end. `about`: whether the answer is that of the present ("now") or of the time read ("then").
+    end. `about`: whether the answer is that of the present ("now") or of the time of the readings ("then").
     """
 
     mse: float
@@ -73,17 +73,19 @@ def about_words(about: About, age: int | None = None) -> str:
     """What a number is about, in words.
 
     >>> about_words("now"), about_words("then", 3), about_words("then", 1)
-    ('about now', 'about the time that was read (3 ticks ago)', 'about the time that was read (1 tick ago)')
+    ('about now', 'about the time of the readings (3 ticks ago)', 'about the time of the readings (1 tick ago)')
     """
     if about == "now":
         return "about now"
     ago = "" if age is None else f" ({age} {'tick' if age == 1 else 'ticks'} ago)"
-    return f"about the time that was read{ago}"
+    return f"about the time of the readings{ago}"
 
 
 def check_about(about: str, estimate: str) -> None:
-    """Refuse an unknown `about`, and the filter for the time that was read."""
+    """Refuse an unknown `about`, and the filter for the time of the readings."""
     if about not in {"now", "then"}:
-        raise InputError(f"about: {about!r} given; 'now' (the present answer) or 'then' (that of the time read)")
+        raise InputError(
+            f"about: {about!r} given; 'now' (the present answer) or 'then' (that of the time of the readings) expected"
+        )
     if about == "then" and estimate == "filter":
         raise InputError("estimate='filter' estimates the present answer; with about='then' use 'history' or 'linear'")

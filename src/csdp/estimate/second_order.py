@@ -7,7 +7,7 @@ with M the (s m) x (s m) matrix of pair laws, `M = Q M Q^T` between different se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,7 +32,11 @@ SIMULATED_READINGS = 150_000_000
 
 @dataclass(frozen=True)
 class Moments:
-    """Means and covariances of the aged answer f(z) and the present answer f(x), and the method that gave them."""
+    """Means and covariances of the aged answer f(z) and the present answer f(x), and the method that gave them.
+
+    Under a clock, covariances are around the mean of the phase (`now_by_phase`, `aged_by_phase`, by the phase of the
+    present), averaged over the phases: what is usual at a time of day needs no data.
+    """
 
     mean_aged: Floats  # (d,)
     mean_now: Floats  # (d,)
@@ -41,6 +45,22 @@ class Moments:
     cross: Floats  # (d, d), Cov(f(z), f(x))
     how: str
     samples: int = 0  #: nearly independent snapshots behind a simulation
+    now_by_phase: Floats | None = None  # (H, d)
+    aged_by_phase: Floats | None = None  # (H, d)
+
+    @property
+    def usual(self) -> tuple[Floats, Floats]:
+        """Means of the aged and of the present answer (H, d), by phase of the present; one row without a clock."""
+        if self.now_by_phase is None or self.aged_by_phase is None:
+            return self.mean_aged[None], self.mean_now[None]
+        return self.aged_by_phase, self.now_by_phase
+
+    @property
+    def aging(self) -> float:
+        """`E|f(z) - f(x)|^2`: how far the answer moves while it ages."""
+        aged, now = self.usual
+        inside = np.trace(self.cov_aged + self.cov_now - self.cross - self.cross.T)
+        return float(inside + ((aged - now) ** 2).sum(axis=1).mean())
 
     def linear_estimate(self, noise_variance: float) -> tuple[Floats, Floats, Floats]:
         """(offset, gain, standard error) of the best linear estimate `offset + gain @ y` of the present answer.
@@ -56,12 +76,20 @@ class Moments:
         return offset, np.asarray(gain, dtype=np.float64), np.sqrt(np.maximum(left, 0.0))
 
     def of_time_read(self) -> Moments:
-        """The moments with the answer of the time that was read in the place of the present one."""
-        return replace(self, mean_now=self.mean_aged, cov_now=self.cov_aged, cross=self.cov_aged)
+        """The moments with the answer of the time of the readings in the place of the present one."""
+        return replace(
+            self,
+            mean_now=self.mean_aged,
+            cov_now=self.cov_aged,
+            cross=self.cov_aged,
+            now_by_phase=self.aged_by_phase,
+        )
 
 
-def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
+def moments(model: Model, query: Query | str, *, ages: Sequence[int], phase: int | None = None) -> Moments:
     """Means and covariances of what a release reads and of the present answer.
+
+    `phase`: at ticks of one phase of the model's clock; by default in the long run.
 
     >>> from csdp import Mean
     >>> chain = CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.7, 0.3], [0.3, 0.7]])
@@ -80,9 +108,12 @@ def moments(model: Model, query: Query, *, ages: Sequence[int]) -> Moments:
                 return _by_pairs(model, query, ages, kinds)
     long_run_views(model)  # refuse what has no long run
     try:
-        return _by_joint_law(model, query, ages)
+        if isinstance(query, FoldComputation) and query.fold == "sum" and _is_divided_by_clock(model):
+            phases = range(model.phases) if phase is None else (phase,)
+            return _mean_over_phases([_by_components(model, query, ages, each) for each in phases], "joint law")
+        return _by_joint_law(model, query, ages, phase)
     except CsdpError:
-        return _by_simulation(model, query, ages)
+        return _by_simulation(model, query, ages, phase)
 
 
 def _by_pairs(
@@ -158,10 +189,10 @@ def pair_laws(model: CoupledChain) -> Floats:
     raise CsdpError("pair laws did not settle; the chain mixes too slowly")
 
 
-def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
+def _by_joint_law(model: Model, query: Computation, ages: Sequence[int], phase: int | None = None) -> Moments:
     s, m = model.sequences, model.states
     table = model.value_table
-    views = long_run_views(model)
+    views, copies = zip(*long_run_views(model, phase), strict=True)
     if isinstance(query, FoldComputation):
         laws = [AgedLaw(view, query.contributions(), ages=ages, fold=query.fold) for view in views]
         read = laws[0].classes / query.denominator
@@ -169,18 +200,60 @@ def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Mome
         laws = [AgedLaw(view, index_parts(s, m), ages=ages) for view in views]
         read = query.evaluate(all_snapshots(s, m)[laws[0].classes[:, 0].astype(np.intp)], table)
     now = query.evaluate(all_snapshots(s, m), table)
-    # Of a hidden environment, summed over it; under a clock, the mean over its phases.
-    folded = [aged.mass.measure.reshape(aged.model.copies, model.size, -1).sum(axis=0) for aged in laws]
-    measure = np.mean(folded, axis=0)
+    measures = _measures(laws, copies, model, phase)
+    return _mean_over_phases([_joint_moments(measure, read, now) for measure in measures], "joint law")
+
+
+def _joint_moments(measure: Floats, read: Floats, now: Floats) -> tuple[Floats, ...]:
+    """Mean aged and now, covariance aged, now and between, of (classes, d) and (snapshots, d) under their joint law."""
     law, base = measure.sum(axis=1), measure.sum(axis=0)
     mean_now, mean_aged = law @ now, base @ read
     off_now, off_read = now - mean_now, read - mean_aged
-    cross = off_read.T @ measure.T @ off_now
-    cov_aged, cov_now = (off_read.T * base) @ off_read, (off_now.T * law) @ off_now
-    return Moments(mean_aged, mean_now, cov_aged, cov_now, cross, "joint law")
+    spread = (off_read.T * base) @ off_read, (off_now.T * law) @ off_now
+    return mean_aged, mean_now, *spread, off_read.T @ measure.T @ off_now
 
 
-def _by_simulation(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
+def _is_divided_by_clock(model: Model) -> bool:
+    """Whether components are independent given a phase of the clock alone."""
+    return model.phases > 1 and len(model.step_chains) == 1 and len(model.components()) > 1
+
+
+def _by_components(model: Model, query: FoldComputation, ages: Sequence[int], phase: int) -> tuple[Floats, ...]:
+    """The same at one phase of a clock, where components are independent: sums over them."""
+    labels = np.arange(model.sequences) if query.per_sequence else query.labels(ages)
+    outputs = len(query.outputs)
+    means, covariances = np.zeros((2, outputs)), np.zeros((3, outputs, outputs))
+    for members, copies in model.distinct_components(labels):
+        part = model.subchain(members)
+        parts, place = query.contributions(members) / query.denominator, query.columns(members)
+        ((view, _),) = long_run_views(part, phase)
+        aged = AgedLaw(view, parts, ages=[ages[i] for i in members])
+        now = parts[np.arange(len(members)), all_snapshots(part.sequences, part.states)].sum(axis=1)
+        known = _joint_moments(aged.mass.measure, aged.classes, now)
+        means[:, place] += copies * np.array(known[:2])
+        covariances[:, place[:, None], place] += copies * np.array(known[2:])
+    return *means, *covariances
+
+
+def _mean_over_phases(known: Sequence[tuple[Floats, ...]], how: str, samples: int = 0) -> Moments:
+    """Moments from those of every phase: (mean aged, mean now, covariance aged, now, cross) each."""
+    means = [np.mean(each, axis=0) for each in zip(*known, strict=True)]
+    if len(known) == 1:
+        return Moments(means[0], means[1], means[2], means[3], means[4], how, samples)
+    aged, now = (np.array([phase[n] for phase in known]) for n in (0, 1))
+    return Moments(means[0], means[1], means[2], means[3], means[4], how, samples, now, aged)
+
+
+def _measures(laws: Sequence[AgedLaw], copies: Sequence[slice], model: Model, phase: int | None) -> Iterator[Floats]:
+    """Law of (present, read) at every phase of the clock, or at one; of a hidden environment, summed over it."""
+    phases = 1 if phase is not None else model.phases // len(laws)  # one view of a hidden environment holds them all
+    for aged, counted in zip(laws, copies, strict=True):
+        each = aged.mass.measure.reshape(aged.model.copies, model.size, -1)[counted]
+        for measure in each.reshape(phases, -1, *each.shape[1:]).sum(axis=1):
+            yield measure / measure.sum()
+
+
+def _by_simulation(model: Model, query: Computation, ages: Sequence[int], phase: int | None = None) -> Moments:
     """Moments from one long simulated path; for estimates only, never for a certificate."""
     if model.initial is not None:
         raise InputError("moments: with an initial law and so many snapshots neither a closed form nor a path helps")
@@ -194,11 +267,14 @@ def _by_simulation(model: Model, query: Computation, ages: Sequence[int]) -> Mom
         now = np.array([query.evaluate(row, table) for row in path[oldest:].astype(np.intp)])
         aged = (path[t - lag, np.arange(model.sequences)] for t in range(oldest, path.shape[0]))
         read = np.array([query.evaluate(row.astype(np.intp), table) for row in aged])
-    mean_now, mean_aged = now.mean(axis=0), read.mean(axis=0)
-    off_now, off_read = now - mean_now, read - mean_aged
-    n = now.shape[0]
-    cov = (off_read.T @ off_read / n, off_now.T @ off_now / n, off_read.T @ off_now / n)
-    return Moments(mean_aged, mean_now, cov[0], cov[1], cov[2], "simulation", max(50, n // 20))
+    known = []
+    for each in range(model.phases) if phase is None else (phase,):  # a path begins at phase 0
+        rows = slice((each - max(ages)) % model.phases, None, model.phases)
+        own, old = now[rows], read[rows]
+        off_now, off_read = own - own.mean(axis=0), old - old.mean(axis=0)
+        spread = off_read.T @ off_read, off_now.T @ off_now, off_read.T @ off_now
+        known.append((old.mean(axis=0), own.mean(axis=0), *(summed / len(own) for summed in spread)))
+    return _mean_over_phases(known, "simulation", max(50, now.shape[0] // 20))
 
 
 @lru_cache(maxsize=2)

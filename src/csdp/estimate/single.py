@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.chain import Model
@@ -42,14 +43,20 @@ class LinearEstimator:
     def of(self, releases: Sequence[Observation]) -> Estimated:
         """The estimate from the newest release."""
         newest = releases[-1]
-        offset, gain, error = self._weights(newest.noise)
+        _, gain, error = self._weights(newest.noise)
+        aged, now = (table[newest.tick % len(table)] for table in self.known.usual)
         return with_band(
-            offset + gain @ np.asarray(newest.values),
+            now + gain @ (np.asarray(newest.values) - aged),
             error,
             factor=standard_errors_of(self.level),
             bounds=self.bounds,
             no_data=float(np.trace(self.known.cov_now)),
         )
+
+    def usual_at(self, ticks: npt.ArrayLike) -> Floats:
+        """The mean at some ticks, that of their phase under a clock, (n, d)."""
+        usual = self.known.usual[1]
+        return np.asarray(usual[np.atleast_1d(np.asarray(ticks)) % len(usual)])
 
     @cached_property
     def _by_noise(self) -> dict[float, tuple[Floats, Floats, Floats]]:
@@ -66,14 +73,13 @@ class LinearEstimator:
         """The error of an estimate from one release."""
         known = self.known
         value = float((self._weights(noise)[2] ** 2).sum())
-        aging = float(np.trace(known.cov_aged + known.cov_now - known.cross - known.cross.T))
         total = noise * known.mean_now.size
-        return Error(value, aging, total, float(np.trace(known.cov_now)), self.kind, known.how, None, self.about)
+        return Error(value, known.aging, total, float(np.trace(known.cov_now)), self.kind, known.how, None, self.about)
 
 
 def linear_estimator(
     model: Model,
-    query: Query,
+    query: Query | str,
     *,
     ages: Sequence[int],
     about: About = "now",
@@ -101,7 +107,7 @@ class PosteriorEstimator:
     def __init__(
         self,
         model: Model,
-        query: Query,
+        query: Query | str,
         *,
         ages: Sequence[int],
         about: About = "now",

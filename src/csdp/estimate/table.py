@@ -31,7 +31,7 @@ class AnswerMoments:
 
     @classmethod
     def of(cls, model: Model, query: FoldComputation, *, ages: Sequence[int], then: bool = False) -> AnswerMoments:
-        """Of a release at some ages; wanted is the present answer, or that of the time that was read (`then`)."""
+        """Of a release at some ages; wanted is the present answer, or that of the time of the readings (`then`)."""
         aged = AgedLaw(model, query.contributions(), ages=ages, fold=query.fold)
         measure = aged.mass.measure
         law = measure.sum(axis=0)
@@ -43,7 +43,7 @@ class AnswerMoments:
 
     @property
     def no_data(self) -> float:
-        """The variance of the wanted answer: the error of saying its mean."""
+        """The variance of the wanted answer: the error of guessing its mean."""
         return float(self.second.sum() - self.first.sum() ** 2)
 
     @property
@@ -70,8 +70,8 @@ class TableEstimator:
         outputs: of the table.
         means: posterior mean of each output, after the division.
         spreads: its standard error.
-        error: the whole error, beside that of saying nothing.
-        about: whether the present answer is estimated ("now"), or that of the time that was read ("then").
+        error: the whole error, and that of saying nothing.
+        about: whether the present answer is estimated ("now"), or that of the time of the readings ("then").
         level: share of the truths that the band is to hold.
         bounds: least and largest possible answer.
     """

@@ -1,0 +1,305 @@
+"""Published methods for windows of a stream of answers: transforms, trees, correlated noise, gradual expiration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from csdp.accountant import Accountant
+from csdp.aging import Adversary
+from csdp.arrays import Floats, Indices
+from csdp.baselines.protocol import Quantity, check_inputs, check_one_target, check_positive, check_whole
+from csdp.baselines.strategies import (
+    NOT_COMPUTED,
+    StrategyBaseline,
+    StrategyRelease,
+    calibrate_strategy,
+    check_power,
+)
+from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
+from csdp.bounds.result import as_text
+from csdp.chain import Model
+from csdp.errors import InputError
+from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.plan import Plan
+from csdp.queries import Query
+
+
+def real_fourier(length: int, count: int) -> Floats:
+    """Return the first `count` rows of the orthonormal real Fourier basis, slowest first.
+
+    >>> (real_fourier(4, 4) @ real_fourier(4, 4).T).round(12).tolist() == np.eye(4).tolist()
+    True
+    """
+    t = np.arange(length)
+    rows = [np.full(length, 1.0 / math.sqrt(length))]
+    for k in range(1, length // 2 + 1):
+        if 2 * k == length:
+            rows.append(np.where(t % 2 == 0, 1.0, -1.0) / math.sqrt(length))
+        else:
+            angle = 2.0 * math.pi * k * t / length
+            rows += [math.sqrt(2.0 / length) * np.cos(angle), math.sqrt(2.0 / length) * np.sin(angle)]
+    return np.array(rows[:count])
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """Publish k coefficients of the orthonormal real Fourier transform of a window, noise sqrt(k) Delta_2 / epsilon.
+
+    `level`: "event" (a record of one tick changes) or "user" (a sequence's whole window changes).
+    """
+
+    window: int = 4
+    coefficients: int = 2
+    level: Literal["event", "user"] = "event"
+
+    name: ClassVar[str] = "fourier"
+    label: ClassVar[str] = "DP of one record in a window"
+    title: ClassVar[str] = "Fourier perturbation (Rastogi and Nath 2010)"
+    guarantee: ClassVar[str] = (
+        "epsilon-DP of one record of a window (event) or of one sequence's window (user); no inferential guarantee"
+    )
+    inferential: ClassVar[bool] = False
+
+    def calibrate(
+        self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
+    ) -> StrategyRelease:
+        """Return the mechanism with noise on the coefficients for an epsilon, or with noise of a scale."""
+        check_one_target(epsilon, scale)
+        query = check_inputs(chain, query)
+        window, count = check_whole("window", self.window), check_whole("coefficients", self.coefficients)
+        if count > window:
+            raise InputError(f"coefficients: {count} given; a window of {window} ticks has {window}")
+        if self.level not in {"event", "user"}:
+            raise InputError(f"level: {self.level!r} given; 'event' or 'user'")
+        stream = AnswerStream(chain, query)
+        outputs = count * stream.outputs
+        # Orthonormal rows keep l2; k d numbers of l2 norm Delta_2 have l1 norm at most sqrt(k d) Delta_2.
+        unrounded = math.sqrt(outputs) * stream.sensitivity * (math.sqrt(window) if self.level == "user" else 1.0)
+        return calibrate_strategy(
+            self,
+            stream,
+            real_fourier(window, count),
+            np.full(count, window - 1),
+            unrounded=unrounded,
+            epsilon=epsilon,
+            scale=scale,
+        )
+
+
+@dataclass(frozen=True)
+class HaarWavelet(StrategyBaseline):
+    """Privelet: noisy Haar coefficients of a window, weighted so that all get noise of one scale.
+
+    A record changes log2(T) + 1 of them, by its own change each. The window is published at its end. Reference: Xiao,
+    Wang and Gehrke (2010).
+    """
+
+    name: ClassVar[str] = "wavelet"
+    label: ClassVar[str] = "DP of one record in a window"
+    title: ClassVar[str] = "Haar wavelet, Privelet (Xiao et al. 2010)"
+
+    def rows(self) -> tuple[Floats, Indices]:
+        """Return the sum of the window, and differences of halves.
+
+        >>> HaarWavelet(window=2).rows()[0].tolist()
+        [[1.0, 1.0], [1.0, -1.0]]
+        """
+        ticks = check_power(self.window)
+        rows = [np.ones(ticks)]
+        for level in range(1, ticks.bit_length()):
+            half = 2 ** (level - 1)
+            for start in range(0, ticks, 2 * half):
+                row = np.zeros(ticks)
+                row[start : start + half], row[start + half : start + 2 * half] = 1.0, -1.0
+                rows.append(row)
+        return np.array(rows), np.full(ticks, ticks - 1)
+
+
+@dataclass(frozen=True)
+class BinaryTree(StrategyBaseline):
+    """Noisy sums of all dyadic intervals of a window, each published when it is complete.
+
+    A record is in log2(T) + 1 of them. References: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
+    """
+
+    name: ClassVar[str] = "tree"
+    title: ClassVar[str] = "Binary tree (Dwork et al. 2010, Chan et al. 2011)"
+
+    def rows(self) -> tuple[Floats, Indices]:
+        """Return the intervals of 1, 2, 4, ... ticks.
+
+        >>> BinaryTree(window=2).rows()[0].tolist()
+        [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+        """
+        ticks = check_power(self.window)
+        sizes = [2**level for level in range(ticks.bit_length())]
+        spans = [(start, start + size) for size in sizes for start in range(0, ticks, size)]
+        strategy = np.array([[float(first <= t < end) for t in range(ticks)] for first, end in spans])
+        return strategy, np.array([end - 1 for _, end in spans])
+
+
+@dataclass(frozen=True)
+class ToeplitzNoise(StrategyBaseline):
+    """Noise correlated over time: the square root of the matrix of running totals, banded.
+
+    `S[t, t-k] = c_k = binom(2k, k) / 4^k` for k below `bands`; S^2 sums up where nothing is cut off. References:
+    Fichtenberger, Henzinger and Upadhyay, "Constant matters" (2023); banded: Choquette-Choo et al. (2023). They add
+    Gaussian noise for (epsilon, delta); here it is geometric noise for the l1 norm of a column, for epsilon alone.
+    """
+
+    bands: int | None = None
+
+    name: ClassVar[str] = "toeplitz"
+    title: ClassVar[str] = "Toeplitz noise (Fichtenberger et al. 2023), with pure epsilon"
+
+    def rows(self) -> tuple[Floats, Indices]:
+        """Return the lower triangular matrix of c_k.
+
+        >>> ToeplitzNoise(window=3).rows()[0].tolist()
+        [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.375, 0.5, 1.0]]
+        """
+        ticks = check_whole("window", self.window)
+        bands = ticks if self.bands is None else min(check_whole("bands", self.bands), ticks)
+        strategy = np.zeros((ticks, ticks))
+        for k, coefficient in enumerate(root_coefficients(bands)):
+            strategy += coefficient * np.eye(ticks, k=-k)
+        return strategy, np.arange(ticks)
+
+
+def root_coefficients(count: int) -> Floats:
+    """c_k = binom(2k, k) / 4^k, the coefficients of (1 - z)^(-1/2).
+
+    >>> root_coefficients(4).tolist()
+    [1.0, 0.5, 0.375, 0.3125]
+    """
+    return np.asarray(np.cumprod([1.0, *((2 * k - 1) / (2 * k) for k in range(1, count))]), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpiringRelease(StrategyRelease):
+    """Running totals with the noise of all dyadic intervals that contain the tick; what a record costs grows with age.
+
+    Formal guarantee: a change of the answer of a tick by Delta_f changes the log-probability of what was published
+    until d ticks later by at most `losses[d]`, smaller changes in proportion. A changed answer of tick j moves all
+    totals from j on. The noise of some intervals can take that over, so that no output until tick t changes: of a path
+    of intervals, end to end, from the start of tick j to a place after tick t. It costs their rates;
+    the cheapest counts.
+    """
+
+    losses: tuple[float, ...] = ()  #: epsilon of a record by its age, 0 to window - 1 ticks; the last one for ever
+
+    @cached_property
+    def _levels(self) -> tuple[Floats, Indices]:
+        """Which ticks are in which interval (window, q), and the level of each interval."""
+        intervals, _ = BinaryTree(window=self.window).rows()
+        return intervals.T, np.log2(intervals.sum(axis=1)).astype(np.intp)
+
+    @cached_property
+    def noise_covariance(self) -> Floats:
+        """Covariance of the noise of the totals: of the intervals that two ticks share."""
+        inside, level = self._levels
+        each = np.array([variance(Fraction(scale) / Fraction(self.step)) * self.step**2 for scale in self.scales])
+        return np.asarray((inside * each[level]) @ inside.T)
+
+    def _perturb(self, exact: Floats, randomness: Randomness) -> tuple[Floats, Floats, Floats]:
+        inside, level = self._levels
+        shape = (exact.shape[0], exact.shape[2])
+        rates = [Fraction(self.scales[n]) / Fraction(self.step) for n in level]
+        drawn = np.stack([two_sided_geometric(rate, shape, randomness) for rate in rates], axis=1) * self.step
+        scales = np.broadcast_to(np.array(self.scales)[level][None, :, None], drawn.shape)
+        return np.asarray(exact + np.einsum("tq,nqd->ntd", inside, drawn)), np.asarray(drawn, np.float64), scales
+
+    def certify(self, age: int = 0) -> float:
+        """Certified leakage of the present, windows without end, on answers of an age.
+
+        By the accountant: long ago every record costs the last of the losses, the newest ones what they have cost so
+        far. It is the rule of noise on every answer with those levels (docs/baselines.md).
+        """
+        accountant = Accountant(Plan(self.chain, self.query, age, self.losses[-1]))
+        state = accountant.long_run()
+        if state is None:
+            return accountant.limit().epsilon
+        for level in self.losses[-2::-1]:
+            state = accountant.release(state, epsilon_c=level)
+        return max(accountant.leakage(state).epsilon, accountant.peak(state))
+
+    def leakage(self, adversary: Adversary = "informed") -> Quantity:
+        """Not computed; an upper bound for the present by all windows so far."""
+        if adversary != "informed":
+            return bound_present(self._stream, self.epsilon, NOT_COMPUTED, adversary=adversary)
+        told = self.certify()
+        if math.isinf(told):
+            return Quantity(None, f"{NOT_COMPUTED}; nor is it bounded: this chain forgets too slowly")
+        return Quantity(None, f"{NOT_COMPUTED}. It is at most {as_text(told)}, by what records cost at each age", told)
+
+    def lifetime(self, releases: int) -> Quantity:
+        """Not computed; an upper bound for one record."""
+        return bound_lifetime(self._stream, self.epsilon, NOT_COMPUTED, ticks=check_whole("releases", releases))
+
+
+def expiring_costs(window: int, rates: Sequence[float]) -> Floats:
+    """What one more in the answer of a tick has cost at most d ticks later, d = 0 to window - 1.
+
+    `rates`: of the noise of an interval of 1, 2, 4, ... ticks.
+
+    >>> expiring_costs(4, [1.0, 1.0, 1.0]).tolist()
+    [1.0, 2.0, 2.0, 2.0]
+    """
+    from scipy.sparse.csgraph import shortest_path
+
+    between = np.full((window + 1, window + 1), np.inf)
+    for level, rate in enumerate(rates):
+        starts = np.arange(0, window, 2**level)
+        between[starts, starts + 2**level] = rate
+    apart = shortest_path(between, directed=False)
+    costs = np.array([[apart[j, t + 1 :].min() for t in range(window)] for j in range(window)])
+    ticks = np.arange(window)
+    return np.array([costs[ticks, np.minimum(ticks + d, window - 1)].max() for d in range(window)])
+
+
+@dataclass(frozen=True)
+class GradualExpiration(StrategyBaseline):
+    """Running totals whose privacy expires: a record's epsilon grows with its age, up to that of the whole window.
+
+    Every total has the noise of all dyadic intervals that contain its tick; that of an interval of 2^l ticks has a rate
+    (1 + l)^power. After Andersson, Henzinger, Pagh, Steiner and Upadhyay (2024), from whose idea this was built: what a
+    record costs is computed as a shortest path (`ExpiringRelease`).
+    """
+
+    power: float = 0.0
+
+    name: ClassVar[str] = "expiring"
+    label: ClassVar[str] = "DP of one record, by its age"
+    title: ClassVar[str] = "Gradual expiration (Andersson et al. 2024)"
+    guarantee: ClassVar[str] = (
+        "epsilon-DP of one record of one tick (event level), less while the record is young; no inferential guarantee"
+    )
+
+    def rows(self) -> tuple[Floats, Indices]:
+        """Return the running totals of a window."""
+        ticks = check_power(self.window)
+        return np.tril(np.ones((ticks, ticks))), np.arange(ticks)
+
+    def calibrate_stream(
+        self, stream: AnswerStream, *, epsilon: float | None = None, scale: float | None = None
+    ) -> ExpiringRelease:
+        """Return the mechanism for an epsilon in the end, or with noise of a scale for single ticks."""
+        check_one_target(epsilon, scale)
+        strategy, ready = self.rows()
+        weights = [(1.0 + level) ** float(self.power) for level in range(self.window.bit_length())]
+        costs = expiring_costs(self.window, weights) * stream.sensitivity
+        if scale is None:
+            scale = math.nextafter(float(costs[-1]) / check_positive("epsilon", epsilon), math.inf)
+        # Rounded up by more than the sums and quotients above can be off.
+        losses = tuple(float(cost) / check_positive("scale", scale) * (1 + 1e-13) for cost in costs)
+        return ExpiringRelease(
+            self.name, self.guarantee, stream.chain, stream.query, losses[-1], tuple(scale / w for w in weights),
+            strategy, ready, stream.plan.step / stream.plan.divisor, False, losses,
+        )  # fmt: skip
