@@ -9,6 +9,8 @@ import pytest
 
 import csdp
 from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.fitting.environment_prediction import add_environments, predict
+from csdp.fitting.sample import read_sample
 from fitting.systems import random_chain
 
 PAIR = csdp.CoupledChain([[0.7, 0.3], [0.4, 0.6]], [[0.8, 0.2], [0.4, 0.6]])
@@ -174,3 +176,45 @@ def test_wrong_calls():
         csdp.DriftCheck("chain", public=True)
     with pytest.raises(InputError, match="3 sequences x1, x2, x3 given; the chain has 2"):
         csdp.drift(PAIR, np.zeros((9, 3), int), public=True)
+
+
+WATCHED = {
+    "clock": {"cycle": (0, 1, 1)},
+    "hidden": {"switching": [[0.9, 0.1], [0.2, 0.8]]},
+    "series": {"series": "weather"},
+    "clock and hidden": {"cycle": (0, 1, 1), "switching": [[0.9, 0.1], [0.2, 0.8]]},
+    "clock and series": {"cycle": (0, 1, 1), "series": "weather"},
+}
+
+
+def backward_environments(laws, how):
+    ring = [[0.8, 0.2, 0.0], [0.0, 0.8, 0.2], [0.2, 0.0, 0.8]]
+    members = [csdp.CoupledChain(ring, [[1 - p, p], [q, 1 - q]], direction="backward") for p, q in laws]
+    both = "cycle" in how and len(how) > 1
+    return csdp.EnvironmentChain([*members, *members[::-1]] if both else members, **how)
+
+
+@pytest.mark.parametrize("kind", WATCHED)
+def test_backward_chains_with_environments_are_read_from_the_last_row_back(kind):
+    chain = backward_environments(((0.1, 0.5), (0.5, 0.1)), WATCHED[kind])
+    other = backward_environments(((0.5, 0.5), (0.6, 0.4)), WATCHED[kind])
+    told = np.random.default_rng(1).integers(0, 2, 700) if chain.series else None
+
+    def draw(drawn):
+        if told is None:
+            return drawn.simulate(700, seed=3)
+        classes = 0 if drawn.cycle is None else 2 * np.asarray(drawn.cycle)[np.arange(700) % 3]
+        return drawn.simulate_given((told + classes).tolist(), seed=3)
+
+    states = draw(chain)
+    found = csdp.drift(chain, states, environment=told, public=True)
+    assert not found.drifted
+    # Each row backwards is predicted as the chain says, environments included: by another program, that of the fits.
+    sample = add_environments(chain, read_sample(states, states=2), np.arange(700), told)
+    prediction = predict(chain, sample)
+    scores = np.array([prediction.scores(target)[0] for target in range(3)])
+    assert found.log_likelihood == pytest.approx(scores.mean(), abs=1e-9)
+    changed = np.concatenate([states[:350], draw(other)[350:]])
+    assert csdp.drift(chain, changed, environment=told, public=True).at >= 350
+    with pytest.raises(InputError, match=r"use csdp\.drift"):
+        csdp.DriftCheck(chain, public=True)

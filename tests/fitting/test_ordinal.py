@@ -24,7 +24,7 @@ def autoregression(ticks: int, s: int, m: int, seed: int):
     return np.clip(np.floor((signal + 4) * m / 8), 0, m - 1).astype(int)
 
 
-@pytest.mark.parametrize("m", [2, 3, 8, 20])
+@pytest.mark.parametrize("m", [2, 3, 8, pytest.param(20, marks=pytest.mark.slow)])
 def test_no_other_cuts_and_places_are_better(m):
     random = np.random.default_rng(m)
     counts = random.gamma(0.3, 5.0, (4, m, m))

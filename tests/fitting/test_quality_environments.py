@@ -178,7 +178,7 @@ def test_false_alarms_under_a_hidden_environment_are_rare():
     assert sum(runs) <= 4  # more have a chance below 1e-4
 
 
-def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_refused():
+def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_not_watched_row_by_row():
     chain = environment_chain("clock")
     states = chain.simulate(501, seed=10)
     late = csdp.Panel.from_states(states[1:], first_tick=1)
@@ -187,7 +187,7 @@ def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_refused():
     check = csdp.DriftCheck(chain, first_tick=1, public=True)
     assert not any(check.update(row).alarm for row in states[1:])
     with pytest.raises(InputError, match="direction='forward'"):
-        csdp.drift(environment_chain("hidden", "backward"), states, public=True)
+        csdp.DriftCheck(environment_chain("hidden", "backward"), public=True)
     with pytest.raises(InputError, match="501 whole numbers expected"):
         csdp.drift(environment_chain("series"), states, environment=[0.5], public=True)
 

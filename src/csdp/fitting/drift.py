@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
-from csdp.chain import CoupledChain, EnvironmentChain, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.environment_em import spread_classes
 from csdp.fitting.environment_prediction import known_environments, shares_of_logs
@@ -33,6 +33,8 @@ from csdp.panel import Panel
 
 #: Transitions that the rival must see before it believes half of what it sees.
 _DOUBT = 10.0
+#: What a backward chain's content says otherwise once its rows are read in reverse order.
+_FORWARD = {"schema": CoupledChain.schema, "direction": "forward"}
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,9 @@ class _EnvironmentLaw:
     def __init__(self, chain: EnvironmentChain) -> None:
         if chain.direction == "backward":
             raise InputError(
-                "chain: a backward chain with environments given; a watch needs the law of the next snapshot: fit one "
-                "with direction='forward' to watch with"
+                "chain: a backward chain with environments given; a watch row by row needs the law of the next "
+                "snapshot: use csdp.drift, which reads the rows from the last one back, or fit one with "
+                "direction='forward' to watch with"
             )
         self.chain = chain
         self._members = [_NextLaw(member) for member in chain.environments]
@@ -139,8 +142,14 @@ class DriftCheck:
     The answer depends on the readings, so acting on it in public reveals something about them: it warns unless they
     are declared `public`.
 
-    A chain with a clock takes the first row as that of `first_tick` and every row as one tick; one that follows a
-    public series gets its number with each row.
+    A chain that follows a public series gets its number with each row.
+
+    Args:
+        chain: the chain in use.
+        rows_between_false_alarms: the least mean number of rows before a false alarm.
+        half_life: rows after which a transition counts half in the counts that the chain is compared with.
+        first_tick: the tick of the first row, for a chain with a clock; every row is one tick.
+        public: declare that the rows are public.
 
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     >>> check = DriftCheck(chain, public=True)
@@ -309,6 +318,26 @@ def _laws_along(chain: Chain, rows: Indices, path: Indices) -> Floats:
     return np.array([law(present, following, environment)[0] for present, following, environment in pairs])
 
 
+def _turn_round(chain: EnvironmentChain, last: int) -> EnvironmentChain:
+    """A backward chain as a forward one of the rows in reverse order, the last tick first, counted from 0.
+
+    The step back from tick t happens under e_t. In reverse order it leads into the next row, number r = last - t + 1,
+    which therefore has the environment of the tick last + 1 - r.
+    """
+    members = [CoupledChain.from_dict({**member.to_dict(), **_FORWARD}) for member in chain.environments]
+    how: dict[str, Any] = {"series": chain.series}
+    if chain.cycle is not None:
+        how["cycle"] = [chain.cycle[(last + 1 - r) % len(chain.cycle)] for r in range(len(chain.cycle))]
+    if chain.switching is not None:
+        how["switching"] = chain.own_switching
+    turned = EnvironmentChain(members, **how)
+    family = chain.family
+    if family is not None:
+        others = [_turn_round(each, last) for each in family.members if isinstance(each, EnvironmentChain)]
+        family = Family(others) if len(others) == len(family.members) else None
+    return turned.carrying(fitted=chain.fitted, family=family)
+
+
 def drift(
     chain: Chain,
     data: Any,
@@ -321,8 +350,18 @@ def drift(
 ) -> Drift:
     """Does the chain still describe new readings? If they follow it, it says no with chance at most `false_alarm`.
 
-    The same watch as `DriftCheck`, with the alarm at `R >= rows / false_alarm`. `environment` is the public series that
-    the chain follows, its number at every tick.
+    The same test as `DriftCheck`, with the alarm at `R >= rows / false_alarm`. A backward chain with environments is
+    watched from the last row back, with the same guarantee: `at` is then the row from which on something speaks against
+    it.
+
+    Args:
+        chain: the chain in use.
+        data: state numbers or a panel, newer than what the chain was fitted to.
+        environment: the public series that the chain follows, its number at every tick.
+        false_alarm: the largest probability of an alarm if the readings follow the chain.
+        half_life: ticks after which a transition counts half in the counts that the chain is compared with.
+        public: declare that the readings are public; otherwise it warns, because the answer reveals something.
+        progress: called with what is done, how much, and the total; True shows a bar.
 
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     >>> drift(chain, chain.simulate(2000, seed=1), public=True).drifted
@@ -340,13 +379,17 @@ leakage; if such times come and go, with environment='hidden'.
     readings = match_chain(chain, read_sample(data, states=chain.states))
     ticks = readings.states.shape[0]
     first = int(data.ticks[0]) if isinstance(data, Panel) else 0
-    series = _read_series(environment, ticks)
+    series, states, watched = _read_series(environment, ticks), readings.states, chain
+    backwards = isinstance(chain, EnvironmentChain) and chain.direction == "backward"
+    if isinstance(chain, EnvironmentChain) and backwards:
+        watched, states = _turn_round(chain, first + ticks - 1), states[::-1]
+        series, first = [series[-1], *series[:0:-1]], 0
     check = DriftCheck(
-        chain, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, first_tick=first, public=True
+        watched, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, first_tick=first, public=True
     )
     highest, suspects = -math.inf, check.suspects()
     with show_progress(progress) as report:
-        for n, row in enumerate(readings.states):
+        for n, row in enumerate(states):
             status = check.update(row, environment=series[n])
             if status.alarm and check.alarmed_at == n:
                 suspects = check.suspects()
@@ -354,11 +397,13 @@ leakage; if such times come and go, with environment='hidden'.
             if n % 256 == 0:
                 report("watching", n, ticks)
     drifted = check.alarmed_at is not None
+    at = None if check.alarmed_at is None else ticks - 1 - check.alarmed_at if backwards else check.alarmed_at
     verdict = "The chain describes these data: nothing speaks against it."
     if drifted:
+        where = f"in the rows from row {at} on" if backwards else f"from row {at} at the latest"
         verdict = (
-            f"The chain no longer describes these data, from row {check.alarmed_at} at the latest "
-            f"(most: {', '.join(suspects)}). Fit again before relying on its leakage"
+            f"The chain no longer describes these data, {where} (most: {', '.join(suspects)}). Fit again before "
+            "relying on its leakage"
             + (
                 "."
                 if isinstance(chain, EnvironmentChain)
@@ -369,7 +414,7 @@ leakage; if such times come and go, with environment='hidden'.
         raise InputError("data: no transition was read at both ends; nothing can be said")
     return Drift(
         drifted,
-        check.alarmed_at,
+        at,
         highest,
         check.threshold,
         float(false_alarm),

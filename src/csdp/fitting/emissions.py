@@ -24,6 +24,8 @@ from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.fitting.residual_tests import LEAST_COUNT, chi_square_tail
 from csdp.panel import Panel, Readings
+from csdp.queries import Query, with_readings
+from csdp.reading_range import ReadingRange
 
 #: Ticks between a reading and what it may tell of.
 LAGS = (1, 2)
@@ -78,19 +80,19 @@ def inside_scores(readings: Floats, states: npt.NDArray[Any]) -> Floats:
     return scores
 
 
-def state_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], m: int) -> float:
+def state_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], m: int, memory: int = 0) -> float:
     """Chance of such ranks if the reading tells nothing more of the states around it, corrected for the lags.
 
-    `groups` are the states, each split by environment where that is public.
+    `groups` are the states, each split by environment where that is public, and with those of `memory` ticks before.
     """
-    ps = [_kruskal_p(scores, groups, states, lag, m) for lag in (*LAGS, *(-lag for lag in LAGS))]
+    ps = [_kruskal_p(scores, groups, states, lag, m) for lag in (*LAGS, *(-lag - memory for lag in LAGS))]
     return min(1.0, len(ps) * min(ps))
 
 
 def _kruskal_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], lag: int, m: int) -> float:
     """Do ranks inside a group differ by the state `lag` ticks later (earlier, below 0)?"""
     now, then = (slice(None, -lag), slice(lag, None)) if lag > 0 else (slice(-lag, None), slice(None, lag))
-    rows = (states[now] >= 0) & (states[then] >= 0)
+    rows = (groups[now] >= 0) & (states[then] >= 0)
     score, at, to = scores[now][rows], groups[now][rows].astype(np.intp), states[then][rows].astype(np.intp)
     kinds = int(at.max(initial=0)) + 1
     cell = at * m + to
@@ -140,15 +142,27 @@ def _serial_p(scores: Floats, states: npt.NDArray[Any], lag: int) -> float:
     return float(min(1.0, 2.0 * np.exp(-(off**2) / (2.0 * (variance + most * off / 3.0)))))
 
 
-def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int, environments: Indices | None = None) -> Floats:
+def emission_ps(
+    readings: Floats, states: npt.NDArray[Any], m: int, environments: Indices | None = None, memory: int = 0
+) -> Floats:
     """For each sequence (s, 2): chances of `state_p` and `reading_p`; `environments` (T,) where they are public."""
     ps = np.ones((states.shape[1], 2))
     for j in range(states.shape[1]):
         own = states[:, j].astype(np.intp)
         groups = own if environments is None else np.where(own >= 0, environments * m + own, -1)
+        for back in range(1, memory + 1):
+            groups = _with_earlier(groups, own, back)
         scores = inside_scores(readings[:, j], groups)
-        ps[j] = state_p(scores, groups, own, m), reading_p(scores, groups)
+        ps[j] = state_p(scores, groups, own, m, memory), reading_p(scores, groups)
     return ps
+
+
+def _with_earlier(groups: Indices, states: Indices, back: int) -> Indices:
+    """Groups split by the state some ticks before; -1 where that is not known."""
+    earlier = np.concatenate([np.full(min(back, states.size), -1), states[:-back]])
+    both = np.where((groups >= 0) & (earlier >= 0), groups * (int(states.max(initial=0)) + 1) + earlier, -1)
+    numbers, place = np.unique(both, return_inverse=True)
+    return np.asarray(place.ravel() - (numbers[0] < 0), dtype=np.intp)
 
 
 def propose_states(
@@ -205,7 +219,12 @@ class ReadingsCheck:
 
 
 def check_readings(
-    panel: Panel, *, states: int | None = None, environments: Indices | None = None, level: float = LEVEL
+    panel: Panel,
+    *,
+    states: int | None = None,
+    environments: Indices | None = None,
+    memory: int = 0,
+    level: float = LEVEL,
 ) -> ReadingsCheck:
     """Do public readings tell more than their states? Where they do, a certificate of the states can be too low.
 
@@ -213,6 +232,8 @@ def check_readings(
         panel: states with the readings behind them (`Panel.readings`), as `read_panel` and `Discretiser.apply` give.
         states: number of states; that of the panel by default.
         environments: the environment of every tick, where it is public: readings are then compared within it.
+        memory: ticks before its own on whose states a reading is said to depend: readings with the same states at all
+            of these ticks are compared, with states before and after them.
         level: false-alarm rate over all sequences.
 
     >>> import csdp
@@ -226,7 +247,7 @@ def check_readings(
     count = len(panel.names)
     some = np.unique(np.linspace(0, count - 1, min(count, CHECKED)).round().astype(np.intp))
     readings, own = panel.readings[:, some], panel.states[:, some]
-    ps = emission_ps(readings, own, m, environments)
+    ps = emission_ps(readings, own, m, environments, memory)
     lowest = np.minimum(1.0, ps.min(axis=0) * some.size)
     worst = np.argsort(ps[:, 0])[:3]
     finer = None
@@ -240,3 +261,49 @@ def check_readings(
         None if finer is None else finer[0],
         finer is not None and finer[1],
     )
+
+
+@dataclass(frozen=True)
+class ReadingsProposal:
+    """A query of readings for a public past, with the test that it rests on.
+
+    `query` is None where readings should not be published; `words` say why, or where the range comes from.
+    """
+
+    query: Query | None
+    check: ReadingsCheck | None
+    words: str
+
+
+def propose_readings(
+    panel: Panel, query: str = "mean", *, states: int | None = None, environments: Indices | None = None
+) -> ReadingsProposal:
+    """The query of readings that a public past allows, over a range of round numbers that holds nearly all of them.
+
+    The range is derived from the readings, so they must be public; readings beyond it are clipped.
+
+    Args:
+        panel: states with the readings behind them.
+        query: the query as text, such as "mean" or "sum".
+        states, environments: as for `check_readings`.
+
+    >>> import csdp
+    >>> readings = np.random.default_rng(1).uniform(3, 17, size=(400, 2))
+    >>> past = csdp.Discretiser.declared(["a", "b"], edges=[10.0], bounds=(0, 20)).apply(readings)
+    >>> propose_readings(past).query.text
+    'mean of readings 3..17 by 0.01'
+    """
+    if panel.readings is None or not np.isfinite(panel.readings).any():
+        return ReadingsProposal(None, None, "the past holds states only")
+    check = check_readings(panel, states=states, environments=environments)
+    if check.verdict == "failed":
+        finer = f"; {check.finer_states} states would pass" if check.enough else ""
+        return ReadingsProposal(None, check, f"inside a state, readings tell more of the states around them{finer}")
+    low, high = np.quantile(panel.readings[np.isfinite(panel.readings)], [0.001, 0.999])
+    if not high > low:
+        return ReadingsProposal(None, check, "nearly all readings are equal")
+    power = int(np.floor(np.log10((high - low) / 10.0)))
+    step = 10.0**power
+    least, most = (round(float(end * step), 12) for end in (np.floor(low / step), np.ceil(high / step)))
+    of = ReadingRange(least, most, round(step / 100, 14))
+    return ReadingsProposal(with_readings(query, of), check, "round numbers around 99.8 % of the public readings")

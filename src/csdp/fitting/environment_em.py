@@ -314,21 +314,22 @@ def average_steps(features: Floats, window: int) -> Floats:
 
 def cluster(features: Floats, count: int, random: np.random.Generator) -> Indices:
     """Group rows by k-means, from centres far apart (Arthur and Vassilvitskii 2007)."""
+    lengths = np.einsum("ij,ij->i", features, features)
     centres = features[random.integers(features.shape[0], size=1)]
-    nearest = _distances(features, centres)[:, 0]
+    nearest = _distances(features, lengths, centres)[:, 0]
     while centres.shape[0] < count:
         chance = nearest / nearest.sum() if nearest.sum() > 0 else None
         centres = np.vstack([centres, features[random.choice(features.shape[0], p=chance)]])
-        nearest = np.minimum(nearest, _distances(features, centres[-1:])[:, 0])
+        nearest = np.minimum(nearest, _distances(features, lengths, centres[-1:])[:, 0])
     for _ in range(10):
-        labels = _distances(features, centres).argmin(axis=1)
+        labels = _distances(features, lengths, centres).argmin(axis=1)
         size = np.bincount(labels, minlength=count)
         sums = np.stack([features[labels == e].sum(axis=0) for e in range(count)])
         centres = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
     return np.asarray(labels, dtype=np.intp)
 
 
-def _distances(features: Floats, centres: Floats) -> Floats:
-    """Squared distances (rows, centres), never negative."""
-    squares = (features**2).sum(axis=1)[:, None] - 2.0 * features @ centres.T + (centres**2).sum(axis=1)
+def _distances(features: Floats, lengths: Floats, centres: Floats) -> Floats:
+    """Squared distances (rows, centres), never negative; `lengths`: the squared lengths of the rows."""
+    squares = lengths[:, None] - 2.0 * (features @ centres.T) + (centres**2).sum(axis=1)
     return np.asarray(np.maximum(squares, 0.0))

@@ -38,7 +38,14 @@ def _score_steps(states: Any, indptr: Any, sources: Any, mix: Any, first: int, l
     for t in range(out.shape[0]):
         product[:] = 1.0
         for j in range(first, last):
-            if not _chances(states, t, j, indptr, sources, mix, chances):
+            k, b = indptr[j], states[t + 1, j]
+            if indptr[j + 1] - k == 1:  # one edge: its own numbers, without a sum
+                a = states[t, sources[k]]
+                if a < 0 or b < 0:
+                    continue
+                for e in range(count):
+                    chances[e] = mix[k, a, b, e]
+            elif not _chances(states, t, j, indptr, sources, mix, chances):
                 continue
             for e in range(count):
                 product[e] *= chances[e]
@@ -57,9 +64,16 @@ def _assign_steps(
     chances = np.empty(count)
     for t in range(weights.shape[0]):
         for j in range(first, last):
+            k, b = indptr[j], states[t + 1, j]
+            if indptr[j + 1] - k == 1:  # one edge: all of its target's transitions are laid to it
+                a = states[t, sources[k]]
+                if a >= 0 and b >= 0:
+                    for e in range(count):
+                        if mix[k, a, b, e] > 0.0:
+                            expected[k, a, b, e] += weights[t, e]
+                continue
             if not _chances(states, t, j, indptr, sources, mix, chances):
                 continue
-            b = states[t + 1, j]
             for k in range(indptr[j], indptr[j + 1]):
                 a = states[t, sources[k]]
                 for e in range(count):

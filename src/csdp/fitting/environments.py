@@ -16,8 +16,8 @@ import numpy as np
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain
-from csdp.chain.laws import reverse_kernel
 from csdp.chain.model import Direction
+from csdp.chain.stationary import reverse_kernel
 from csdp.errors import InputError
 from csdp.fitting import environment_em as em
 from csdp.fitting import methods

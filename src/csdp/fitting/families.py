@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
-from csdp.chain.coupled import connected_parts
+from csdp.chain.components import connected_parts
 from csdp.chain.influence_family import FAMILY_STATES, influence_limits
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError

@@ -81,7 +81,7 @@ def fit(
             noise at any size), or "auto": whichever explains the last 30 % better after a fit on the rest; the record
             shows both. Joint chains are forward.
         environment: None; "clock" (a public clock), an array with the environment of every tick (a public series),
-            "hidden" (a Markov environment that nobody sees), "both" (a hidden one whose members depend on the clock),
+            "hidden" (an unobserved Markov environment), "both" (a hidden one whose members depend on the clock),
             or "auto": independent, coupled, by the clock where there is one, hidden, hidden with coupled members, and
             both, whichever gains most on the last 30 % after a fit on the rest; `fitted.gains` shows all that were
             compared. Needs method "em" and public readings; members follow themselves only unless `neighbours` is
@@ -172,6 +172,7 @@ def fit(
         warnings=tuple(notes),
         direction=direction,
         confidence=None if limits is None else float(confidence),
+        step=_step_of(data),
         **compared,
         **_check_readings(data, readings.m, estimate.chain, environment, public=public),
     )
@@ -214,6 +215,14 @@ def _check_readings(
         known = known_environments(chain, data.ticks, series)
     check = check_readings(data, states=states, environments=known)
     return {"readings_check": check.verdict, "finer_states": check.finer_states or 0}
+
+
+def _step_of(data: object) -> int | None:
+    """Seconds from one tick to the next, where the readings have timestamps."""
+    from csdp.panel import Panel
+    from csdp.panel.grid import tick_seconds
+
+    return tick_seconds(data.times, data.step, data.ticks) if isinstance(data, Panel) else None
 
 
 def _family_method(ensemble: int, kind: str, estimate: methods.PointEstimate, *, limits: bool) -> str | None:

@@ -103,6 +103,10 @@ class FitQuality:
     finer_states: int | None = None
     hubs: tuple[Hub, ...] = ()
 
+    def __repr__(self) -> str:
+        held = f"on {self.held_out_ticks:,} held-out ticks"
+        return f"FitQuality({'explains' if self.explains else 'does not explain'} the data, {held})"
+
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
         return asdict(self)
@@ -131,20 +135,27 @@ def fit_quality(
 ) -> FitQuality:
     """Does the chain explain the data? Scores on held-out readings, and tests of what it assumes.
 
-    With `train` (what the chain was fitted on) it is scored on `data`. Without, the last `held_out` part of the data is
-    set aside, the chain is fitted again in the same way on the rest, and that fit is scored: a chain given by hand, or
-    fitted with epsilon, is scored as it is. Independent chains and frequencies are fitted on the same rest.
+    Scores: without `train`, the last part of the data is set aside, the chain is fitted again in the same way on the
+    rest, and that fit is scored; a chain given by hand, or fitted with epsilon, is scored as it is. Independent chains
+    and frequencies are fitted on the same rest.
 
-    Tests, on all of the data, each with false-alarm rate `level` over all sequences: does the state before the
-    present one say more (order), does the second half move as the first (homogeneity), do sequences move together
-    within a step, which a coupled chain cannot express (together)? Of a chain with environments the same is asked given
-    the clock, given the public series (`environment`, its number at every tick), or given what the past tells of the
-    hidden one. With `readings` (the `Readings` that the states were made of, or numbers of the same shape): given the
-    state, does the reading inside it tell more of the next and previous state (emission_states) and reading
-    (emission_readings)? Then certificates for these states do not hold for published readings, and finer ones are
-    proposed.
+    Tests, on all of the data: does the state before the present one help to predict the next (order), does the second
+    half follow the same law as the first (homogeneity), do sequences move together within a step, which a coupled chain
+    cannot express (together)? For a chain with environments the tests are made given the clock, given the public
+    series, or given what the past says about the hidden environment. With `readings`: given the state, does the reading
+    inside it help to predict the next and previous state (emission_states) and reading (emission_readings)? Then
+    certificates for these states do not hold for published readings, and finer states are proposed.
 
-    The answer reveals something about the data: it warns unless they are declared public.
+    Args:
+        chain: the chain.
+        data: state numbers or a panel.
+        readings: the `Readings` that the states were made of, or numbers of the same shape.
+        environment: the public series that the chain follows, its number at every tick.
+        train: the data that the chain was fitted to; the chain is then scored on `data`.
+        held_out: the share of the data that is set aside without `train`.
+        level: the false-alarm rate of each test over all sequences.
+        public: declare that the data are public; otherwise it warns, because the answer reveals something about them.
+        progress: called with what is done, how much, and the total; True shows a bar.
 
     >>> from csdp import CoupledChain
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
