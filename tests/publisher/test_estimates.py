@@ -65,7 +65,7 @@ def check_recomputed(releases: Sequence[Release], plan: Plan, about: str = "now"
 
 
 @pytest.mark.parametrize("about", ["now", "then"])
-@pytest.mark.parametrize("how", ["batch", "pushes", "restarts"])
+@pytest.mark.parametrize("how", ["batch", "pushes", "by turns", "restarts"])
 def test_estimates_are_those_of_the_ledger(tmp_path: Path, how: str, about: str) -> None:
     plan, file = Plan(SLOW, Mean(), 2, 1.0), tmp_path / "ledger.db"
     options = {"dataset": "d", "ledger": file, "estimator": plan_estimator(plan, about=about)}  # type: ignore[arg-type]
@@ -76,6 +76,12 @@ def test_estimates_are_those_of_the_ledger(tmp_path: Path, how: str, about: str)
         with Publisher(plan, **options) as publisher:
             for tick, row in enumerate(STATES):
                 publisher.push(row, time=tick)
+    elif how == "by turns":  # two at a time by each of them: what the other one published is not missed
+        with Publisher(plan, **options) as one, Publisher(plan, **options) as other:
+            for tick, row in enumerate(STATES):
+                turn, idle = (one, other) if tick // 2 % 2 else (other, one)
+                turn.push(row, time=tick)
+                idle.observe(row, time=tick)
     else:
         for tick in range(2, len(STATES)):
             with Publisher(plan, **options) as publisher:

@@ -19,6 +19,7 @@ from csdp.fran import Output
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Skipped
+from csdp.publisher.release import record_output
 
 from publisher.rules import NAME, ONE, opened, panel, plan, snapshot  # isort: skip
 
@@ -115,9 +116,9 @@ def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
     """Reserve, commit of what was reserved before, observe, recorded ticks, questions, another change."""
     first, second = publisher_at(), publisher_at()
     second.publish(panel(3))
-    [held], _ = second._reserve([(3, 0)])
+    [held], _ = second._reserve(second._rule.list_requests([(3, 0)], None, second._series))
     first.change_plan(plan(epsilon_c=0.25), from_tick=4)
-    output = second._output(held, Output((1.0,), (), (), stale=0, unsafe=False))
+    output = record_output(second.plan, held, Output((1.0,), (), (), stale=0, unsafe=False))
     done = second.ledger.commit(held, output)  # charged before the change, and carried over by it
     assert done.tick == 3
     second.observe(snapshot(3), time=3)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import csdp
 from csdp.clock import Clock, WallClock
 from csdp.errors import InputError
 from csdp.ledger import DatasetState, TickGrid
@@ -77,16 +78,16 @@ def test_the_clock_of_a_stream_counts_as_the_publisher_does() -> None:
 
 def test_timestamps_beyond_the_wall_clock_need_a_word_of_what_they_are(file: Path) -> None:
     stamps = np.datetime64(HOUR, "s") + 60 * np.arange(4)
-    dated = Panel(("x1",), np.arange(4), stamps, np.zeros((4, 1), dtype=np.int8), 60, None)
+    dated = Panel(("x1",), HOUR // 60 + np.arange(4), stamps, np.zeros((4, 1), dtype=np.int8), 60, None)
     for late, refused in ((0.0, True), (239.9, True), (240.0, False)):
-        with opened(file, dataset=f"d{late}", budget=None, wall=Wall(HOUR + late)) as publisher:
+        with opened(file, dataset=f"d{late}", budget=None, time_step=60, wall=Wall(HOUR + late)) as publisher:
             if refused:
                 with pytest.raises(InputError, match="beyond the wall clock"):
                     publisher.publish(dated)
                 assert publisher.charged == 0
             else:
                 assert len(publisher.publish(dated)) == 3
-    with opened(file, dataset="simulated", budget=None, times="data", wall=Wall(HOUR)) as publisher:
+    with opened(file, dataset="simulated", budget=None, time_step=60, times="data", wall=Wall(HOUR)) as publisher:
         assert len(publisher.publish(dated)) == 3
 
 
@@ -104,4 +105,67 @@ def test_what_the_times_were_is_kept_and_old_records_count_as_ticks(file: Path) 
         publisher.publish(panel(3, first=3))
         assert publisher.ledger.summary("ward-7").state.times == ("data", "ticks")
     with opened(file, dataset="other", budget=None) as publisher:
-        assert any("whoever pushes tick T" in words for words in publisher.guarantee()["words"])
+        assert any("the program that pushes tick T" in words for words in publisher.guarantee()["words"])
+
+
+def _timed(step: int, ticks: int = 40, begin: int = HOUR - 10**8 + 10**8 % 3600) -> Panel:
+    states = np.random.default_rng(5).integers(0, 2, (ticks, 1))
+    times = (begin + step * np.arange(ticks)).astype("datetime64[s]")
+    return Panel(("a",), begin // step + np.arange(ticks), times, states, step)
+
+
+def test_a_chain_fitted_to_hours_publishes_no_minutes(file: Path) -> None:
+    chain = csdp.fit(_timed(3600, 400), public=True, ensemble=0)
+    assert chain.fitted is not None
+    assert chain.fitted.step == 3600
+    plan = csdp.Plan(csdp.CoupledChain.from_dict(chain.to_dict()), csdp.Mean(), ages=1, epsilon_c=0.5)
+    wrong = "fitted to ticks of 3600 seconds"
+    for grid in ({"time_step": 60}, {"time_step": 60, "times": "data"}, {"time_step": 1, "times": "data"}):
+        with pytest.raises(InputError, match=wrong):
+            csdp.Publisher(plan, dataset="d", ledger=file, **grid)
+    with csdp.Publisher(plan, dataset="d", ledger=file) as publisher:
+        with pytest.raises(InputError, match=wrong):
+            publisher.publish(_timed(60))
+        with pytest.raises(InputError, match="3600 seconds apart, and the publisher has no time_step"):
+            publisher.publish(_timed(3600))
+        assert publisher.charged == 0
+    with csdp.Publisher(plan, dataset="f", ledger=file, time_step=3600) as publisher:
+        assert len(publisher.publish(_timed(3600))) == 39
+    free = csdp.Plan(csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), csdp.Mean(), ages=1, epsilon_c=0.5)
+    with (
+        csdp.Publisher(free, dataset="e", ledger=file, time_step=60) as publisher,
+        pytest.raises(InputError, match=wrong),
+    ):
+        publisher.change_plan(plan, from_tick=0)
+
+
+def test_the_same_times_have_the_same_ticks(file: Path) -> None:
+    plan = csdp.Plan(csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), csdp.Mean(), ages=1, epsilon_c=0.5)
+    with csdp.Publisher(plan, dataset="d", ledger=file, time_step=3600) as publisher:
+        with pytest.raises(InputError, match="same times must have the same ticks"):
+            publisher.publish(_timed(60))
+        assert len(publisher.publish(_timed(3600))) == 39
+    with (
+        csdp.Publisher(plan, dataset="e", ledger=file, time_step=3600, time_origin=HOUR) as publisher,
+        pytest.raises(InputError, match="same times must have the same ticks"),
+    ):
+        publisher.publish(_timed(3600))
+
+
+def test_a_dataset_that_was_begun_without_a_step_goes_on(file: Path) -> None:
+    hours = _timed(3600)
+    with opened(file, budget=None) as publisher:
+        publisher.observe(snapshot(0), time=int(hours.ticks[0]) - 2)
+        publisher.push(snapshot(0), time=int(hours.ticks[0]) - 1)
+        assert len(publisher.publish(hours)) == 39
+
+
+def test_phases_of_a_clock_are_counted_from_time_0(file: Path) -> None:
+    slow, fast = (csdp.CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.02, 0.4))
+    chain = csdp.EnvironmentChain([slow, fast], cycle=(0, 0, 1))
+    levels = csdp.Schedule((0.5, 0.5, 1.0), repeats=True)
+    plan = csdp.Plan(chain, csdp.Mean(), ages=1, epsilon_c=1.0, schedule=levels)
+    for origin in (60, -60, 179):
+        with pytest.raises(InputError, match="multiple of 180"):
+            csdp.Publisher(plan, dataset="d", ledger=file, time_step=60, time_origin=origin)
+    csdp.Publisher(plan, dataset="d", ledger=file, time_step=60, time_origin=360).close()

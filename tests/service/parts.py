@@ -94,7 +94,7 @@ class Served:
         self.url = f"http://127.0.0.1:{port}"
         self._clients = []
 
-    def client(self, role=None, *datasets, timeout=20):
+    def client(self, role=None, *datasets, timeout=120):
         headers = {} if role is None else self.access.headers(role, *datasets)
         self._clients.append(httpx.Client(base_url=self.url, headers=headers, timeout=timeout, verify=_CONTEXT))
         return self._clients[-1]
@@ -114,7 +114,7 @@ def serving(settings, *, send_buffer=None):
         server = Server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 200
         while not server.started:
             assert thread.is_alive()
             assert time.monotonic() < deadline

@@ -6,11 +6,20 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 
 import httpx
+import numpy as np
+import psutil
 
-from service.parts import _CONTEXT, Access
+from service.parts import _CONTEXT, STEP, WARD, Access
+from traces import raw
+
+URL = f"/api/datasets/{WARD}"
+#: Seconds to wait for what must happen: a machine may be busy, and nothing here is about time.
+PATIENCE = 300
 
 #: Serves with settings that have no option of the command line.
 _SERVE = """
@@ -21,6 +30,54 @@ def ready(port):
     print(f"listening on http://127.0.0.1:{port}/", flush=True)
 settings = Settings.from_json(sys.argv[1])
 serve(settings, host="127.0.0.1", port=int(sys.argv[2]), workers=int(sys.argv[3]), ready=ready)
+"""
+
+#: The same, with workers that are forked where everything is imported already, and soon after one has died: a run of
+#: many kills would otherwise spend its time with imports. Whoever leads renews, and others look, four times a second.
+_SERVE_FORKED = """
+import dataclasses
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import highspy
+from csdp.service import Settings, dataset, server
+from csdp.stream.from_spec import make_plan, open_runner
+from csdp.stream.spec import read_spec
+class Forked:
+    def __init__(self, environment, listening):
+        self.returncode = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.environ.update(environment)
+                server._run_worker(os.dup(listening.fileno()))
+            except BaseException:
+                traceback.print_exc()
+            os._exit(0)
+    def poll(self):
+        if self.returncode is None and os.waitpid(self.pid, os.WNOHANG)[0]:
+            self.returncode = 1
+        return self.returncode
+    def wait(self, seconds=60):
+        deadline = time.monotonic() + seconds
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    def terminate(self):
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+server._start_worker, server._POLL, server._RESTART_PAUSE, dataset.RENEWAL = Forked, 0.05, 0.05, 0.25
+def warm_up(settings):
+    with tempfile.TemporaryDirectory() as folder:
+        spec = dataclasses.replace(read_spec(settings.specs[0]), ledger=f"{folder}/ledger.db")
+        with open_runner(spec, make_plan(spec)):
+            pass  # it publishes nothing: threads of a solver would not survive a fork
+warm_up(Settings.from_json(sys.argv[1]))
 """
 
 
@@ -35,7 +92,7 @@ class Process:
         self.port = 0
         self.process = None
 
-    def start(self, seconds=60):
+    def start(self, seconds=PATIENCE):
         log = (self.folder / "stderr").open("ab")
         size = (self.folder / "stderr").stat().st_size
         with log:
@@ -71,7 +128,7 @@ class Process:
     def client(self, role, *datasets, **more):
         headers = self.access.headers(role, *datasets)
         url = f"http://127.0.0.1:{self.port}"
-        return httpx.Client(base_url=url, headers=headers, timeout=30, verify=_CONTEXT, **more)
+        return httpx.Client(base_url=url, headers=headers, timeout=300, verify=_CONTEXT, **more)
 
     def kill(self):
         self.process.kill()
@@ -79,7 +136,7 @@ class Process:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
     def close(self):
         if self.process is not None and self.process.poll() is None:
@@ -89,9 +146,69 @@ class Process:
 class Workers(Process):
     """Several workers, with settings of their own."""
 
-    def __init__(self, folder, settings, *, workers):
+    def __init__(self, folder, settings, *, workers, forked=False):
         super().__init__(folder, settings.specs)
         self._settings, self._workers = settings, workers
+        self._script = _SERVE_FORKED + _SERVE if forked else _SERVE
 
     def _command(self):
-        return [sys.executable, "-c", _SERVE, self._settings.to_json(), str(self.port), str(self._workers)]
+        return [sys.executable, "-c", self._script, self._settings.to_json(), str(self.port), str(self._workers)]
+
+
+class Ward(threading.Thread):
+    """A writer that hands in raw readings of tick after tick, again and again until they are taken."""
+
+    def __init__(self, service, sequences, *, ticks):
+        super().__init__()
+        self._service, self._sequences, self._ticks = service, sequences, ticks
+        self._rng = np.random.default_rng(5)
+        self.tick = 0
+        self.refusals = 0
+        self.pace = 0.0
+        self._stopped = threading.Event()
+
+    def stop(self):
+        self._stopped.set()
+        if self.ident is not None:
+            self.join(60)
+
+    def run(self):
+        while self.tick < self._ticks and not self._stopped.is_set():
+            body = {"time": STEP * self.tick + 3, "values": [raw(self._rng) for _ in range(self._sequences)]}
+            try:
+                # A new connection each time: with several workers each of them gets its share.
+                with self._service.client("writer") as client:
+                    answer = client.post(f"{URL}/snapshots", json=body)
+                if answer.status_code == 503:
+                    self.refusals += 1
+                    time.sleep(0.1)
+                    continue
+                assert answer.status_code == 200, answer.text
+            except httpx.TransportError:
+                time.sleep(0.05)
+                continue
+            self.tick += 1
+            time.sleep(self.pace)
+
+
+def until(condition, seconds=PATIENCE):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def find_leader(parent, *, but=None):
+    """The worker that answers the others, once there is one: its socket was made under a name with its number."""
+    found = []
+
+    def look():
+        for worker in parent.children():
+            with suppress(psutil.Error):
+                sockets = [str(one.laddr) for one in worker.net_connections(kind="unix")]
+                if worker != but and any(name.endswith(f".{worker.pid}") for name in sockets):
+                    found.append(worker)
+        return found
+
+    until(look)
+    return found[0]

@@ -164,7 +164,7 @@ def test_the_wall_clock_closes_ticks_while_everybody_is_silent(tmp_path):
         answer = served.client("writer").post(f"{URL}/snapshots", json={"time": now - STEP, "values": [0, 1]})
         assert answer.json()["accepted"] + answer.json()["late"] == 1
         reader = served.client("reader")
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 200
         while reader.get(f"{URL}/status").json()["closed_tick"] != int(time.time()) // STEP - 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -176,7 +176,7 @@ def test_a_file_is_read_beside_http(tmp_path):
     (tmp_path / "readings.ndjson").write_bytes(lines(*map(snapshot, range(4))))
     with serving(settings_of(tmp_path, specs=[spec])) as served:
         reader = served.client("reader")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 200
         while len(released(reader)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -279,7 +279,8 @@ def test_a_sign_of_life(served, monkeypatch):
         assert [next(seen)[0] for _ in range(3)] == ["status", "comment", "comment"]
 
 
-def test_forty_listeners_hear_every_release(served):
+@pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_many_listeners_hear_every_release(served, clients):
     """How long a writer waits next to them is measured by bench/service.py."""
     writer = served.client("writer")
     hand_in(writer, range(60))
@@ -296,11 +297,11 @@ def test_forty_listeners_hear_every_release(served):
                     break
             heard.append(ticks)
 
-    listeners = [threading.Thread(target=listen) for _ in range(40)]
+    listeners = [threading.Thread(target=listen) for _ in range(clients)]
     for listener in listeners:
         listener.start()
-    deadline = time.monotonic() + 20
-    while len(begun) < 40:
+    deadline = time.monotonic() + 120
+    while len(begun) < clients:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert set(begun) == {200}
@@ -308,8 +309,8 @@ def test_forty_listeners_hear_every_release(served):
         hand_in(writer, [tick])
     hand_in(writer, range(100, 103))
     for listener in listeners:
-        listener.join(30)
-    assert len(heard) == 40
+        listener.join(120)
+    assert len(heard) == clients
     assert all(ticks == list(range(ticks[0], ticks[-1] + 1)) and ticks[0] <= 60 for ticks in heard)
 
 

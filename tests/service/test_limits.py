@@ -114,7 +114,7 @@ def test_a_head_that_arrives_slowly(tmp_path, begin):
 
 def test_a_client_that_does_not_take_its_events_is_left(tmp_path):
     with serving(settings_of(tmp_path, send_seconds=0.5), send_buffer=4096) as served:
-        writer = served.client("writer", timeout=60)
+        writer = served.client("writer", timeout=300)
         many = b"".join(json.dumps(snapshot(tick)).encode() + b"\n" for tick in range(400))
         assert writer.post(f"{URL}/snapshots", content=many, headers=NDJSON).json()["accepted"] == 400
         with socket.socket() as raw:
@@ -259,7 +259,7 @@ def test_connections_share_a_key_and_a_limit(tmp_path):
     with serving(settings_of(tmp_path, rate=0.01, burst=4.0)) as served:
         codes = []
         for _ in range(8):
-            with httpx.Client(base_url=served.url, headers=served.access.headers("reader")) as one:
+            with httpx.Client(base_url=served.url, headers=served.access.headers("reader"), timeout=300) as one:
                 codes.append(one.get("/api/datasets").status_code)
         assert codes.count(429) >= 2
 

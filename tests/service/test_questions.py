@@ -22,18 +22,17 @@ LONG = {"age": 1000, "epsilon_c": 0.5, "releases": "continual"}
 SHORT = {"age": 1, "epsilon_c": 0.5}
 
 
-def persistent_spec(folder):
+def persistent_spec(folder, stay=0.99999):
     """A dataset whose sequences hardly ever change."""
     path = write_spec(folder, count=4)
-    stay = 0.99999
     moves = [[stay, 1 - stay], [1 - stay, stay]]
     save_model(CoupledChain(np.eye(4) * 0.5 + 0.125, moves), folder / "chain-4.json")
     return path
 
 
-def patient_settings(folder, **more):
+def patient_settings(folder, stay=0.99999, **more):
     """Limits that a busy machine does not reach."""
-    return settings_of(folder, specs=[persistent_spec(folder)], **{"question_seconds": 300.0, **more})
+    return settings_of(folder, specs=[persistent_spec(folder, stay)], **{"question_seconds": 300.0, **more})
 
 
 def until(condition, seconds=200):
@@ -146,7 +145,7 @@ def test_a_client_that_leaves_ends_its_question(tmp_path):
 
 def test_an_answer_that_two_wait_for_is_worked_out_for_the_one_who_stays(tmp_path):
     question = {"age": 3, "epsilon_c": 0.5, "releases": "continual"}
-    with serving(patient_settings(tmp_path)) as served:
+    with serving(patient_settings(tmp_path, stay=0.9)) as served:
         impatient = Asker(served.client("reader", timeout=1), question)
         patient = Asker(served.client("admin", "*", timeout=300), question)
         impatient.join(20)
@@ -188,6 +187,23 @@ def test_one_key_does_not_take_every_turn(tmp_path):
     until(lambda: all(not one.is_alive() for one in greedy))
     stopped = [one.answer for one in greedy if one.answer is not None and one.answer not in many]
     assert all(answer.status_code == 503 for answer in stopped)
+
+
+def test_many_keys_at_once_have_a_limit_and_publishing_goes_on(tmp_path):
+    with serving(patient_settings(tmp_path)) as served:
+        keys = [("reader", WARD, f"other-{number}") for number in range(6)]
+        questions = [{**LONG, "epsilon_c": 0.1 + 0.01 * k} for k in range(48)]
+        askers = [Asker(served.client(*keys[k % 6], timeout=300), asked) for k, asked in enumerate(questions)]
+        # Two are worked on, 32 wait, and the others are told at once to come back.
+        until(lambda: sum(one.answer is not None for one in askers) == 14)
+        for answer in [one.answer for one in askers if one.answer is not None]:
+            refused(answer, 503, "busy", "32 questions wait already")
+            assert int(answer.headers["retry-after"]) > 0
+        assert len(solvers()) == 2
+        hand_in(served.client("writer"), range(5), values=(0, 1, 0, 1))
+        assert len(served.client("reader").get(f"{URL}/releases").json()) == 3
+    until(lambda: all(not one.is_alive() for one in askers))
+    assert not solvers()
 
 
 def test_a_process_that_dies_is_replaced(tmp_path):

@@ -228,7 +228,13 @@ class TestRun:
                 return ""
 
         with running(tmp_path) as runner:
-            threading.Timer(0.3, runner.stop.set).start()
+
+            def stop_after_some():
+                while len(acknowledged) < 50:
+                    time.sleep(0.01)
+                runner.stop.set()
+
+            threading.Thread(target=stop_after_some, daemon=True).start()
             status = run(runner, Broker())
         assert acknowledged == list(range(status.fates["accepted"]))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdp import Accountant, CoupledChain, Discretiser, Mean, Plan
+from csdp import Accountant, CoupledChain, Discretiser, Family, Mean, Plan
 from csdp.chain.files import save_model
 from csdp.errors import CsdpError, InputError
 from csdp.stream import Clock, FileSource, StreamSource
@@ -70,7 +70,7 @@ def spec(tmp_path):
 def test_a_good_one(spec, tmp_path):
     found = spec()
     assert found.clock == Clock(step=3600, lateness=300)
-    assert found.plan == ExplicitPlan("mean", 2, 1.0, "informed", 0)
+    assert found.plan == ExplicitPlan("mean", 2, 1.0, "informed", None, 0)
     assert found.ledger == str(tmp_path / "ledger.db")
     assert found.chain == tmp_path / "chain.json"
     assert (found.source.kind, found.sink.kind, found.by_wall_clock) == ("stdin", "stdout", False)
@@ -266,6 +266,19 @@ class TestBuilding:
             make_plan(spec(change))
         (tmp_path / "plan.json").unlink()
         with pytest.raises(InputError, match="no such file"):
+            make_plan(spec(change))
+
+    def test_a_plan_of_a_fit_with_its_family(self, spec, chain, tmp_path):
+        change = ('query = "mean"\nage = 2\nepsilon_c = 1.0', 'file = "plan.json"')
+        near = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.6, 0.4], [0.4, 0.6]], names=["hall", "kitchen"])
+        fitted = chain.carrying(family=Family([chain, near]))
+        save_model(fitted, tmp_path / "chain.json")
+        plan = Plan(fitted, Mean(), 3, 0.7)
+        (tmp_path / "plan.json").write_text(plan.to_json())
+        assert make_plan(spec(change)) == plan
+        save_model(chain.carrying(family=Family([chain])), tmp_path / "chain.json")
+        (tmp_path / "plan.json").write_text(Plan(near, Mean(), 3, 0.7).to_json())
+        with pytest.raises(InputError, match="made for another chain"):
             make_plan(spec(change))
 
     def test_a_discretiser(self, spec, chain, tmp_path):

@@ -10,7 +10,8 @@ again, so a wrong guess costs a message, never a second publication.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -20,11 +21,12 @@ import numpy as np
 from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text
 from csdp.chain import join_fits
+from csdp.display import Displayed
 from csdp.errors import BudgetExceeded, InputError, LedgerTermsError
-from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Refused, Request, Terms
+from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, Ledger, PrivacyLimits, Refused, Request, Terms
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.release import Release
-from csdp.publisher.sources import LateSource
+from csdp.publisher.sources import AbsentSource, LateSource, ToldSeries
 from csdp.publisher.standing import RecordCosts, Standing
 
 #: How far ahead the first affordable tick is looked for.
@@ -40,6 +42,8 @@ LIMITED = {
 #: Seconds for which a reservation without output counts as held by a process that is at work.
 LEASE = 30.0
 
+#: Seconds between two looks at the ledger for ticks that another process holds: the first, and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 #: Called before each pause with the number of held ticks and the seconds that are left to wait.
 OnWait = Callable[[int, float], None]
 #: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
@@ -57,7 +61,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Displayed):
     """The releases of a panel, and its ticks without one."""
 
     releases: tuple[Release, ...]
@@ -68,6 +72,9 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.releases)
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self.releases):,} releases, {len(self.skipped):,} ticks without one)"
 
 
 def describe_refusal(refused: Refused, wait: float) -> Skipped:
@@ -90,7 +97,36 @@ def describe_refusal(refused: Refused, wait: float) -> Skipped:
     )
 
 
+def wait_for_outputs(
+    ledger: Ledger, dataset: str, query: str, skipped: Sequence[Skipped], wait: float, on_wait: OnWait | None
+) -> tuple[list[Release], list[Skipped]]:
+    """Of ticks without output: held ones that another process records within `wait` seconds, and the rest."""
+    held = {skip.tick for skip in skipped if skip.why == "held"}
+    releases: dict[int, Release] = {}
+    end, pause = time.monotonic() + wait, _FIRST_PAUSE
+    while wait and len(releases) < len(held):
+        wanted = sorted(held - set(releases))
+        for recorded in ledger.outputs_of(dataset, wanted, query=query):
+            releases[recorded.tick] = Release.of(recorded)
+        left = end - time.monotonic()
+        if len(releases) == len(held) or left <= 0:
+            break
+        if on_wait is not None:
+            on_wait(len(held) - len(releases), left)
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return list(releases.values()), [skip for skip in skipped if skip.tick not in releases]
+
+
 # ---- releases --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """How a release is read: how stale, or which readings are late or missing; known environments of a series."""
+
+    stale: int | Lateness
+    environments: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -100,10 +136,11 @@ class ReleaseRule:
     standing: Standing
     times: str
 
-    def list_requests(self, wanted: Sequence[tuple[int, int]], source: object) -> list[Request]:
+    def list_requests(self, wanted: Sequence[tuple[int, int]], source: object, series: ToldSeries) -> list[Request]:
         """Requests for (tick, staleness) pairs; of stale ones with which sequences are late, where the source tells.
 
         What it tells must agree with the staleness: both are public facts about which readings are missing.
+        `series`: the environments that are known of a public series.
         """
         plan, stale = self.standing.plan, {tick: steps for tick, steps in wanted if steps}
         details: dict[int, int | Lateness] = dict(wanted)
@@ -122,7 +159,10 @@ class ReleaseRule:
                         "they must be those of the same readings"
                     )
                 details[tick] = late
-        return [Request(tick, plan.query.name, detail=details[tick]) for tick, _ in wanted]
+        if not plan.query.of_states and isinstance(source, AbsentSource) and self.standing.accountant.follows_missing:
+            details |= _read_absent(source, plan, [tick for tick, _ in wanted])
+        asked = [(tick, ReadAs(details[tick], series.until(tick))) for tick, _ in wanted]
+        return [Request(tick, plan.query.name, detail=detail) for tick, detail in asked]
 
     def admit(self, last: DatasetState | None, _last_tick: int | None, request: Request) -> Admission:
         """The state after a release and its charge; BudgetExceeded where it would pass a limit."""
@@ -131,11 +171,14 @@ class ReleaseRule:
         limits = self.standing.check_terms(request.terms)
         before = DatasetState() if last is None else last
         state = accountant.start() if last is None else accountant.restore(last.accountant, cost=last.cost)
-        plan, late = accountant.plan, request.detail if isinstance(request.detail, Lateness) else None
-        stale = int(request.detail) if late is None else late.worst
+        read: ReadAs = request.detail
+        plan, late = accountant.plan, read.stale if isinstance(read.stale, Lateness) else None
+        stale = read.stale if isinstance(read.stale, int) else read.stale.worst
         level = None if plan.schedule is None else plan.level(request.tick)
         which = stale > 0 if late is None else late
-        fresh = accountant.release(state, request.tick, stale=which, epsilon_c=level)
+        told = read.environments
+        fresh = accountant.release(state, request.tick, stale=which, epsilon_c=level, environments=told)
+        news = [[at, e] for at, e in sorted(fresh.environments.items()) if at not in state.environments]
         after = replace(
             before,
             accountant=fresh.to_dict(),
@@ -153,6 +196,7 @@ class ReleaseRule:
             epsilon_c=level,
             algorithm=ALGORITHM,
             late=late.to_record() if late else None,
+            environments=news or None,
         )
         # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
         self._check("budget", limits.budget, charge.peak, lambda: accountant.leakage(state, request.tick).epsilon)
@@ -174,6 +218,17 @@ class ReleaseRule:
             requested=value,
             remaining=max(0.0, limit - spent),
         )
+
+
+def _read_absent(source: AbsentSource, plan: Plan, ticks: Sequence[int]) -> dict[int, Lateness]:
+    """Which sequences were not read at some ticks, as a source tells: as many as its counts leave out."""
+    told = np.asarray(source.absent(plan, ticks))
+    shape = (len(ticks), plan.model.sequences)
+    if told.shape != shape or told.dtype != np.bool_:
+        raise InputError(f"source: absent of {told.dtype}, shape {told.shape} given; true or false, {shape} expected")
+    if not np.array_equal(shape[1] - told.sum(axis=1), np.asarray(source.counts(plan, ticks))):
+        raise InputError("source: counts and absent disagree on how many sequences were read; they must be the same")
+    return {tick: Lateness.from_missing(row) for tick, row in zip(ticks, told, strict=True) if row.any()}
 
 
 def explain_refusal(standing: Standing, refused: Refused) -> BudgetExceeded:
@@ -211,8 +266,13 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
     if state.consecutive != 0:
         tick = max(tick, state.tick)
 
+    levels = accountant.plan.phase_levels or (1.0,)
+
+    def next_release(at: int) -> int:
+        return at if levels[at % len(levels)] > 0 else next_release(at + 1)
+
     def cost(at: int) -> float:
-        return accountant.peak(accountant.release(state, at))
+        return accountant.peak(accountant.release(state, next_release(at)))
 
     wait = 1
     while cost(tick + wait) > limit:
@@ -223,7 +283,7 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if cost(middle) <= limit else (middle, high)
-    return high
+    return next_release(high)
 
 
 def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, Any]:
@@ -246,7 +306,7 @@ def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, An
 
 
 def _long_run(plan: Plan, ages: Sequence[int], epsilon_c: float) -> float:
-    other = Plan(plan.chain, plan.query, ages, epsilon_c, adversary=plan.adversary)
+    other = Plan(plan.chain, plan.query, ages, epsilon_c, adversary=plan.adversary, protect=plan.protect)
     return Accountant(other, state="scalar").limit().epsilon
 
 
@@ -351,5 +411,5 @@ def _earlier_costs(old: Standing, last: DatasetState, last_tick: int, following:
         slice=this_chain if same_chain else any_model,
         slice_any=any_model,
         newest=max(newest),
-        overlap=from_tick - following.max_age - following.stale_limit <= max(newest),
+        overlap=from_tick - following.max_age - following.stale_limit - following.query.memory <= max(newest),
     )

@@ -26,14 +26,15 @@ from csdp.estimate import (
     model_estimator,
 )
 from csdp.estimate.history import has_history
-from csdp.estimate.protocol import LEVEL
+from csdp.estimate.protocol import LEVEL, Smoother
 from csdp.estimate.result import About, check_about
 from csdp.estimate.table import table_estimator
 from csdp.fran import Output
 from csdp.json_text import parse_json
-from csdp.ledger import Ledger, Published
+from csdp.ledger import Ledger, Published, Reserved
 from csdp.panel import Panel
 from csdp.plan import Plan
+from csdp.publisher.release import Release
 from csdp.publisher.sources import published_bounds, true_answers
 
 #: Outputs up to which a release carries an estimate.
@@ -50,7 +51,7 @@ def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) ->
 
     Args:
         plan: what is published.
-        about: "now" to estimate the present answer, "then" that of the time that was read.
+        about: "now" to estimate the present answer, "then" that of the time of the readings.
         level: share of the truths that the band is to hold.
 
     >>> from csdp import CoupledChain, Mean
@@ -82,8 +83,9 @@ def learn_from_past(
     Args:
         plan: what is published; of one common age.
         past: public readings, on the grid of ticks that is published on.
-        period: ticks after which what is usual repeats; by default a day where the past has timestamps.
-        about: "now" to estimate the present answer, "then" that of the time that was read.
+        period: ticks after which what is usual repeats; by default a day where the past has timestamps, else the
+            period of the model's clock, if it has one.
+        about: "now" to estimate the present answer, "then" that of the time of the readings.
         level: share of the truths that a band is to hold.
 
     >>> from csdp import CoupledChain, Mean
@@ -101,12 +103,55 @@ def learn_from_past(
         true_answers(plan, past),
         age=plan.max_age,
         noise=plan.noise_variance,
-        period=_ticks_of_a_day(past) if period is None else period,
+        period=_default_period(plan, past) if period is None else period,
         start=int(past.ticks[0]) if len(past) else 0,
         about=about,
         level=level,
         bounds=published_bounds(plan),
     )
+
+
+def smooth_releases(plan: Plan, releases: Sequence[Release], *, estimator: Estimator | None = None) -> list[Release]:
+    """The same releases with estimates about the times that were read, each from those before and after it.
+
+    Post-processing of published numbers: it costs no privacy, and no ledger is touched. What was published with a
+    release used only those before it; once later ones are out, they say more of the time that it read.
+
+    Args:
+        plan: what was published, of one common age.
+        releases: in order of ticks, as a Publisher gives them or a ledger has them.
+        estimator: one for about="then" (`learn_from_past`); by default by the model.
+
+    >>> from csdp import CoupledChain, Mean
+    >>> plan = Plan(CoupledChain([[1.0]], [[0.95, 0.05], [0.05, 0.95]]), Mean(), ages=0, epsilon_c=1.0)
+    >>> given = [Release(t, (y,), (), (), 0, 0, 0.5, noise=2.0) for t, y in enumerate((0.0, 3.0, 1.0, 2.0))]
+    >>> [round(release.estimate[0], 2) for release in smooth_releases(plan, given)]
+    [0.77, 0.82, 0.82, 0.82]
+    """
+    chosen = plan_estimator(plan, about="then") if estimator is None else estimator
+    if not isinstance(chosen, Smoother) or chosen.about != "then":
+        raise InputError("smooth: needs an estimator from several releases, made for about='then'")
+    chosen.check(plan.ages, len(plan.query.outputs))
+    seen = [
+        Observation(
+            one.tick,
+            one.values,
+            plan.max_age,
+            plan.at_tick(one.tick).noise_variance if one.noise is None else one.noise,
+            one.stale,
+        )
+        for one in releases
+    ]
+    return [
+        replace(one, **vars(found), level=chosen.level, about="then")
+        for one, found in zip(releases, chosen.smooth(seen), strict=True)
+    ]
+
+
+def _default_period(plan: Plan, past: Panel) -> int | None:
+    """Ticks of a day, or of the model's clock, where the past has several of them."""
+    clock = plan.model.phases
+    return _ticks_of_a_day(past) or (clock if clock > 1 and 8 * clock <= len(past) else None)
 
 
 def _ticks_of_a_day(panel: Panel) -> int | None:
@@ -119,7 +164,7 @@ def _ticks_of_a_day(panel: Panel) -> int | None:
 
 @dataclass(frozen=True)
 class StoredEstimate:
-    """What a plan file holds beside the plan: what its estimates are about, and their learned estimator, if any."""
+    """What a plan file holds besides the plan: what its estimates are about, and their learned estimator, if any."""
 
     about: About = "now"
     learned: LearnedEstimator | None = None
@@ -135,7 +180,7 @@ class StoredEstimate:
         return cls(about, None if learned is None else LearnedEstimator.from_dict(learned))
 
     def to_dict(self) -> dict[str, Any]:
-        """To be written beside a plan; no part of its digest."""
+        """To be written into a plan file; no part of the digest of the plan."""
         return {"about": self.about} | ({} if self.learned is None else {"estimator": self.learned.to_dict()})
 
     def estimator(self, plan: Plan, about: About | None = None) -> Estimator | None:
@@ -165,28 +210,47 @@ class ReleaseEstimates:
             estimator.check(plan.ages, len(plan.query.outputs))
             check_about(estimator.about, "history")
         self._plan, self._dataset, self._ledger, self._given = plan, dataset, ledger, estimator
+        # The observations that the last estimate was made of, and after which entry of the ledger they are the newest.
+        self._last: list[Observation] = []
+        self._newest: int | None = None
 
     @cached_property
     def estimator(self) -> Estimator | None:
         """The estimator that is used; None where there is none."""
         return plan_estimator(self._plan) if self._given is None else self._given
 
-    def add(self, outputs: Sequence[tuple[int, Output]], published: Iterable[Published] = ()) -> list[Output]:
+    def add(
+        self,
+        outputs: Sequence[tuple[int, Output]],
+        published: Sequence[Published] = (),
+        *,
+        reserved: Sequence[Reserved] = (),
+    ) -> list[Output]:
         """The outputs of ticks, in order, with estimates from themselves and from what was published before.
 
-        `published`: of the same batch, recorded earlier.
+        `published`: of the same batch, recorded earlier. `reserved`: their reservations; where these follow the entry
+        that `remember` was given, no other process has written, and nothing is read.
         """
         estimator = self.estimator
         if estimator is None or not outputs:
             return [output for _, output in outputs]
-        before = self._recorded_before(outputs[0][0], estimator.memory - 1)
-        seen = {one.tick: one for earlier in (before, published) for one in self._observations(earlier)}
+        if reserved and not published and self._newest == reserved[0].seq - 1:
+            seen = {one.tick: one for one in self._last}
+        else:
+            before = self._recorded_before(outputs[0][0], estimator.memory - 1)
+            seen = {one.tick: one for earlier in (before, published) for one in self._observations(earlier)}
         finished = []
         for tick, output in outputs:
             seen[tick] = self._observe(tick, output)
             last = [seen[at] for at in sorted(seen) if at <= tick][-estimator.memory :]
             finished.append(_with_estimate(estimator, last, output))
+        self._last, self._newest = last, None
         return finished
+
+    def remember(self, reserved: Sequence[Reserved], committed: Sequence[Published]) -> None:
+        """Note that outputs were recorded; the next ones read the ledger only if others wrote in between."""
+        if committed:
+            self._newest = committed[-1].seq if committed[0].seq == reserved[-1].seq + 1 else None
 
     def _recorded_before(self, tick: int, limit: int) -> list[Published]:
         """The last releases before a tick; none where the ledger cannot be read at the moment."""

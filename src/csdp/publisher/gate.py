@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,24 +21,22 @@ from csdp import fran
 from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
-from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UnsoundError
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError
 from csdp.estimate import Estimator
-from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Reserved, Terms, TickGrid
+from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
-from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped, describe_refusal, explain_refusal
+from csdp.publisher import admission, sources
+from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped
 from csdp.publisher.estimates import ReleaseEstimates
-from csdp.publisher.release import Release
-from csdp.publisher.sources import AgedSource, PanelSource, chunk_size, draw_outputs, read_availability, read_counts
-from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, describe_guarantee
+from csdp.publisher.release import Release, record_output
+from csdp.publisher.sources import AgedSource, PanelSource, ToldSeries
+from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, check_plan, describe_guarantee
 
 OnRefusal = Literal["raise", "skip"]
-
-#: Seconds between two looks at the ledger for ticks that another process holds: the first, and the longest.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class Publisher:
@@ -64,7 +62,7 @@ class Publisher:
         wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         wait: seconds to wait for the output of a tick that another process has reserved; then it is Skipped.
-        estimator: makes the estimates that are published beside the values, from the releases in the ledger (see
+        estimator: makes the estimates that are published with the values, from the releases in the ledger (see
             `csdp.learn_estimator`); by default by the model, from the last releases. It is post-processing.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 
@@ -97,7 +95,7 @@ class Publisher:
         estimator: Estimator | None = None,
         unsafe_seed: int | None = None,
     ) -> None:
-        _check_plan(plan)
+        check_plan(plan)
         if on_refusal not in {"raise", "skip"}:
             raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
         if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf:
@@ -106,6 +104,7 @@ class Publisher:
         self.dataset = dataset
         grid = TickGrid(time_step, time_origin)
         self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
+        self.tick_times.check_plan(plan)
         kind = self.tick_times.kind
         limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
         self.accountant = Accountant(plan)
@@ -114,6 +113,7 @@ class Publisher:
         self._wait = float(wait)
         self._fran = fran.init(plan)
         self._observed: int | None = None
+        self._states: dict[int, fran.FranState] = {}  # of the ticks that were pushed last
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns_ledger = not isinstance(ledger, Ledger)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
@@ -125,6 +125,7 @@ class Publisher:
             self.close()
             raise
         self._rule = ReleaseRule(self.standing, kind)
+        self._series = ToldSeries(self.accountant.regimes)
 
     def _terms(self, accountant: Accountant, fits: dict[str, float], limits: PrivacyLimits) -> Terms:
         """The terms of a plan on the grid of this publisher; `fits`: all private fits that it rests on."""
@@ -169,7 +170,15 @@ class Publisher:
 
     # ---- publishing ------------------------------------------------------------------------------------------------
 
-    def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
+    def tell(self, environments: Mapping[int, int]) -> None:
+        """Tell the environments of the plan's public series, by tick, as they become known.
+
+        What is told before a tick is charged counts in its charge, and is recorded there; for others the worst
+        environment counts. So a late number costs more and harms nothing, and a wrong one makes certificates wrong.
+        """
+        self._series.tell(environments)
+
+    def push(self, snapshot: npt.ArrayLike, *, time: int, environment: int | None = None) -> Release | Skipped:
         """Take in the snapshot of one tick and publish what has aged enough.
 
         A snapshot holds state numbers, -1 where missing; or the readings that the plan publishes, NaN or None where
@@ -179,34 +188,53 @@ class Publisher:
         output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
         snapshot counts.
 
-        Unless times="wall" says that ticks are times of a clock, whoever pushes tick T promises that every reading of
-        tick T - age is at least `age` ticks old by now: one that is newer leaks more than is certified.
+        `environment`: that of the tick, where the plan's chain has a public series and it is known (see `tell`).
+
+        Unless times="wall" says that ticks are times of a clock, the caller who pushes tick T promises that every
+        reading of tick T - age is at least `age` ticks old by now: one that is newer leaks more than is certified.
         """
         tick = check_tick(time)
-        if self._observed is not None and tick < self._observed:
-            release = self._published_at(tick)
-            if release is not None:
-                return release
-            raise LedgerConflictError(
-                f"tick {tick} is not after tick {self._observed}, and it was not published; ticks must come in order"
-            )
-        self.observe(snapshot, time=tick)
-        skip = self._unscheduled_reason(tick, self._fran.reason, self.tick_times.newest_ended())
-        if skip is not None:
-            return self._published_at(tick) or skip
-        answers, refusal = self._reserve([(tick, self._fran.stale)], self._fran)
-        if refusal is not None:
-            raise refusal
-        answer = answers[0]
-        if isinstance(answer, Skipped):
-            releases, skipped = self._wait_for([answer], None)
-            return releases[0] if releases else skipped[0]
-        if isinstance(answer, Published):
-            return Release.of(answer)
-        output = fran.release(self._fran, self._randomness, tick=tick)
-        assert output is not None
-        (output,) = self.estimates.add([(tick, output)])
-        return Release.of(self.ledger.commit(answer, self._output(answer, output)))
+        self.tell({} if environment is None else {tick: environment})
+        (outcome,) = self.push_many({tick: snapshot})
+        return outcome
+
+    def push_many(self, snapshots: Mapping[int, npt.ArrayLike]) -> list[Release | Skipped]:
+        """What `push` does with each of several ticks, in order; they are charged together and recorded together.
+
+        After an error the same ticks may be pushed again. A process that dies in between loses all of them.
+        """
+        ready: dict[int, fran.FranState] = {}
+        outcomes: dict[int, Release | Skipped] = {}
+        ended = self.tick_times.newest_ended()
+        for tick, snapshot in snapshots.items():
+            state = self._state_at(tick, snapshot)
+            skip = None if state is None else self._unscheduled_reason(tick, state.reason, ended)
+            if state is not None and skip is None:
+                ready[tick] = state
+                continue
+            outcome = self._published_at(tick) or skip
+            if outcome is None:
+                raise LedgerConflictError(
+                    f"tick {tick} is not after tick {self._observed} and was not published; ticks must come in order"
+                )
+            outcomes[tick] = outcome
+        self._states = {tick: self._states[tick] for tick in snapshots if tick in self._states}
+        if ready:
+            rule, told, releases, skipped = self._rule, self._series, list[Release](), list[Skipped]()
+            requests = [
+                one for t, state in ready.items() for one in rule.list_requests([(t, state.stale)], state, told)
+            ]
+            draw = partial(fran.release_many, ready, self._randomness)
+            self._publish_together(requests, draw, releases=releases, skipped=skipped)
+            outcomes |= {one.tick: one for one in releases} | {one.tick: one for one in skipped}
+        return [outcomes[tick] for tick in snapshots]
+
+    def _state_at(self, tick: int, snapshot: npt.ArrayLike) -> fran.FranState | None:
+        """What a release of a tick rests on; None for one that is past. The first snapshot of a tick counts."""
+        if self._observed is None or tick >= self._observed:
+            self.observe(snapshot, time=tick)
+            self._states.setdefault(tick, self._fran)
+        return self._states.get(tick)
 
     def observe(self, snapshot: npt.ArrayLike, *, time: int) -> None:
         """Take in a snapshot without publishing: how a restarted process fills its ages. Older ticks change nothing."""
@@ -226,6 +254,7 @@ class Publisher:
         self,
         source: Panel | AgedSource,
         *,
+        environments: Mapping[int, int] | npt.ArrayLike | None = None,
         progress: Any = None,
         each: Callable[[Release], None] | None = None,
         on_wait: OnWait | None = None,
@@ -234,25 +263,30 @@ class Publisher:
 
         Args:
             source: the readings.
+            environments: those of the plan's public series, as far as they are known (see `tell`): by tick, or for a
+                panel one number for each tick, below 0 where it is not known.
             progress: called with (done, total) as ticks are finished.
             each: called with every release as it comes, in order; then none is kept in the batch, so that memory does
                 not grow with the number of ticks.
             on_wait: called with (held, seconds) while we wait for ticks that another process holds (`wait`).
         """
-        self.tick_times.check_source(source)
+        self.tick_times.check_source(source, self.plan, begun=self.ledger.dataset(self.dataset).head_seq > 1)
+        self._series.tell_panel(environments, source)
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
         # All of it before anything is charged: a list that is not in order must not cost a tick.
-        listed, ended = list(read_availability(aged, self.plan)), self.tick_times.newest_ended()
+        listed, ended = list(sources.read_availability(aged, self.plan)), self.tick_times.newest_ended()
         skips = {tick: self._unscheduled_reason(tick, missing, ended) for tick, _, missing in listed}
         ready = [(tick, stale) for tick, stale, _ in listed if skips[tick] is None]
         skipped = [skip for skip in skips.values() if skip is not None]
-        counts = read_counts(aged, self.plan, [tick for tick, _ in ready])
+        counts = sources.read_counts(aged, self.plan, [tick for tick, _ in ready])
         releases: list[Release] = []
-        together = chunk_size(self.plan)
+        together = sources.chunk_size(self.plan)
         for start in range(0, len(ready), together):
             chunk = ready[start : start + together]
+            requests = self._rule.list_requests(chunk, aged, self._series)
+            draw = partial(sources.draw_outputs, self.plan, aged, dict(chunk), self._randomness, counts=counts)
             try:
-                self._publish_chunk(aged, chunk, releases, skipped, on_wait, counts)
+                self._publish_together(requests, draw, on_wait, releases=releases, skipped=skipped)
             finally:
                 if each is not None:
                     for release in sorted(releases, key=lambda r: r.tick):
@@ -262,55 +296,40 @@ class Publisher:
                 progress(min(start + together, len(ready)), len(ready))
         return Batch(tuple(sorted(releases, key=lambda r: r.tick)), tuple(sorted(skipped, key=lambda r: r.tick)))
 
-    def _publish_chunk(
+    def _publish_together(
         self,
-        source: AgedSource,
-        chunk: Sequence[tuple[int, int]],
+        requests: Sequence[Request],
+        draw: Callable[[Sequence[int]], list[fran.Output]],
+        on_wait: OnWait | None = None,
+        *,
         releases: list[Release],
         skipped: list[Skipped],
-        on_wait: OnWait | None,
-        counts: Mapping[int, int] | None,
     ) -> None:
-        stale = dict(chunk)
-        answers, refusal = self._reserve(chunk, source)
+        """Reserve, release what was granted, commit."""
+        answers, refusal = self._reserve(requests)
         recorded = [answer for answer in answers if isinstance(answer, Published)]
         releases.extend(map(Release.of, recorded))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
         try:
-            late = {r.tick: stale[r.tick] for r in granted}
-            outputs = draw_outputs(self.plan, source, late, self._randomness, counts=counts)
+            outputs = draw([one.tick for one in granted])
         except Exception as error:
             ticks = f"{len(granted):,} ticks from {granted[0].tick} to {granted[-1].tick}"
             error.add_note(f"{ticks} were charged and are lost; nothing of them was published")
             raise
-        outputs = self.estimates.add([(r.tick, o) for r, o in zip(granted, outputs, strict=True)], recorded)
-        pairs = [(r, self._output(r, output)) for r, output in zip(granted, outputs, strict=True)]
-        releases.extend(Release.of(published) for published in self.ledger.commit_many(pairs))
+        drawn = [(r.tick, output) for r, output in zip(granted, outputs, strict=True)]
+        outputs = self.estimates.add(drawn, recorded, reserved=granted)
+        pairs = [(r, record_output(self.plan, r, output)) for r, output in zip(granted, outputs, strict=True)]
+        committed = self.ledger.commit_many(pairs)
+        self.estimates.remember(granted, committed)
+        releases.extend(map(Release.of, committed))
         # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
         if others := [answer for answer in answers if isinstance(answer, Skipped)]:
-            waited, absent = self._wait_for(others, on_wait)
+            query = self.plan.query.name
+            waited, absent = admission.wait_for_outputs(self.ledger, self.dataset, query, others, self._wait, on_wait)
             releases += waited
             skipped += absent
         if refusal is not None:
             raise refusal
-
-    def _wait_for(self, skipped: Sequence[Skipped], on_wait: OnWait | None) -> tuple[list[Release], list[Skipped]]:
-        """Of ticks without output: held ones that another process records while we wait, and the rest; only reads."""
-        held = {skip.tick for skip in skipped if skip.why == "held"}
-        releases: dict[int, Release] = {}
-        end, pause = time.monotonic() + self._wait, _FIRST_PAUSE
-        while self._wait and len(releases) < len(held):
-            wanted = sorted(held - set(releases))
-            for recorded in self.ledger.outputs_of(self.dataset, wanted, query=self.plan.query.name):
-                releases[recorded.tick] = Release.of(recorded)
-            left = end - time.monotonic()
-            if len(releases) == len(held) or left <= 0:
-                break
-            if on_wait is not None:
-                on_wait(len(held) - len(releases), left)
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
-        return list(releases.values()), [skip for skip in skipped if skip.tick not in releases]
 
     def _unscheduled_reason(self, tick: int, missing: str, ended: int | None) -> Skipped | None:
         """Why a tick is not reserved: its readings are missing, it is not over, or the schedule leaves it out."""
@@ -322,15 +341,6 @@ class Publisher:
             return Skipped(tick, "the plan's schedule publishes nothing at this tick", "schedule")
         return None
 
-    def _output(self, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
-        plan = self.plan
-        content = dict(vars(output))  # asdict would copy every value of a wide output one by one
-        if output.count is None:  # releases of states are recorded as they always were
-            del content["count"]
-        content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
-        content["epsilon_s"] = reserved.charge.present
-        return content
-
     def _published_at(self, tick: int) -> Release | None:
         """What was published at a tick, if anything was."""
         recorded = self.ledger.outputs_of(self.dataset, [tick], query=None)
@@ -339,14 +349,13 @@ class Publisher:
     # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(
-        self, wanted: Sequence[tuple[int, int]], source: object = None
+        self, requests: Sequence[Request]
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
-        """Charge (tick, staleness) pairs: what came of each, and the refusal that ended them where refusals raise.
+        """Charge some ticks: what came of each, and the refusal that ended them where refusals raise.
 
         What was granted before a refusal is charged, and still to be released.
         """
         stop = self._on_refusal == "raise"
-        requests = self._rule.list_requests(wanted, source)
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
         for answer in self.ledger.reserve(
@@ -358,9 +367,9 @@ class Publisher:
                 # A refusal that was recorded earlier does not end the batch: what is granted after it must come out.
                 refused = refused or answer
             else:
-                answers.append(describe_refusal(answer, self._wait))
+                answers.append(admission.describe_refusal(answer, self._wait))
         self.charged += sum(isinstance(answer, Reserved) for answer in answers)
-        return answers, None if refused is None else explain_refusal(self.standing, refused)
+        return answers, None if refused is None else admission.explain_refusal(self.standing, refused)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -383,6 +392,7 @@ class Publisher:
     def forget(self) -> None:
         """Forget the readings taken in, as a new process would: for a stream whose clock was wrong and is put back."""
         self._fran, self._observed = fran.init(self.plan), None
+        self._states.clear()
 
     @property
     def fit_epsilon(self) -> float:
@@ -408,7 +418,8 @@ class Publisher:
         changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
         plans read count under both.
         """
-        _check_plan(plan)
+        check_plan(plan)
+        self.tick_times.check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
         changed = vars(check_limits(PrivacyLimits(budget, event_limit, lifetime_limit)))
         limits = replace(before.limits, **{name: new for name, new in changed.items() if new is not None})
@@ -437,9 +448,3 @@ class Publisher:
             wait=self._wait,
             estimator=estimator,
         )
-
-
-def _check_plan(plan: Plan) -> None:
-    if not plan.certified.sound:
-        raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
-    plan.check_noise()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
-from csdp.ledger import Published
+from csdp.fran import Output
+from csdp.ledger import Published, Reserved
+from csdp.plan import Plan
 
 _ROWS = ("values", "estimate", "standard_error", "low", "high")
 
@@ -15,8 +17,8 @@ class Release:
     """One published tick: the noisy values, and the estimate that was made from this release and those before it.
 
     Attributes: `values` as the mechanism drew them; `estimate` of the answer that `about` names (of the present,
-    "now", or of the time that was read, "then") with its `standard_error` and its band from `low` to `high`, which is
-    to hold a share `level` of the truths; `no_data`, the squared error of saying nothing instead. Empty or None where
+    "now", or of the time of the readings, "then") with its `standard_error` and its band from `low` to `high`, which is
+    to hold a share `level` of the truths; `no_data`, the squared error of saying nothing. Empty or None where
     no estimate could be made, and in ledgers from before they were recorded.
     """
 
@@ -38,7 +40,7 @@ class Release:
 
     @classmethod
     def of(cls, published: Published) -> Release:
-        """From what the ledger recorded; what a later version recorded beside it is left out."""
+        """From what the ledger recorded; what a later version recorded in addition is left out."""
         known = {field.name for field in fields(cls)}
         content = {name: value for name, value in published.output.items() if name in known}
         for name in _ROWS:
@@ -49,7 +51,7 @@ class Release:
 
     @property
     def usefulness(self) -> float | None:
-        """Which share of the error of saying nothing the estimate is expected to remove; None without an estimate.
+        """Expected share of the error of saying nothing that the estimate removes; None without an estimate.
 
         >>> release = Release(5, (0.25,), (0.5,), (0.1,), ages=2, stale=0, epsilon_s=0.2, no_data=0.04)
         >>> round(release.usefulness, 2)
@@ -58,3 +60,13 @@ class Release:
         if self.no_data is None or not self.estimate or not self.no_data > 0:
             return None
         return 1.0 - sum(error**2 for error in self.standard_error) / self.no_data
+
+
+def record_output(plan: Plan, reserved: Reserved, output: Output) -> dict[str, Any]:
+    """What a ledger records of a release."""
+    content = dict(vars(output))  # asdict would copy every value of a wide output one by one
+    if output.count is None:  # releases of states are recorded as they always were
+        del content["count"]
+    content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
+    content["epsilon_s"] = reserved.charge.present
+    return content

@@ -1,6 +1,6 @@
 """Where aged answers come from, what is checked of them, and the outputs that are drawn from them.
 
-A source is whoever wrote it. What it lists can be refused before anything is charged; its answers exist only
+A source is code of the caller. What it lists can be refused before anything is charged; its answers exist only
 afterwards, so a wrong one loses its ticks with an error, and is never published.
 """
 
@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from csdp import fran
-from csdp.arrays import Floats, Indices, Ints
+from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.computation import FoldComputation, FunctionComputation, ReadingsComputation
 from csdp.errors import InputError
 from csdp.ledger.records import check_tick
@@ -25,6 +26,8 @@ from csdp.plan import Plan
 #: Ticks that are reserved, released and committed together in a batch, and values that their outputs hold at most.
 CHUNK = 100
 CHUNK_VALUES = 1_000_000
+#: Ticks before a release whose environments of a public series are told with it, and ticks that are remembered.
+TOLD_BACK, _TOLD_TICKS = 64, 2**20
 
 
 @runtime_checkable
@@ -59,7 +62,7 @@ class DrawingSource(AgedSource, Protocol):
     """A source that adds the noise of wide answers where its rows are, from keys that the gate makes after the charge.
 
     Noise that somebody else has drawn cannot be verified. So its drawing is used only where it declares
-    `trusted_noise = True`, as the engines of this package do: whoever declares it answers for the noise. Without the
+    `trusted_noise = True`, as the engines of this package do: the class is then responsible for the noise. Without the
     declaration the gate asks for exact answers and draws the noise itself.
 
     The noise of sequence i is `csdp.noise.indexed_noise` of the tick's key and i, so that a task that is run again
@@ -85,6 +88,63 @@ class LateSource(Protocol):
         """The steps (ticks, s) by which the reading of every sequence is older than planned, at some ticks."""
 
 
+@runtime_checkable
+class AbsentSource(Protocol):
+    """Readings that tell which of them are missing: these then cost nothing, where sequences are followed one by one.
+
+    It must agree with how many were read, `counts`: the gate compares them before anything is charged.
+    """
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> Sequence[int]:
+        """How many sequences were read at the aged ticks of some ticks."""
+
+    def absent(self, plan: Plan, ticks: Sequence[int]) -> Bools:
+        """Which sequences (ticks, s) were not read at their age, at some ticks."""
+
+
+class ToldSeries:
+    """The environments of a plan's public series as they were told, by tick: what one tick had never changes."""
+
+    def __init__(self, regimes: int) -> None:
+        self._regimes = regimes  # environments that the series has; 0 where the plan has no series
+        self._told: dict[int, int] = {}
+
+    def tell(self, environments: Mapping[int, int]) -> None:
+        """Take in the environments of some ticks, all of them or none."""
+        regimes, read = self._regimes, {check_tick(at): operator.index(number) for at, number in environments.items()}
+        for tick, number in read.items():
+            if not 0 <= number < regimes:
+                allowed = f"numbers from 0 to {regimes - 1}" if regimes else "the plan's chain has no public series"
+                raise InputError(f"environment: {number} told for tick {tick}; {allowed}")
+            if self._told.get(tick, number) != number:
+                raise InputError(
+                    f"environment: {number} told for tick {tick}, which was told to be {self._told[tick]}; a number "
+                    "that is told stays, since charges rest on it"
+                )
+        self._told |= read
+        if len(self._told) > _TOLD_TICKS:
+            self._told = dict(sorted(self._told.items())[-_TOLD_TICKS // 2 :])
+
+    def until(self, tick: int) -> dict[int, int]:
+        """What is known at a tick, of the last `TOLD_BACK` ticks."""
+        told = self._told
+        return {at: told[at] for at in range(tick - TOLD_BACK + 1, tick + 1) if at in told} if told else {}
+
+    def tell_panel(self, environments: Mapping[int, int] | npt.ArrayLike | None, source: object) -> None:
+        """The same, or one number for each tick of a panel, below 0 where it is not known."""
+        if environments is None or isinstance(environments, Mapping):
+            self.tell(environments or {})
+            return
+        numbers = np.asarray(environments)
+        if not isinstance(source, Panel) or numbers.shape != (len(source),) or numbers.dtype.kind not in "iu":
+            raise InputError(
+                f"environments: {numbers.dtype} of shape {numbers.shape} given; a whole number for each tick of a "
+                "panel, below 0 where it is not known, or a mapping from ticks to numbers"
+            )
+        known = numbers >= 0
+        self.tell(dict(zip(source.ticks[known].tolist(), numbers[known].tolist(), strict=True)))
+
+
 class PanelSource:
     """A panel as a source of aged answers."""
 
@@ -106,6 +166,10 @@ class PanelSource:
     def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
         """The steps by which the reading of every sequence is older than planned, at some ticks."""
         return fran.delays_at(plan, self._missing, self._rows(ticks))
+
+    def absent(self, plan: Plan, ticks: Sequence[int]) -> Bools:
+        """Which sequences were not read at their age, at some ticks."""
+        return fran.absent_at(plan, self._missing, self._rows(ticks))
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
@@ -137,17 +201,19 @@ def chunk_size(plan: Plan) -> int:
 def draw_outputs(
     plan: Plan,
     source: AgedSource,
-    granted: Mapping[int, int],
+    stale: Mapping[int, int],
     randomness: Randomness,
+    ticks: Sequence[int],
     *,
     counts: Mapping[int, int] | None = None,
 ) -> list[fran.Output]:
-    """Outputs of granted ticks, given as tick -> staleness, in that order. Only called after the ledger was charged.
+    """Outputs of granted ticks, in that order. Only called after the ledger was charged.
 
-    `counts`: tick -> sequences read, where readings are published.
+    `stale`: tick -> staleness. `counts`: tick -> sequences read, where readings are published.
     """
-    if not granted:
+    if not ticks:
         return []
+    granted = {tick: stale[tick] for tick in ticks}
     read: Mapping[int, int] = counts or {}
     own_noise = plan.mechanism is None  # what is drawn from a table is drawn at the gate
     if own_noise and isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
@@ -158,17 +224,17 @@ def draw_outputs(
             fran.postprocess(
                 plan,
                 row,
-                stale,
+                steps,
                 variance=plan.at_tick(tick).noise_variance,
                 unsafe=randomness.unsafe,
                 count=read.get(tick),
             )
-            for (tick, stale), row in zip(granted.items(), noised, strict=True)
+            for (tick, steps), row in zip(granted.items(), noised, strict=True)
         ]
     exact = check_answers(plan, list(granted), source.answers(plan, list(granted)), counts=counts)
     return [
-        fran.add_noise(plan, answer, stale, randomness, tick=tick, count=read.get(tick))
-        for (tick, stale), answer in zip(granted.items(), exact, strict=True)
+        fran.add_noise(plan, answer, steps, randomness, tick=tick, count=read.get(tick))
+        for (tick, steps), answer in zip(granted.items(), exact, strict=True)
     ]
 
 
@@ -291,7 +357,7 @@ def answer_bounds(plan: Plan) -> tuple[Floats, Floats]:
 
 
 def published_bounds(plan: Plan) -> tuple[Floats, Floats]:
-    """The least and the largest answer of every output, as it is published, whoever was read."""
+    """The least and the largest answer of every output, as it is published, whichever sequences were read."""
     query = plan.query
     if not isinstance(query, ReadingsComputation):
         low, high = answer_bounds(plan)

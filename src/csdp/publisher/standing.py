@@ -16,21 +16,38 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant import Accountant, State
-from csdp.bounds.result import round_up
+from csdp.accountant.answers import SERIES_WORDS
+from csdp.arrays import Ints
+from csdp.bounds.result import protected_words, round_up
 from csdp.chain import fits_epsilon, join_fits, recorded_fits
 from csdp.clock import Clock, Times, WallClock
-from csdp.errors import InputError, LedgerTermsError
+from csdp.errors import InputError, LedgerTermsError, UnsoundError
 from csdp.ledger import DatasetState, Ledger, LedgerSummary, PrivacyLimits, Terms, TickGrid
+from csdp.panel.grid import tick_seconds
 from csdp.plan import ALGORITHM, Plan
 
 #: What the age of what is published rests on, by what the times are; "ticks" where the caller counts them.
 AGE_WORDS = {
     "wall": "No tick is published before the wall clock has passed its end, so what is published is at least as old as "
     "certified, if the wall clock is right and no reading is newer than its timestamp.",
-    "data": "The age is what the timestamps say: they were not held against the wall clock.",
-    "ticks": "The age is what the ticks say: whoever pushes tick T promises that the readings of tick T - age are at "
-    "least that old.",
+    "data": "The age is what the timestamps say: they were not compared with the wall clock.",
+    "ticks": "Ages are counted in ticks and not compared with a clock: the program that pushes tick T must make sure "
+    "that the readings of tick T - age are at least that old.",
 }
+
+
+#: What a noise level for each phase assumes.
+_PHASE_WORDS = (
+    "The noise level of a tick goes by the clock: tick t lies at phase t mod {}. The leakage of the present holds if "
+    "ticks are counted as where the chain was made; the event and group levels hold however they are counted."
+)
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan whose bound is not proven, or whose noise cannot be drawn."""
+    if not plan.certified.sound:
+        raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+    plan.check_noise()
 
 
 def check_limits(limits: PrivacyLimits) -> PrivacyLimits:
@@ -96,9 +113,32 @@ class TickTimes:
                 "clock, so that the ledger records what the ages rest on"
             )
 
-    def check_source(self, source: object) -> None:
-        """Refuse timestamps from the future where `times` does not say what they are."""
-        if self.times is not None or not isinstance(source, TimedReadings) or source.times.dtype.kind != "M":
+    def check_plan(self, plan: Plan) -> None:
+        """Refuse a chain that was fitted to ticks of another length, and levels by phase with another origin.
+
+        A chain that is fitted to hours says nothing of minutes: the past would seem to fade sixty times faster.
+        """
+        step, origin = self.grid
+        if self.times is not None or step not in {None, 1}:
+            _check_step(plan, step, "time_step")
+        cycle = len(plan.phase_levels or ())
+        if cycle and step is not None and origin % (cycle * step):
+            raise InputError(
+                f"time_origin: {origin} given; the plan has a noise level for each of {cycle} phases, which count from "
+                f"time 0, so tick 0 must begin at a multiple of {cycle * step} (phases x step)"
+            )
+
+    def check_source(self, source: object, plan: Plan, *, begun: bool) -> None:
+        """Refuse timestamps on another grid, and those from the future where `times` does not say what they are.
+
+        A dataset that has `begun` without a step, as versions before 0.2 allowed, goes on without one.
+        """
+        if not isinstance(source, TimedReadings) or source.times.dtype.kind != "M" or not source.times.size:
+            return
+        ticks = getattr(source, "ticks", None)
+        if tick_seconds(source.times, source.step, ticks) is not None:
+            self._check_grid(source, ticks, plan, begun=begun)
+        if self.times is not None:
             return
         ends = source.times[-1:].astype("datetime64[s]").astype(np.int64) + source.step
         if (ends > self.wall.now()).any():
@@ -106,6 +146,33 @@ class TickTimes:
                 "source: its newest timestamps lie beyond the wall clock; give times='wall' to leave these ticks out, "
                 "or times='data' where times are simulated, which is recorded and said in every certificate"
             )
+
+    def _check_grid(self, source: TimedReadings, ticks: Ints | None, plan: Plan, *, begun: bool) -> None:
+        _check_step(plan, source.step, "source: step")
+        step, origin = self.grid
+        if step is None and not begun:
+            raise InputError(
+                f"source: its ticks are timestamps {source.step} seconds apart, and the publisher has no time_step; "
+                "make it with this one, so that the ledger records it and data of another step are refused"
+            )
+        shifted = source.times[:1].astype("datetime64[s]") - origin
+        if step is not None and (source.step != step or tick_seconds(shifted, step, ticks) is None):
+            raise InputError(
+                f"source: ticks of {source.step} seconds, counted from time 0, given; the publisher has (time_step, "
+                f"time_origin) {tuple(self.grid)}. The same times must have the same ticks: read the data with "
+                f"step={step}, or give the publisher the step of the data and no origin"
+            )
+
+
+def _check_step(plan: Plan, step: int | None, what: str) -> None:
+    """Refuse ticks of another length than those that the plan's chain was fitted to."""
+    records = [member.fitted for member in (plan.model, *plan.chain.members)]
+    lengths = sorted({record.step for record in records if record is not None and record.step is not None} - {step})
+    if lengths and step is not None:
+        raise InputError(
+            f"{what}: {step} given, but the chain was fitted to ticks of {lengths[0]} seconds; publish ticks of that "
+            "length (--step with --resample on the command line), or fit a chain to ticks of this length"
+        )
 
 
 class RecordCosts:
@@ -335,8 +402,11 @@ def describe_guarantee(
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
             "however they are tied.",
             "Which readings are missing must not depend on their values.",
+            *(f"{words[0].upper()}{words[1:]}." for words in protected_words(plan.protect, plan.certified.bound)),
             *(() if plan.query.of_states else plan.assumptions),
             *plan.model.not_protected,
+            *(() if plan.phase_levels is None else (_PHASE_WORDS.format(len(plan.phase_levels)),)),
+            *((f"{SERIES_WORDS[0].upper()}{SERIES_WORDS[1:]}.",) if accountant.regimes else ()),
             *(AGE_WORDS[kind] for kind in times),
         ],
     }

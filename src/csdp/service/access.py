@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from csdp.errors import InputError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from csdp.service.app import Metrics
 
 Result = TypeVar("Result")
+Model = TypeVar("Model", bound=BaseModel)
 Credentials = Annotated[
     HTTPAuthorizationCredentials | None,
     Security(HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer csdp_...`")),
@@ -188,6 +191,22 @@ async def wait_for_disconnect(request: Request) -> None:
     """Return when the client of a request has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def read_json(request: Request, service: Service, model: type[Model]) -> Model:
+    """The body of a small request in JSON, as a record."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HttpProblem(415, "type", "send application/json")
+    with service.pending.reserve() as reserve:
+        body = await read_body(request, reserve, limit=2**16, seconds=service.settings.body_seconds)
+    try:
+        return model.model_validate(json.loads(body))
+    except ValidationError as error:
+        problem = HttpProblem(422, "invalid", "not a valid request; `errors` names what is wrong")
+        problem.errors = [{"where": ".".join(map(str, one["loc"][:2])), "rule": one["msg"]} for one in error.errors()]
+        raise problem from None
+    except (ValueError, RecursionError):
+        raise HttpProblem(422, "invalid", "not JSON") from None
 
 
 async def read_body(request: Request, reserve: Callable[[int], None], *, limit: int, seconds: float) -> bytes:

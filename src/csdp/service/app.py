@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -27,7 +28,7 @@ from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Keys
 from csdp.service.questions import Questions
-from csdp.service.responses import HttpProblem, build_openapi, error_place, install_handlers
+from csdp.service.responses import HttpProblem, ProblemDetails, error_place, install_handlers
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
@@ -70,8 +71,21 @@ def open_datasets(settings: Settings) -> dict[str, ServedDataset]:
     return datasets
 
 
-def create(settings: Settings, datasets: dict[str, ServedDataset] | None = None) -> FastAPI:
-    """The application of a service; `datasets` where they are open already."""
+def create(
+    settings: Settings,
+    datasets: dict[str, ServedDataset] | None = None,
+    *,
+    routers: Iterable[APIRouter] = (),
+    work: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
+) -> FastAPI:
+    """The application of a service.
+
+    Args:
+        settings: of the service.
+        datasets: where they are open already.
+        routers: routes besides those of every service.
+        work: started with the service, and cancelled when it ends.
+    """
     if datasets is None:
         datasets = open_datasets(settings)
     service = Service(
@@ -100,6 +114,7 @@ def create(settings: Settings, datasets: dict[str, ServedDataset] | None = None)
                 feed = service.feeds[name] = Feed(dataset)
                 await dataset.update_leadership()
                 tasks += map(asyncio.create_task, (dataset.lead(), dataset.maintain(), feed.follow()))
+            tasks += [asyncio.create_task(begin()) for begin in work]
             try:
                 yield {"header_seconds": settings.header_seconds}
             finally:
@@ -118,12 +133,25 @@ def create(settings: Settings, datasets: dict[str, ServedDataset] | None = None)
     )
     app.state.service = service
     install_handlers(app)
-    app.include_router(routes.router)
+    for router in (routes.router, *routers):
+        app.include_router(router)
     if (DASHBOARD / "index.html").is_file():
         app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
     app.openapi = lambda: build_openapi(app)  # type: ignore[method-assign] # FastAPI's way to replace it
     app.add_middleware(RequestBoundary, send_seconds=settings.send_seconds, metrics=service.metrics)
     return app
+
+
+def build_openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with one schema for all errors; built once."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        app.openapi_schema = document
+    return app.openapi_schema
 
 
 class RequestBoundary:

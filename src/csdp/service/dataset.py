@@ -6,21 +6,22 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, TypeVar
 
-from csdp.errors import CsdpError, LedgerConflictError
+from csdp.errors import CsdpError, LedgerConflictError, LedgerLeaseError
+from csdp.estimate.protocol import TellsUsual
 from csdp.estimate.result import about_words
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.readings import arrange_names
-from csdp.publisher import Release, Skipped
+from csdp.publisher import Outlook, Release, Skipped, look_ahead
 from csdp.service import Settings
 from csdp.service.leadership import ForwardSocket
 from csdp.service.publisher_thread import TAKEN_OVER, PublisherThread
 from csdp.service.responses import HttpProblem, busy_problem, error_place
-from csdp.stream.from_spec import make_plan, make_publisher, resolve_sequences
+from csdp.stream.from_spec import make_estimator, make_plan, make_publisher, resolve_sequences
 from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
@@ -30,6 +31,7 @@ log = logging.getLogger("csdp.service")
 _QUICK, _SHARE = 0.1, 10.0
 #: Seconds between two calls of `PublisherThread.maintain`, and between two renewals of the lease.
 MAINTENANCE, RENEWAL = 0.25, 1.0
+Result = TypeVar("Result")
 #: Seconds without renewal after which the process that holds the lease counts as silent.
 _SILENT = 3.0
 
@@ -37,8 +39,9 @@ _SILENT = 3.0
 class ServedDataset:
     """One dataset of a service; `publisher_thread` is None where another process publishes it."""
 
-    def __init__(self, spec: StreamSpec, settings: Settings) -> None:
+    def __init__(self, spec: StreamSpec, settings: Settings, *, budgets: Sequence[float] = ()) -> None:
         self.spec = spec
+        self.budgets = tuple(budgets)  #: to choose from while it runs, see `change_terms`; none where limits are fixed
         self.name = spec.dataset
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
@@ -54,6 +57,7 @@ class ServedDataset:
         self._publisher = make_publisher(spec, self.plan, self._ledger)
         self._figures_lock = threading.Lock()
         self._figures: tuple[float, tuple[int, int | None], dict[str, Any]] | None = None
+        self._outlook: tuple[tuple[str, dict[str, Any]], int | None, Outlook] | None = None
         self._lease = self._ledger.lease(self.name, seconds=settings.lease_seconds)
         # A thread of its own: long questions of readers must not keep it from renewing the lease.
         self._lease_executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-lease-{self.name}")
@@ -80,6 +84,31 @@ class ServedDataset:
         if leads and thread is None:
             self.publisher_thread = PublisherThread(self.spec, self.plan, lease=self._lease, on_outcome=self.on_outcome)
 
+    async def change_terms(self, spec: StreamSpec) -> int:
+        """Continue under the plan and the limits of another specification, and return the first tick under them.
+
+        The ledger records the change, and what was published counts on under the new plan. Readings of ticks that are
+        still open have to be handed in again. Only where one process serves the dataset: others keep the old plan.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._lease_executor, self._change_terms, spec)
+
+    def _change_terms(self, spec: StreamSpec) -> int:
+        """In the thread of the lease, so that no process begins to publish under the old plan meanwhile."""
+        plan = make_plan(spec)
+        thread, self.publisher_thread = self.publisher_thread, None
+        if thread is None:
+            raise busy_problem("another process publishes this dataset; change its terms there")
+        thread.close()
+        charged = self._ledger.summary(self.name).newest_tick
+        first = 0 if charged is None else charged + 1
+        estimator = make_estimator(spec, plan)
+        with self._figures_lock:  # figures of the old plan mean nothing once the change is recorded
+            self._publisher = self._publisher.change_plan(plan, from_tick=first, estimator=estimator, **spec.limits)
+            self.spec, self.plan, self._figures = spec, plan, None
+        self.publisher_thread = PublisherThread(spec, plan, lease=self._lease, on_outcome=self.on_outcome)
+        return first
+
     async def lead(self) -> None:
         """Keep the lease, or wait for it, until cancelled."""
         await self._repeat(self.update_leadership, RENEWAL)
@@ -90,7 +119,7 @@ class ServedDataset:
         async def maintain_once() -> None:
             thread = self.publisher_thread
             if thread is not None and thread.is_leader():
-                await asyncio.wrap_future(thread.submit(thread.maintain))
+                await _result(thread.submit(thread.maintain))
 
         await self._repeat(maintain_once, MAINTENANCE)
 
@@ -136,10 +165,10 @@ class ServedDataset:
             return await self._forward(body, many=many)
         box = [body]  # emptied by the thread or at the time limit, so that work that was given up holds no memory
         del body
-        work = thread.submit(thread.ingest, box, many=many, settings=self._settings)
+        work = thread.ingest(box, many=many, settings=self._settings)
         try:
             async with asyncio.timeout(self._settings.work_seconds):
-                return await asyncio.wrap_future(work)
+                return await _result(work)
         except TimeoutError:
             box.clear()
             raise busy_problem("the dataset is busy; send it again a little later", seconds=5) from None
@@ -186,14 +215,18 @@ class ServedDataset:
             "outputs": list(plan.query.output_names(self._chain_names, plan.model.value_table)),
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
+            "phase_levels": None if plan.phase_levels is None else list(plan.phase_levels),
             "adversary": plan.adversary,
+            "protect": plan.protect,
             "step": self.spec.clock.step,
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
             "times": self.spec.clock.times,
             "limits": {name: limits[name] for name in self.spec.limits},
             "guarantee": self._publisher.guarantee(),
+            "not_protected": list(plan.model.not_protected),
             "estimate": self._describe_estimate(),
+            "budgets": list(self.budgets),
         }
 
     def _describe_estimate(self) -> dict[str, Any] | None:
@@ -219,17 +252,25 @@ class ServedDataset:
         return [self.release_record(published) for published in outputs]
 
     def release_record(self, published: Published) -> dict[str, Any]:
-        """A release as readers see it."""
-        return {"id": published.seq, **release_record(Release.of(published), self.spec.clock)}
+        """A release as readers see it, with the best guess without any release."""
+        release, estimator = Release.of(published), self._publisher.estimates.estimator
+        usual: list[float] = []
+        if isinstance(estimator, TellsUsual):
+            usual = estimator.usual_at([release.tick - (self.plan.max_age if release.about == "then" else 0)])[
+                0
+            ].tolist()
+        return {"id": published.seq, **release_record(release, self.spec.clock), "usual": usual}
 
     async def status(self) -> dict[str, Any]:
         """Counts, leakage against its limits, the ages of readings, and why publishing waits, if it does."""
         progress = await self._progress()
         figures = await asyncio.to_thread(self.figures, progress.get("closed"))
+        outlook = await asyncio.to_thread(self._look_ahead, progress.get("closed"), figures)
         ages = progress.get("information_ages", [None] * len(self.names))
         newest = figures["newest_tick"]
         return {
             **figures,
+            "outlook": outlook,
             "newest_time": None if newest is None else self.spec.clock.start(newest),
             "ages": self.plan.min_age if self.plan.min_age == self.plan.max_age else list(self.plan.ages),
             "age_of_information": [
@@ -268,6 +309,17 @@ class ServedDataset:
             "limits": summary["limits"],
             **{name: summary[name] for name in ("remaining", "event_level", "group_level", "lifetime")},
         }
+
+    def _look_ahead(self, tick: int | None, figures: dict[str, Any]) -> dict[str, Any]:
+        """When the next number may come, and how many the limits allow; computed anew only where it must be."""
+        charged = figures["newest_tick"]
+        with self._figures_lock:
+            terms, known, outlook = (self.plan.digest, figures["limits"]), self._outlook, None
+            if known is not None and known[0] == terms and not self.plan.stale_limit:
+                outlook = known[2].continued(known[1], charged, tick)
+            outlook = look_ahead(self._publisher.standing, tick) if outlook is None else outlook
+            self._outlook = (terms, charged, outlook)
+        return {**vars(outlook), "words": outlook.words}
 
     # ---- the ledger ------------------------------------------------------------------------------------------------
 
@@ -310,6 +362,17 @@ def _summarise_ages(ages: list[int | None]) -> dict[str, Any]:
         "largest": known[-1] if known else None,
         "never_read": len(ages) - len(known),
     }
+
+
+async def _result(work: Future[Result]) -> Result:
+    """Wait for work of the publisher's thread. Work that had no turn before the thread was closed: LedgerLeaseError."""
+    try:
+        return await asyncio.wrap_future(work)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # the waiting was cancelled, not the work
+            raise
+        raise LedgerLeaseError(TAKEN_OVER) from None
 
 
 def _entry_record(entry: Entry) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from csdp.service.responses import HttpProblem, busy_problem
+from csdp.errors import CsdpError
+from csdp.service.responses import HttpProblem, busy_problem, to_problem
 
 Answer = Callable[[dict[str, Any], bytes], Awaitable[dict[str, Any]]]
 #: Longest line of JSON between processes, in bytes; the body of a request follows after its line.
@@ -39,9 +40,10 @@ class ForwardSocket:
                 body = await reader.readexactly(request["length"])
                 try:
                     reply = {"answer": await answer(request, body)}
-                except HttpProblem as error:
+                except (CsdpError, HttpProblem) as error:
+                    problem = to_problem(error) if isinstance(error, CsdpError) else error
                     fields = ("status", "kind", "detail", "headers")
-                    reply = {"problem": {name: getattr(error, name) for name in fields}}
+                    reply = {"problem": {name: getattr(problem, name) for name in fields}}
                 writer.write(json.dumps(reply).encode() + b"\n")
                 await writer.drain()
             writer.close()

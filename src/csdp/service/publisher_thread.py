@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,8 +21,7 @@ from csdp.service import Settings
 from csdp.service.responses import HttpProblem, error_place
 from csdp.stream import Alarm, Bad, Runner, Snapshot, run
 from csdp.stream.from_spec import open_runner, open_source
-from csdp.stream.messages import decode_message
-from csdp.stream.runner import Fate
+from csdp.stream.messages import Fate, decode_message
 from csdp.stream.spec import StreamSpec
 
 log = logging.getLogger("csdp.service")
@@ -28,12 +29,50 @@ log = logging.getLogger("csdp.service")
 TAKEN_OVER = "another process has taken over"
 #: Sources that a service reads in addition to HTTP.
 _SOURCES = ("file", "mqtt")
-#: Messages of one request between two publications: closed ticks are published before more memory is used.
+#: Messages between two publications: closed ticks are published before more memory is used.
 _BATCH = 64
 #: The count that a writer sees for what became of a message; all others are "accepted".
 _COUNTS: dict[Fate, str] = {"late": "late", "ahead": "ahead", "unknown": "unreadable", "undated": "unreadable"}
 #: Seconds after which one publication under way counts as stuck.
 _STUCK = 10.0
+
+
+@dataclass(eq=False)
+class _Body:
+    """The body of a request that waits for its turn, and what came of it.
+
+    Args:
+        box: holds the body; it is taken out, or emptied by whoever no longer waits.
+        many: one message per line; else one message, which is refused with a problem if it cannot be used.
+        settings: the limits of a body.
+    """
+
+    box: list[bytes]
+    many: bool
+    settings: Settings
+    #: How many messages were accepted (their tick was open, whatever their values), late, ahead, or unreadable.
+    counts: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "late": 0, "ahead": 0, "unreadable": 0})
+    problem: Exception | None = None
+    future: Future[dict[str, int]] = field(default_factory=Future)
+
+    def split(self) -> list[bytes]:
+        """The messages; none where nobody waits any more, or with a problem."""
+        if not self.box or not self.future.set_running_or_notify_cancel():
+            return []
+        body = self.box.pop()
+        try:
+            limits = self.settings
+            return split_lines(body, max_line=limits.max_line, max_lines=limits.max_lines) if self.many else [body]
+        except HttpProblem as problem:
+            self.problem = problem
+            return []
+
+    def answer(self) -> None:
+        """Tell who waits."""
+        if self.future.running() and self.problem is not None:
+            self.future.set_exception(self.problem)
+        elif self.future.running():
+            self.future.set_result(self.counts)
 
 
 class PublisherThread:
@@ -60,6 +99,7 @@ class PublisherThread:
         self._busy_since: float | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-{spec.dataset}")
         self.submit = self._executor.submit  #: run something in the thread of this dataset
+        self._waiting: deque[_Body] = deque()
         self.runner: Runner = self._stack.enter_context(
             open_runner(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome, fence=self.fence)
         )
@@ -71,43 +111,44 @@ class PublisherThread:
 
     # ---- in the thread of the dataset ------------------------------------------------------------------------------
 
-    def ingest(self, box: list[bytes], *, many: bool, settings: Settings) -> dict[str, int]:
-        """Take in the body of a request, and publish the ticks that it closes.
+    def _take_waiting(self) -> None:
+        """Take in the bodies that wait for their turn, and publish the ticks that they close together."""
+        bodies = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        lines: list[tuple[_Body, bytes]] = []
+        try:
+            for body in bodies:
+                lines += [(body, line) for line in body.split()]
+                while len(lines) >= _BATCH:
+                    batch, lines = lines[:_BATCH], lines[_BATCH:]
+                    self._publish(partial(self._take_in, batch))
+            if lines:
+                self._publish(partial(self._take_in, lines))
+        except Exception as error:
+            for body in bodies:
+                body.problem = body.problem or error
+        for body in bodies:
+            body.answer()
 
-        Args:
-            box: holds the body, which is taken out.
-            many: one message per line; else one message, which is refused with a problem if it cannot be used.
-            settings: the limits of a body.
-
-        Returns:
-            How many messages were accepted (their tick was open, whatever their values), late, ahead, or unreadable.
-        """
-        body = box.pop()
-        lines = split_lines(body, max_line=settings.max_line, max_lines=settings.max_lines) if many else [body]
-        counts = {"accepted": 0, "late": 0, "ahead": 0, "unreadable": 0}
-        for start in range(0, len(lines), _BATCH):
-            self._publish(partial(self._take_in, lines[start : start + _BATCH], counts, many=many))
-        return counts
-
-    def _take_in(self, lines: list[bytes], counts: dict[str, int], *, many: bool) -> None:
+    def _take_in(self, lines: list[tuple[_Body, bytes]]) -> None:
         """Hand some messages to the runner, count them, and publish the ticks that they close."""
-        for line in lines:
+        for body, line in lines:
             message = decode_message(line)
-            if not many and isinstance(message, Bad):
+            if not body.many and isinstance(message, Bad):
                 detail = f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}"
-                raise HttpProblem(422, "unreadable", detail)
+                body.problem = HttpProblem(422, "unreadable", detail)
+                continue
             fate = self.runner.accept(message)
             # Form, names and times decide, never a value: a reading without a number is a gap, not an error.
             malformed = isinstance(message, Bad) or (fate == "bad" and isinstance(message, Snapshot))
             count = "unreadable" if malformed else _COUNTS.get(fate, "accepted")
-            if not many and count == "unreadable":
-                raise HttpProblem(
+            if not body.many and count == "unreadable":
+                body.problem = HttpProblem(
                     422,
                     "unknown",
                     "no sequence of this dataset in it, not as many values as it has sequences, or a time that is no "
                     "timestamp (seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')",
                 )
-            counts[count] += 1
+            body.counts[count] += 1
         self.runner.settle()
 
     def maintain(self) -> None:
@@ -158,6 +199,21 @@ class PublisherThread:
         log.warning("%s: the readings no longer follow the chain. This is private", self._spec.dataset)
 
     # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def ingest(self, box: list[bytes], *, many: bool, settings: Settings) -> Future[dict[str, int]]:
+        """Take in the body of a request when it is its turn, and publish the ticks that it closes; see `_Body`.
+
+        Bodies that wait have their turn together: their ticks are charged together, and recorded together.
+        """
+        body = _Body(box, many, settings)
+        self._waiting.append(body)
+        self.submit(self._take_waiting).add_done_callback(self._let_go)
+        return body.future
+
+    def _let_go(self, turn: Future[None]) -> None:
+        """Where there will be no more turns, nobody waits for one."""
+        while turn.cancelled() and self._waiting:
+            self._waiting.popleft().future.cancel()
 
     def is_leader(self) -> bool:
         """Whether this process holds the lease under which this thread was started."""

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -156,10 +155,10 @@ class Limits(Record):
 
 
 class EstimateInfo(Record):
-    """What the estimates beside the published numbers are about, and what they are worth."""
+    """What the estimates next to the published numbers are about, and what they are worth."""
 
     kind: str = Field(examples=["history"])
-    about: Literal["now", "then"] = Field(description="The present answer, or that of the time that was read")
+    about: Literal["now", "then"] = Field(description="The present answer, or that of the time of the readings")
     level: float = Field(description="Share of the truths that the band is to hold")
     mse: float = Field(description="Mean squared error to expect")
     no_data: float = Field(description="Mean squared error of saying nothing")
@@ -177,8 +176,10 @@ class DatasetInfo(Record):
     query: str = Field(examples=["mean"])
     outputs: list[str]
     ages: int | list[int] = Field(description="How many ticks old the published readings are: one for all, or one each")
-    epsilon_c: float = Field(description="Noise level of one release")
+    epsilon_c: float = Field(description="Noise level of one release; the largest where it changes with time")
+    phase_levels: list[float] | None = Field(description="Noise level at each phase of the chain's clock; null without")
     adversary: str
+    protect: float | None = Field(description="How far apart protected present values are at most; null for any two")
     step: int = Field(description="Time from one tick to the next")
     origin: int
     lateness: float
@@ -188,7 +189,9 @@ class DatasetInfo(Record):
     )
     limits: Limits
     guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
+    not_protected: list[str] = Field(description="What the model takes as known, so that nothing is promised about it")
     estimate: EstimateInfo | None = Field(description="The estimates; null where none can be made")
+    budgets: list[float] = Field(description="Budgets to choose from while it runs; empty where the limits are fixed")
 
 
 class Counts(Record):
@@ -212,10 +215,11 @@ class ReleaseInfo(Record):
     low: list[float] = Field(description="The band around the estimate; empty where there is none")
     high: list[float]
     level: float | None = Field(description="Share of the truths that the band is to hold")
-    about: Literal["now", "then"] = Field(description="The present answer is estimated, or that of the time read")
+    about: Literal["now", "then"] = Field(description="The answer at present, or at the time of the readings")
     ages: int | list[int]
     stale: int = Field(description="How many ticks older than planned the oldest reading was")
     epsilon_s: Number = Field(description="Leakage of the present after this release")
+    usual: list[float] = Field(description="The best that could be said without any release; empty where not known")
     count: int | None = Field(default=None, description="Sequences that were read, where readings are published")
 
 
@@ -238,6 +242,17 @@ class AgeSummary(Record):
     never_read: int
 
 
+class OutlookInfo(Record):
+    """What the limits allow from now on."""
+
+    tick: int | None = Field(description="The first tick that may be published; null where none may")
+    ticks: int | None = Field(description="How many in a row from there on; null without end")
+    rests: int = Field(description="Ticks before it that would be refused")
+    more: bool = Field(description="So many were looked at, and there may be more")
+    limited_by: str = Field(description="The limit that refuses the next tick, or ends them; empty where none does")
+    words: str
+
+
 class StatusInfo(Record):
     """The state of a dataset."""
 
@@ -255,6 +270,7 @@ class StatusInfo(Record):
     event_level: Number
     group_level: Number
     lifetime: Number
+    outlook: OutlookInfo
     ages: int | list[int]
     age_of_information: list[Age]
     age_summary: AgeSummary
@@ -295,21 +311,21 @@ class WhatIfAnswer(Record):
     bound: str = Field(description="The bound that certifies it")
     mse: dict[str, float] = Field(
         description="Mean squared error: raw, and of the estimates from the newest release (linear), from the last "
-        "releases (history), and from the last releases of the time that was read (then)"
+        "releases (history), and from the last releases of the time of the readings (then)"
     )
     no_data: float = Field(description="Mean squared error of publishing nothing")
     event_level: Number = Field(description="Plain epsilon-DP of one record")
 
 
 class DelayAnswer(Record):
-    """How long numbers about the time that was read must be held back."""
+    """How long numbers about the time of the readings must be held back."""
 
     budget: float
     max_error: float
     delay: int | None = Field(description="In ticks; null where no delay that was tried is enough")
     epsilon_c: float | None = Field(description="Noise level of each number")
     leakage: Number | None = Field(description="What all numbers together tell about any present state, for ever")
-    error: float | None = Field(description="Typical error of the estimate of the time that was read")
+    error: float | None = Field(description="Typical error of the estimate of the time of the readings")
     usefulness: float | None = Field(description="Share of the error of saying nothing that is removed")
     words: str
 
@@ -365,6 +381,7 @@ _DESCRIPTIONS = {
     403: "The key has another role",
     404: "Not there, or not for this key",
     408: "The body took too long to arrive",
+    409: "Not as things stand; the answer says what would do",
     413: "The body is too long",
     415: "A body of another type",
     422: "Not valid; the answer names the rule",
@@ -431,15 +448,3 @@ KEY_BODY = {
         }
     },
 }
-
-
-def build_openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with one schema for all errors; built once."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -11,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Path, Request
-from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
 import csdp
@@ -26,6 +24,7 @@ from csdp.service.access import (
     Writer,
     is_local,
     read_body,
+    read_json,
     require,
     run_in_thread,
     wait_for_disconnect,
@@ -146,28 +145,13 @@ async def make_key(request: Request, service: Shared, key: Admin) -> Response:
     """The secret is in this answer and nowhere else: only a hash is stored. An admin of some datasets can make keys for
     those only.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HttpProblem(415, "type", "send application/json")
-    with service.pending.reserve() as reserve:
-        body = await read_body(request, reserve, limit=2**16, seconds=service.settings.body_seconds)
-    wanted = _parse_new_key(body)
+    wanted = await read_json(request, service, responses.NewKey)
     if not key.is_for_all and not set(wanted.datasets) <= set(key.datasets):
         raise HttpProblem(403, "datasets", "a key can be made for the datasets of your own key only")
     made, text = new_key(wanted.role, wanted.datasets, label=wanted.label)
     await asyncio.to_thread(service.keys.add, made)
     log.info("key %s (%s) was made by key %s", made.id, made.role, key.id)
     return JsonResponse({**made.public_record(), "key": text}, status_code=201)
-
-
-def _parse_new_key(body: bytes) -> responses.NewKey:
-    try:
-        return responses.NewKey.model_validate(json.loads(body))
-    except ValidationError as error:
-        problem = HttpProblem(422, "invalid", "not a valid request for a key; `errors` names what is wrong")
-        problem.errors = [{"where": ".".join(map(str, one["loc"][:2])), "rule": one["msg"]} for one in error.errors()]
-        raise problem from None
-    except (ValueError, RecursionError):
-        raise HttpProblem(422, "invalid", "not JSON") from None
 
 
 @_route(
@@ -338,7 +322,7 @@ async def frontier(
 async def delay(
     request: Request, name: DatasetName, service: Shared, key: Reader, budget: Ceiling, max_error: LargestError
 ) -> Response:
-    """The least delay at which numbers about the time that was read may have this error, for ever, while all of them
+    """The least delay at which numbers about the time of the readings may have this error, for ever, while all of them
     together tell at most the budget about any present state. It touches neither data nor budget.
     """
     return await _ask(request, service, key, name, ("delay", budget, max_error))

@@ -19,8 +19,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from csdp.errors import InputError
-from csdp.scratch import Scratch
+from csdp.errors import CsdpError, InputError
+from csdp.scratch import Scratch, forbid_core_dumps
 from csdp.service import Settings
 from csdp.service.access import Service
 from csdp.service.app import create, open_datasets
@@ -140,6 +140,7 @@ def serve(settings: Settings, *, host: str, port: int, workers: int = 1, ready: 
         workers: processes; several need a ledger in PostgreSQL.
         ready: called with the port when clients can connect.
     """
+    forbid_core_dumps()
     if workers > 1:
         check_shareable(settings)
         with open_socket(host, port) as listening:
@@ -149,10 +150,10 @@ def serve(settings: Settings, *, host: str, port: int, workers: int = 1, ready: 
     datasets = open_datasets(settings)  # first: a mistake in a specification is an error before anything listens
     with open_socket(host, port) as listening:
         ready(listening.getsockname()[1])
-        _answer(create(settings, datasets), listening)
+        answer_requests(create(settings, datasets), listening)
 
 
-def _answer(app: FastAPI, listening: socket.socket) -> None:
+def answer_requests(app: FastAPI, listening: socket.socket) -> None:
     """Answer requests until SIGINT or SIGTERM, which is a regular end."""
     # uvicorn raises the signal that ended it once more when it is done.
     with stop_on_signals(threading.Event()):
@@ -231,7 +232,11 @@ def _run_worker(number: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
     settings = Settings.from_json(os.environ[ENVIRONMENT])
     with socket.socket(fileno=number) as listening:
-        _answer(create(settings), listening)
+        try:
+            app = create(settings)
+        except CsdpError as error:  # such as a database that is not there yet: the parent process tries again
+            raise SystemExit(f"csdp: {error}") from None
+        answer_requests(app, listening)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,11 @@ class WhatIf:
         self._models = model.members
         self._moments: Callable[[int], list[Moments]] = lru_cache(maxsize=64)(self._compute_moments)
 
+    @property
+    def _secret(self) -> dict[str, Any]:
+        """Against whom the present is protected, and which values of it."""
+        return {"adversary": self._plan.adversary, "protect": self._plan.protect}
+
     def solve(self, question: Question) -> dict[str, Any]:
         """Answer a question."""
         if question[0] == "delay":
@@ -65,7 +70,7 @@ class WhatIf:
         return self.frontier(question[1]) if question[0] == "frontier" else self.answer(*question[1:])
 
     def delay(self, budget: float, max_error: float) -> dict[str, Any]:
-        """The least delay at which numbers about the time that was read may be this accurate, for ever."""
+        """The least delay at which numbers about the time of the readings may be this accurate, for ever."""
         from csdp.planning import find_plan
 
         plan = self._plan
@@ -79,7 +84,7 @@ class WhatIf:
                 max_mse=max_error**2,
                 releases="continual",
                 max_age=_LONGEST_DELAY,
-                adversary=plan.adversary,
+                **self._secret,
             )
         except InfeasibleError as error:
             nothing = dict.fromkeys(("delay", "epsilon_c", "leakage", "error", "usefulness"))
@@ -98,7 +103,7 @@ class WhatIf:
     def answer(self, age: int, epsilon_c: float, releases: Releases) -> dict[str, Any]:
         """Leakage and error of one common age and one noise level, for one release or for one at every tick."""
         plan = self._plan
-        other = Plan(plan.chain, plan.query, age, epsilon_c, adversary=plan.adversary, stale_limit=plan.stale_limit)
+        other = Plan(plan.chain, plan.query, age, epsilon_c, stale_limit=plan.stale_limit, **self._secret)
         other.check_noise()
         proven, unproven = self._bounds(age, epsilon_c)
         accountant = Accountant(other)
@@ -130,7 +135,7 @@ class WhatIf:
         """Proven and unproven bounds by name: the largest over the models, where a bound applies to all of them."""
         plan = self._plan
         tables = [
-            leakage_table(model, plan.query, ages=age, epsilon_c=epsilon_c, adversary=plan.adversary, at_any_tick=True)
+            leakage_table(model, plan.query, ages=age, epsilon_c=epsilon_c, at_any_tick=True, **self._secret)
             for model in self._models
         ]
         proven: dict[str, float] = {}
@@ -164,7 +169,7 @@ class WhatIf:
             ages=_FRONTIER_AGES,
             levels=None if releases == "1" else _FRONTIER_LEVELS,
             releases=1 if releases == "1" else "continual",
-            adversary=plan.adversary,
+            **self._secret,
         )
         return {"releases": releases, "points": line.records(), "no_data": line.no_data}
 

@@ -2,9 +2,10 @@
 
 from csdp.clock import Advance, Clock, Mark
 from csdp.stream.messages import Bad, Nearest, Reading, Snapshot, ToStates
-from csdp.stream.runner import Alarm, DriftMonitor, Runner, Status
+from csdp.stream.runner import Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource, run, stop_on_signals
+from csdp.stream.ticks import Alarm, DriftMonitor, Status
 
 __all__ = [
     "Advance",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from csdp.aging import Adversary
-from csdp.chain import CoupledChain, JointChain, Model
+from csdp.chain import CoupledChain, JointChain, Model, certified_model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.estimate import Estimator, LearnedEstimator
@@ -25,10 +25,11 @@ from csdp.publisher.estimates import StoredEstimate
 from csdp.queries import parse_query
 from csdp.stream.messages import ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
-from csdp.stream.runner import Alarm, DriftMonitor, Runner
+from csdp.stream.runner import Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource, TableSource
 from csdp.stream.spec import ExplicitPlan, PlanTarget, StreamSpec
+from csdp.stream.ticks import Alarm, DriftMonitor
 
 if TYPE_CHECKING:
     from csdp.estimate.result import Estimate
@@ -91,6 +92,8 @@ def open_runner(
     with ExitStack() as stack:
         ledger = stack.enter_context(_open_ledger(spec, fence))
         publisher = make_publisher(spec, plan, ledger)
+        # Code is compiled and the first states are computed here, not while the writer of the first reading waits.
+        publisher.accountant.peak(publisher.accountant.history(2))
         sink = _open_sink(spec, stdout)
         if sink is not None:
             stack.callback(sink.close)
@@ -165,6 +168,7 @@ def make_plan(spec: StreamSpec) -> Plan:
                 explicit.ages,
                 explicit.epsilon_c,
                 adversary=cast(Adversary, explicit.adversary),
+                protect=explicit.protect,
                 stale_limit=explicit.stale_limit,
             )
             plan.certified  # noqa: B018 - computed here, so that an error names the line
@@ -185,26 +189,34 @@ def _load_plan(spec: StreamSpec, file: Path) -> Plan:
         raise spec.error("plan.file", f"{file}: {error}") from None
     except (ArithmeticError, AttributeError, IndexError, ValueError, OSError) as error:
         raise spec.error("plan.file", f"{file}: not a plan as `csdp plan` writes it ({type(error).__name__})") from None
-    if load_chain(spec).digest not in {chain.digest for chain in plan.chain.members}:
+    chain = load_chain(spec)  # of a fit with its family, the plan has the family alone
+    if not {chain.digest, certified_model(chain).digest} & {
+        plan.chain.digest,
+        *(one.digest for one in plan.chain.members),
+    }:
         raise spec.error("plan.file", f"{file}: made for another chain than {spec.chain}")
     return plan
 
 
 def _load_or_find_plan(chain: Model, target: PlanTarget) -> Plan:
     """The plan in the file of a target, if it was found for this target; else search for it, and write the file."""
-    problem = {**asdict(target), "file": None, "chain": chain.digest, "algorithm": ALGORITHM}
-    digest = hashlib.sha256(json.dumps(problem, sort_keys=True).encode()).hexdigest()
+    problem = {**asdict(target), "file": None, "chain": chain.digest}
+    if target.protect is None:
+        del problem["protect"]  # files of versions without it stay those of this target
+    # A plan that an earlier version found is kept, and certified anew: the dataset is published under it.
+    versions = [{**problem, "algorithm": version} for version in range(1, ALGORITHM + 1)]
+    digests = [hashlib.sha256(json.dumps(each, sort_keys=True).encode()).hexdigest() for each in versions]
     if target.file is not None and target.file.exists():
         try:
             text = target.file.read_text(encoding="utf-8")
-            is_same = json.loads(text)["found_for"] == digest
+            is_same = json.loads(text)["found_for"] in digests
         except (KeyError, TypeError, ValueError):
             raise InputError(f"file: {target.file} holds something else than a plan that was found here") from None
         if is_same:
             return Plan.from_json(text)
     plan = _find_plan(chain, target)
     if target.file is not None:
-        content = json.dumps({**plan.to_dict(), "found_for": digest}, indent=1) + "\n"
+        content = json.dumps({**plan.to_dict(), "found_for": digests[-1]}, indent=1) + "\n"
         target.file.write_text(content, encoding="utf-8")
     return plan
 
@@ -224,6 +236,7 @@ def _find_plan(chain: Model, target: PlanTarget) -> Plan:
         estimate=cast("Estimate", target.estimate),
         about="then" if target.about == "then" else "now",
         adversary=cast(Adversary, target.adversary),
+        protect=target.protect,
         event_limit=target.event_limit,
     ).plan
     return Plan(
@@ -232,6 +245,7 @@ def _find_plan(chain: Model, target: PlanTarget) -> Plan:
         plan.ages,
         plan.epsilon_c,
         adversary=plan.adversary,
+        protect=plan.protect,
         bound=plan.bound,
         stale_limit=target.stale_limit,
     )

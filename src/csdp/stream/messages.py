@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,10 @@ class Bad:
 
 
 Message = Reading | Snapshot | Bad
+#: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
+#: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
+#: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name.
+Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad"]
 
 
 def decode_message(payload: bytes, *, sequence: str | None = None) -> Message:

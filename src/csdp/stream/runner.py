@@ -12,70 +12,45 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp.clock import Clock, Mark, Time, Times, check_time
-from csdp.errors import InputError, LedgerTermsError
+from csdp.clock import Clock, Mark, Time, check_time
+from csdp.computation import FunctionComputation
+from csdp.errors import InputError, LedgerTermsError, SeriesConflictError
 from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.stream.messages import Bad, Message, Nearest, Reading, Snapshot, ToStates, check_states, to_number, to_numbers
+from csdp.publisher.sources import chunk_size
+from csdp.stream import messages
+from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, ToStates, to_number, to_numbers
 from csdp.stream.sinks import Delivery, Sink
-from csdp.stream.ticks import Checkpoint, OpenTicks, Timekeeper, check_newest_ledger, load_checkpoint, save_checkpoint
+from csdp.stream.ticks import (
+    Alarm,
+    Checkpoint,
+    DriftMonitor,
+    OpenTicks,
+    Status,
+    Timekeeper,
+    check_newest_ledger,
+    load_checkpoint,
+    save_checkpoint,
+    tell_series,
+)
 
 log = logging.getLogger("csdp.stream")
 
 #: The states of a tick, and what the publisher takes of it.
 Taken = tuple[npt.NDArray[np.int16], npt.NDArray[Any]]
 
-#: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
-#: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
-#: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name.
-Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad"]
 #: Outcomes that `Runner.recent` holds.
 RECENT = 100
-
-
-class Alarm(Protocol):
-    """The result of a drift check after one snapshot."""
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the readings no longer follow the model."""
-
-
-class DriftMonitor(Protocol):
-    """A check of whether readings still follow the model, such as `csdp.DriftCheck`.
-
-    It sees private data: its alarms are for the operator only.
-    """
-
-    def update(self, snapshot: npt.NDArray[np.int16]) -> Alarm:
-        """Take in one snapshot (states, -1 where missing)."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """The state of a stream: times and counts, nothing private."""
-
-    dataset: str
-    newest_time: Time | None
-    closed: int | None  #: the last tick that is closed
-    open_ticks: int
-    published: int  #: releases by this runner
-    skipped: int  #: ticks without output
-    past: int  #: ticks charged before this runner began; their readings are only used for later releases
-    fates: Mapping[Fate, int] = field(default_factory=dict)
-    last: Release | None = None
-    reason: str = ""  #: why the last tick without output had none
-    times: Times = "wall"  #: what the times of readings are compared with
-    put_back: int = 0  #: how often the clock was wrong and was put back
-    trouble: str = ""  #: what is wrong with the clock
+#: Most ticks that are charged and recorded together, and that a crash in between loses.
+_TOGETHER = 32
 
 
 class Runner:
@@ -137,16 +112,15 @@ class Runner:
         self._index = {name: i for i, name in enumerate(chain_order)}
         self._places = np.array([self._index[name] for name in self.names], dtype=np.intp)
         self._states = (
-            Nearest(plan.model.value_table) if states is None else check_states(states, chain_order, plan.model)
+            Nearest(plan.model.value_table)
+            if states is None
+            else messages.check_states(states, chain_order, plan.model)
         )
         self._delivery: Delivery | None = None
         if sink is not None:
-            query = plan.query.name
-            self._delivery = Delivery(sink, ledger, dataset=publisher.dataset, query=query, clock=clock)
-        self._drift, self._on_drift, self._on_outcome = drift, on_drift, on_outcome
-        self._alarmed = False
-        self._ledger = ledger
-        self._lock = threading.RLock()
+            self._delivery = Delivery(sink, ledger, dataset=publisher.dataset, query=plan.query.name, clock=clock)
+        self._drift, self._on_drift, self._alarmed, self._on_outcome = drift, on_drift, False, on_outcome
+        self._ledger, self._lock = ledger, threading.RLock()
         self._done = 0  # the last tick that was dealt with
         self._open = OpenTicks(len(self.names))
         # Nothing older than what the ledger has charged can be published, whatever arrives again.
@@ -201,7 +175,8 @@ class Runner:
     def accept(self, message: Message) -> Fate:
         """Take in a message without publishing anything; call `settle` next. Never raises for what a message holds."""
         with self._lock:
-            fate = self._place(message)
+            message, told = tell_series(self.publisher, self.clock, message)
+            fate = told or self._place(message)
             self._fates[fate] += 1
             return fate
 
@@ -307,22 +282,36 @@ class Runner:
             while self._done < last:
                 if self._skip_empty_ticks(last):
                     continue
-                tick = self._done + 1
-                taken = self._take(tick)
-                outcome = self._publish(tick, taken[1])
-                delivery = self._delivery
-                if delivery is not None and isinstance(outcome, Release) and not delivery.deliver(outcome, self.stop):
-                    self.stuck = True
+                if not self._settle_together({tick: self._take(tick) for tick in self._next_ticks(last)}, outcomes):
                     break
-                self._finish(tick, taken, outcome)
-                if outcome is not None:
-                    outcomes.append(outcome)
             if self._done > before and self._file is not None:
                 self._save(self._file)
             if self._replaced is not None:
                 error, self._replaced = self._replaced, None
                 raise error
             return outcomes
+
+    def _next_ticks(self, last: int) -> list[int]:
+        """The ticks that are published together: one, or where nothing is delivered those with readings in a row.
+
+        A sink gets each output before the next one is published. A function of the user may fail, and must not take
+        other ticks along.
+        """
+        plan, first = self.publisher.plan, self._done + 1
+        alone = self._delivery is not None or isinstance(plan.query, FunctionComputation)
+        most = 1 if alone else min(_TOGETHER, chunk_size(plan), last - self._done)
+        return [first, *takewhile(self._open.__contains__, range(first + 1, first + most))]
+
+    def _settle_together(self, taken: Mapping[int, Taken], settled: list[Release | Skipped]) -> bool:
+        """Publish some ticks, deliver them, and be done with them; False where stopped."""
+        outcomes, delivery = self._publish({tick: snapshot for tick, (_, snapshot) in taken.items()}), self._delivery
+        for tick, outcome in outcomes.items():
+            if delivery is not None and isinstance(outcome, Release) and not delivery.deliver(outcome, self.stop):
+                self.stuck = True
+                return False
+            self._finish(tick, taken[tick], outcome)
+            settled += [] if outcome is None else [outcome]
+        return True
 
     def _take(self, tick: int) -> Taken:
         """The states of a tick, and what the publisher takes of it: these, or where it publishes them the readings."""
@@ -357,16 +346,20 @@ class Runner:
         self._done = to
         return True
 
-    def _publish(self, tick: int, snapshot: npt.NDArray[Any]) -> Release | Skipped | None:
-        """Hand a tick to the publisher; None where it was charged before this runner began."""
-        if self._charged is not None and tick <= self._charged:
-            self.publisher.observe(snapshot, time=tick)
-            return None
+    def _publish(self, snapshots: Mapping[int, npt.NDArray[Any]]) -> dict[int, Release | Skipped | None]:
+        """Hand ticks to the publisher; None for those that were charged before this runner began."""
+        outcomes: dict[int, Release | Skipped | None] = dict.fromkeys(snapshots)
+        new = {tick: one for tick, one in snapshots.items() if self._charged is None or tick > self._charged}
+        for tick in sorted(snapshots.keys() - new.keys()):
+            self.publisher.observe(snapshots[tick], time=tick)
         try:
-            return self.publisher.push(snapshot, time=tick)
+            outcomes |= {one.tick: one for one in self.publisher.push_many(new)}
         except LedgerTermsError as error:  # for good: to keep the readings and try again would fill the memory
             self._replaced = error
-            return Skipped(tick, str(error), "terms")
+            outcomes |= {tick: Skipped(tick, str(error), "terms") for tick in new}
+        except SeriesConflictError as error:  # until the tick that was told otherwise is long past
+            outcomes |= {tick: Skipped(tick, str(error)) for tick in new}
+        return outcomes
 
     def _finish(self, tick: int, taken: Taken, outcome: Release | Skipped | None) -> None:
         self._open.drop(tick)
@@ -406,8 +399,8 @@ class Runner:
     @property
     def _identity(self) -> str:
         plan, clock = self.publisher.plan, self.clock
-        what = (self.publisher.dataset, plan.digest, clock.step, clock.origin, self.names)
-        return hashlib.sha256(repr(what).encode()).hexdigest()
+        what = repr((self.publisher.dataset, plan.digest, clock.step, clock.origin, self.names))
+        return hashlib.sha256(what.encode()).hexdigest()
 
     def _restore(self, saved: Checkpoint) -> None:
         for tick, row in saved.history:

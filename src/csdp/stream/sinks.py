@@ -102,7 +102,7 @@ class LineSink:
         return None
 
     def close(self) -> None:
-        """Do nothing: the stream belongs to whoever opened it."""
+        """Do nothing: the stream belongs to the code that opened it."""
 
 
 class FileSink:

@@ -24,7 +24,8 @@ import numpy as np
 from csdp.errors import InputError, LedgerBusyError
 from csdp.panel import InputSpec, read_readings
 from csdp.stream.messages import MAX_BYTES, Bad, Message, Snapshot, decode_message
-from csdp.stream.runner import Runner, Status
+from csdp.stream.runner import Runner
+from csdp.stream.ticks import Status
 
 #: Messages between source and runner; a source waits while it is full.
 QUEUE = 1000

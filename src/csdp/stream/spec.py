@@ -24,6 +24,7 @@ class ExplicitPlan:
     ages: int | tuple[int, ...]
     epsilon_c: float
     adversary: str
+    protect: float | None
     stale_limit: int
 
 
@@ -44,6 +45,7 @@ class PlanTarget:
     estimate: str
     about: str
     adversary: str
+    protect: float | None
     event_limit: float
     stale_limit: int
     file: Path | None
@@ -168,6 +170,7 @@ def _plan(document: Document, folder: Path, estimate: EstimateSpec) -> Path | Ex
         ages=section.take("age", integer(0)) if "age" in section else section.take("ages", integers),
         epsilon_c=section.take("epsilon_c", positive),
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
+        protect=section.take("protect", positive, None),
         stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
     )
     section.allow("age", "ages", "file")
@@ -179,7 +182,7 @@ def _target(section: TomlTable, folder: Path, about: str) -> PlanTarget:
     if about == "then" and not ("budget" in section and "max_mse" in section):
         raise section.error(
             "max_mse",
-            "give both 'budget' and 'max_mse': for numbers about the time that was read the least delay is found",
+            "give both 'budget' and 'max_mse': for numbers about the time of the readings the least delay is found",
         )
     if about == "now" and ("budget" in section) == ("max_mse" in section):
         raise section.error("max_mse", "give one of 'budget' (least error) and 'max_mse' (least leakage)")
@@ -195,6 +198,7 @@ def _target(section: TomlTable, folder: Path, about: str) -> PlanTarget:
         estimate=section.take("estimate", one_of("history", "linear", "posterior", "raw"), "history"),
         about=about,
         adversary=section.take("adversary", one_of("informed", "uninformed", "any"), "informed"),
+        protect=section.take("protect", positive, None),
         event_limit=section.take("event_limit", positive, 10.0),
         stale_limit=section.take("stale_limit", integer(0, 10_000), 0),
     )

@@ -93,7 +93,8 @@ sequences = {names}
 
 # What is published. Either a target, for which ages and noise are searched ...
 [target]
-query = "mean"              # mean, sum, max, min, histogram, identity, count:STATE, linear:W1,W2,...
+query = "mean"              # mean, sum, max, min, histogram, identity, count:STATE, linear:W1,W2,... of the states;
+                            # of the readings themselves, over a declared range: "mean of readings 15..25 by 0.5"
 budget = 0.5                # what all outputs may tell about anyone's present state, at every moment
 min_age = 1                 # ticks
 max_age = 10
@@ -103,8 +104,8 @@ file = "stream.plan.json"   # where the plan that was found is kept, so that the
 
 # ... or a plan: [plan] with file = "plan.json", or with query, age (or ages) and epsilon_c.
 
-# [estimate]                # published beside the noisy numbers; by default by the chain, from the last releases
-# about = "then"            # numbers about the time that was read, not about the present; a target needs max_mse too
+# [estimate]                # published with the noisy numbers; by default by the chain, from the last releases
+# about = "then"            # numbers about the time of the readings, not about the present; a target needs max_mse too
 # file = "estimator.json"   # learned on a public past: csdp release ... --past FILE --estimator estimator.json
 
 # [limits]                  # more limits of the dataset

@@ -1,4 +1,5 @@
-"""The ticks of a running stream: the clock that closes them, the readings of open ones, and the state file of both.
+"""The ticks of a running stream: the clock that closes them, the readings of open ones, and the state file of both;
+who watches them, and what is told of them.
 
 Neither a single message nor a single sequence can move the clock too far ahead. With times="wall" a time beyond the
 wall clock is refused. With times="data" only the sequences tell the present: a time may lie at most `jump` ticks ahead
@@ -16,17 +17,19 @@ import math
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.clock import Clock, Mark, Time, Verdict, WallClock
+from csdp.clock import Clock, Mark, Time, Times, Verdict, WallClock, check_time
 from csdp.errors import InputError, LedgerConflictError
+from csdp.publisher import Publisher, Release
 from csdp.scratch import write_privately
+from csdp.stream.messages import Bad, Fate, Message, Reading, Snapshot, to_number
 
 log = logging.getLogger("csdp.stream")
 
@@ -37,6 +40,43 @@ _JUMP = 10
 #: The format of a state file.
 VERSION = "csdp/stream-state/1"
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Alarm(Protocol):
+    """The result of a drift check after one snapshot."""
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the readings no longer follow the model."""
+
+
+class DriftMonitor(Protocol):
+    """A check of whether readings still follow the model, such as `csdp.DriftCheck`.
+
+    It sees private data: its alarms are for the operator only.
+    """
+
+    def update(self, snapshot: npt.NDArray[np.int16]) -> Alarm:
+        """Take in one snapshot (states, -1 where missing)."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of a stream: times and counts, nothing private."""
+
+    dataset: str
+    newest_time: Time | None
+    closed: int | None  #: the last tick that is closed
+    open_ticks: int
+    published: int  #: releases by this runner
+    skipped: int  #: ticks without output
+    past: int  #: ticks charged before this runner began; their readings are only used for later releases
+    fates: Mapping[Fate, int] = field(default_factory=dict)
+    last: Release | None = None
+    reason: str = ""  #: why the last tick without output had none
+    times: Times = "wall"  #: what the times of readings are compared with
+    put_back: int = 0  #: how often the clock was wrong and was put back
+    trouble: str = ""  #: what is wrong with the clock
 
 
 class Majority:
@@ -224,6 +264,9 @@ class OpenTicks:
     def __len__(self) -> int:
         return len(self._ticks)
 
+    def __contains__(self, tick: int) -> bool:
+        return tick in self._ticks
+
     def to_arrays(self) -> Arrays:
         """Everything, for a state file."""
         shape = (len(self._ticks), self._sequences)
@@ -298,6 +341,36 @@ def load_checkpoint(path: Path, *, identity: str) -> Checkpoint | None:
         raise InputError(f"{path}: not a state file, or a damaged one; remove it to go on without it") from None
     history = tuple((int(tick), row) for tick, row in zip(content["ticks"], rows, strict=True))
     return Checkpoint(mark, int(content["closed"][1]), history, open_ticks, charged)
+
+
+def tell_series(publisher: Publisher, clock: Clock, message: Message) -> tuple[Message, Fate | None]:
+    """Take the number of the plan's public series out of a message: the rest of it, and its fate if that was all.
+
+    The series has its own lateness: it moves no clock and closes no tick. What comes before the tick is charged counts
+    there, what comes later still counts for releases to come; of several numbers of a tick the first one counts.
+    """
+    name = getattr(publisher.plan.model, "series", None)
+    if name is None or name in publisher.plan.model.names or isinstance(message, Bad):
+        return message, None  # a sequence of the same name is the sequence; the series is then not known
+    if isinstance(message, Reading):
+        return message, _tell(publisher, clock, message.time, message.value) if message.sequence == name else None
+    if not isinstance(message.values, Mapping) or name not in message.values:
+        return message, None
+    rest = {key: value for key, value in message.values.items() if key != name}
+    fate = _tell(publisher, clock, message.time, message.values[name])
+    return Snapshot(message.time, rest), None if rest else fate
+
+
+def _tell(publisher: Publisher, clock: Clock, time: Time, value: object) -> Fate:
+    """Tell a publisher the environment of the tick of a time."""
+    number = to_number(value)
+    if number is None or math.isnan(number):
+        return "bad" if number is None else "missing"
+    try:
+        publisher.tell({clock.tick(check_time(time)): int(number) if number == int(number) else -1})
+    except InputError:  # another number than before, or one that the series does not have
+        return "bad"
+    return "accepted"
 
 
 def check_newest_ledger(

@@ -1,15 +1,14 @@
-"""One service and one browser for all tests of the dashboard."""
+"""One service for all tests of the dashboard."""
 
 import re
-import shutil
 from types import SimpleNamespace
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from service.dashboard.parts import DESKTOP, TAGGED, WARD, Ward
 
-expect.set_options(timeout=20_000)  # machines that build are busy
+expect.set_options(timeout=60_000)  # machines that build are busy
 
 
 @pytest.fixture(scope="session")
@@ -25,17 +24,6 @@ def ward(tmp_path_factory):
     assert "Traceback" not in told
 
 
-@pytest.fixture(scope="session")
-def browser():
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("Chromium is not installed (apt-get install chromium)")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
 @pytest.fixture
 def opened(ward, browser):
     """Opens the page; at the end nothing may have gone wrong in it, and nobody else may have been asked."""
@@ -46,7 +34,7 @@ def opened(ward, browser):
         context = browser.new_context(viewport=viewport, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda said: seen.errors.append(said.text) if said.type in {"error", "warning"} else None)
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
         page.on("request", lambda request: seen.urls.append(request.url))

@@ -13,6 +13,7 @@ import httpx
 from playwright.sync_api import expect
 
 from csdp import CoupledChain
+from csdp.bounds.result import in_words
 from csdp.chain.files import save_model
 from csdp.service.keys import Keys, new_key
 
@@ -31,6 +32,12 @@ def up(value, digits=4):
 
 def near(value, digits=4):
     return Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(value))
+
+
+def chance(epsilon):
+    """What a 50 % guess becomes at most, as the page shows it."""
+    words = in_words(epsilon)
+    return "100 %" if "certainty" in words else f"{words.split()[-2]} %"
 
 
 class Ward:
@@ -87,10 +94,10 @@ kind = "none"
         told = self.process.stderr.readline()
         self.url = re.search(r"http://127\.0\.0\.1:\d+/", told)[0]
         self.port = int(self.url.rsplit(":", 1)[1].strip("/"))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while True:
             try:
-                httpx.get(f"{self.url}health").raise_for_status()
+                httpx.get(f"{self.url}health", timeout=300).raise_for_status()
                 return
             except httpx.TransportError:
                 assert time.monotonic() < deadline
@@ -102,12 +109,12 @@ kind = "none"
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        _, told = self.process.communicate(timeout=30)
+        _, told = self.process.communicate(timeout=200)
         return told
 
     def feed(self, count, dataset=WARD):
         """Snapshots of the next ticks; the last one stays open."""
-        with httpx.Client(headers={"Authorization": f"Bearer {self.writer.text}"}) as client:
+        with httpx.Client(headers={"Authorization": f"Bearer {self.writer.text}"}, timeout=300) as client:
             for _ in range(count):
                 tick = self.ticks[dataset] = self.ticks[dataset] + 1
                 states = {bed: (tick * (place + 3) // 5) % 2 for place, bed in enumerate(BEDS)}
@@ -117,7 +124,7 @@ kind = "none"
 
     def get(self, part, dataset=WARD, **asked):
         headers = {"Authorization": f"Bearer {self.both.text}"}
-        answer = httpx.get(f"{self.url}api/datasets/{dataset}/{part}", params=asked, headers=headers, timeout=60)
+        answer = httpx.get(f"{self.url}api/datasets/{dataset}/{part}", params=asked, headers=headers, timeout=300)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -3,9 +3,10 @@
 import re
 from decimal import Decimal
 
+import httpx
 from playwright.sync_api import expect
 
-from service.dashboard.parts import BEDS, BUDGET, MINUTE, TAGGED, WARD, near, rows, up
+from service.dashboard.parts import BEDS, BUDGET, MINUTE, TAGGED, WARD, chance, near, rows, up
 
 
 def test_a_wrong_key_is_told_clearly_and_not_kept(ward, opened):
@@ -72,7 +73,8 @@ def test_the_live_chart_moves_and_shows_what_the_service_says(ward, opened):
     gauge = page.locator("#gauge")
     assert float(gauge.get_attribute("aria-valuenow")) == status["present"]
     assert float(gauge.get_attribute("aria-valuemax")) == BUDGET
-    expect(page.locator("#leak-chart text.limit-text")).to_have_text(f"limit {BUDGET}")
+    assert page.inner_text("#tile-belief") == told[6] == chance(status["present"])
+    expect(page.locator("#leak-chart text.limit-text")).to_have_text(f"limit {BUDGET} ({chance(BUDGET)})")
     expect(page.locator("#ledger-table tr").first).to_contain_text(str(newest["tick"]))
     page.click("text=Ages as a table")
     ages = {line["sequence"]: [str(line["planned"]), str(line["age"])] for line in status["age_of_information"]}
@@ -93,7 +95,8 @@ def test_new_numbers_are_announced_at_a_polite_rate(ward, opened):
     ward.feed(4)
     expect(page.locator("#series-chart circle.published")).to_have_count(before + 5)
     (said,) = page.evaluate("window.said")  # the next one comes after 15 seconds
-    assert re.fullmatch(r"One new number. Step \d+: published \S+, estimate \S+ \(\S+ to \S+\), leakage \S+\.", said)
+    numbers = r"published \S+, estimate \S+ \(\S+ to \S+\), without any release \S+, leakage \S+ \(\S+ %\)\."
+    assert re.fullmatch(rf"One new number. Step \d+: {numbers}", said)
 
 
 def test_several_datasets_with_names_that_are_not_markup(ward, opened):
@@ -129,3 +132,57 @@ def test_the_page_goes_on_after_the_service_was_away(ward, opened):
     expect(page.locator("#ledger-table tr").first).to_contain_text(str(newest["tick"]))
     after = page.locator("#series-chart circle.published").count()
     assert after == len([one for one in ward.get("releases") if one["tick"] > newest["tick"] - 60]) > before
+
+
+def test_it_leads_with_what_the_numbers_are_worth(ward, opened):
+    page = opened(key=ward.reader.text)
+    headers = {"Authorization": f"Bearer {ward.reader.text}"}
+    estimate = httpx.get(f"{ward.url}api/datasets", headers=headers, timeout=300).json()[0]
+    worth = estimate["estimate"]["usefulness"]
+    expect(page.locator("#live .heading p").first).to_have_text(estimate["estimate"]["words"])
+    assert page.locator("#tiles dt").first.inner_text() == "Worth of the numbers"
+    assert page.inner_text("#tile-worth") == f"{int(100 * worth)} %"
+
+
+def test_the_no_data_line_is_in_the_picture_and_in_its_legend(ward, opened):
+    page = opened(key=ward.reader.text)
+    line = page.locator("#series-chart path.nodata")
+    expect(line).to_have_count(1)
+    usual = {one["usual"][0] for one in ward.get("releases")}
+    assert usual == {0.5}  # a symmetric chain: one half is the best that can be said
+    assert len({point.split(" ")[1] for point in re.split("[ML]", line.get_attribute("d"))[1:]}) == 1
+    expect(page.locator("#live .legend li").filter(has_text="no data")).to_be_visible()
+
+
+def test_it_tells_when_publishing_resumes_and_how_many_numbers_are_left(ward, opened):
+    page = opened(key=ward.reader.text)
+    status = ward.get("status")
+    outlook = status["outlook"]
+    assert outlook["ticks"] is not None or outlook["tick"] == status["closed_tick"] + 1
+    told = page.inner_text("#tile-allowed"), page.inner_text("#tile-allowed-more")
+    if outlook["rests"]:
+        assert told == (
+            f"in {outlook['rests']} step{'s' * (outlook['rests'] > 1)}",
+            f"publishing resumes at step {outlook['tick']}",
+        )
+        expect(page.locator("#outlook")).to_have_text(outlook["words"])
+    else:
+        assert told[0] == (
+            "any number" if outlook["ticks"] is None else f"{'at least ' * outlook['more']}{outlook['ticks']}"
+        )
+        expect(page.locator("#outlook")).to_be_hidden()
+
+
+def test_an_address_with_a_key_signs_in_and_loses_it(ward, opened):
+    page = opened(hash_=f"#key={ward.reader.text}")
+    expect(page.locator("#connection-text")).to_have_text("Live")
+    assert page.url == f"{ward.url}#live"
+    assert page.evaluate("sessionStorage.getItem('csdp-key')") == ward.reader.text
+    page.go_back()
+    page.go_forward()
+    assert "csdp_" not in page.url
+
+
+def test_a_limited_dataset_cannot_be_given_another_budget(ward, opened):
+    page = opened(key=ward.reader.text)
+    expect(page.locator("#budget-card")).to_be_hidden()

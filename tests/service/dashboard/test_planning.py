@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from playwright.sync_api import expect
 
-from service.dashboard.parts import BUDGET, MINUTE, PLAN_LEVEL, answered, rows, table, up
+from service.dashboard.parts import BUDGET, MINUTE, PLAN_LEVEL, answered, chance, rows, table, up
 
 
 def test_sliders_change_the_numbers_to_what_the_service_says(ward, opened):
@@ -39,13 +39,14 @@ def test_sliders_change_the_numbers_to_what_the_service_says(ward, opened):
     assert {name: Decimal(value) for name, value, *_ in shown} == {
         name: up(value) for name, value in (once["leakage"] | once["unproven"]).items()
     }
-    assert {name for name, _, status, _ in shown if status == "not proven"} == set(once["unproven"])
-    assert [name for name, _, status, _ in shown if "smallest" in status] == [once["bound"]]
+    assert {name for name, _, _, status, _ in shown if status == "not proven"} == set(once["unproven"])
+    assert [name for name, _, _, status, _ in shown if "smallest" in status] == [once["bound"]]
 
     line = ward.get("frontier", releases="1")
     shown = table(page, "The trade-off as a table", "frontier-table")
     assert [Decimal(row[2]) for row in shown] == [up(point["leakage"]) for point in line["points"]]
-    assert [row[4] for row in shown] == ["yes" if point["best"] else "no" for point in line["points"]]
+    assert [row[3] for row in shown] == [chance(point["leakage"]) for point in line["points"]]
+    assert [row[5] for row in shown] == ["yes" if point["best"] else "no" for point in line["points"]]
     expect(page.locator("#frontier-chart line.nodata")).to_have_count(1)
 
 
@@ -109,7 +110,7 @@ def test_the_trade_off_without_end_is_worked_out_on_request(ward, opened):
     shown = table(page, "The trade-off as a table", "frontier-table")
     line = ward.get("frontier", releases="continual")
     assert [Decimal(row[2]) for row in shown] == [up(point["leakage"]) for point in line["points"]]
-    expect(page.locator("#frontier-chart .limit-text")).to_have_text(f"limit {BUDGET}")
+    expect(page.locator("#frontier-chart .limit-text")).to_have_text(f"limit {BUDGET} ({chance(BUDGET)})")
 
 
 def test_the_first_question_is_how_long_to_hold_back(ward, opened):

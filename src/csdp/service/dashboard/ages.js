@@ -22,16 +22,13 @@ function agesText(dataset) {
 export function showAges(chart, dataset, status) {
   const ages = status.age_of_information.map((line, place) => ({ ...line, place }));
   ages.sort((a, b) => (b.age ?? Infinity) - (a.age ?? Infinity) || a.place - b.place);
-  const oldest = ages.find(({ age }) => age !== null);
-  say("tile-age", oldest === undefined ? agesText(dataset) : steps(oldest.age));
-  say("tile-age-more", oldest === undefined ? "planned" : `oldest sequence; planned ${agesText(dataset)}`);
   chart.show({
     label: "Bars of the age of each sequence's newest usable reading, oldest first. A table follows.",
     draw: (width) => bars(ages.slice(0, BARS).map(bar), { width }),
   });
   const few = ages.length > BARS ? `The ${BARS} oldest of ${ages.length} sequences. ` : "";
   const taken = status.watermark === null ? "" : ` Readings up to ${longTime(status.watermark)} are taken in.`;
-  say("ages-more", `${few}The upright mark is the planned age; a longer bar means that readings are missing.${taken}`);
+  say("ages-more", `${few}The upright mark is the planned age, ${agesText(dataset)}; a longer bar means that readings are missing.${taken}`);
   say("ages-caption", ages.length > ROWS ? `The ${ROWS} oldest of ${ages.length}` : "Oldest first");
   fill("ages-table", ages.slice(0, ROWS).map(({ sequence, planned, age }) => row(
     sequence, number(String(planned)), number(age === null ? "no reading yet" : String(age)),

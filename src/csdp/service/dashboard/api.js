@@ -26,11 +26,12 @@ export class Service {
     this.#key = key;
   }
 
-  async #open(path, { signal, headers = {} } = {}) {
+  async #open(path, { signal, headers = {}, ...more } = {}) {
     let response;
     try {
       response = await fetch(new URL(path, BASE), {
-        headers: { Authorization: `Bearer ${this.#key}`, ...headers }, signal, cache: "no-store", credentials: "omit",
+        headers: { Authorization: `Bearer ${this.#key}`, ...headers },
+        signal, cache: "no-store", credentials: "omit", ...more,
       });
     } catch (error) {
       if (error.name === "AbortError") throw error;
@@ -57,6 +58,14 @@ export class Service {
 
   of(dataset, part, query, options) {
     return this.get(`datasets/${encodeURIComponent(dataset)}/${part}`, query, options);
+  }
+
+  /** Change something of a dataset. */
+  async put(dataset, part, content, { signal } = {}) {
+    const headers = { "Content-Type": "application/json" };
+    const body = JSON.stringify(content);
+    const path = `api/datasets/${encodeURIComponent(dataset)}/${part}`;
+    return (await this.#open(path, { signal, headers, method: "PUT", body })).json();
   }
 
   /**

@@ -1,6 +1,7 @@
 // The page: key, dataset, views.
 
 import { Problem, Service } from "./api.js";
+import { BudgetChoice } from "./budget.js";
 import { byId, el, say, show } from "./dom.js";
 import { LiveView } from "./live.js";
 import { PlanningView } from "./planning.js";
@@ -10,7 +11,10 @@ const KEY = "csdp-key"; // in sessionStorage: gone with the tab
 const DATASET = "csdp-dataset";
 const VIEWS = ["live", "planning", "promise"];
 
+const SIGNED = "#key="; // an address that signs in: a browser sends no part of it that follows "#" to any server
+
 const live = new LiveView();
+const budget = new BudgetChoice(reread);
 const planning = new PlanningView();
 let service = null;
 let datasets = [];
@@ -103,6 +107,14 @@ async function signIn(key, { focus = false } = {}) {
   await open({ focus });
 }
 
+/** The datasets again, after one of them was given another plan. */
+async function reread() {
+  const { name } = current;
+  datasets = await service.datasets();
+  byId("dataset").value = name;
+  open();
+}
+
 async function open({ focus = false } = {}) {
   running?.abort();
   running = new AbortController();
@@ -111,6 +123,7 @@ async function open({ focus = false } = {}) {
   sessionStorage.setItem(DATASET, current.name);
   connection("connecting");
   planning.open(service, current, signal);
+  budget.open(service, current, signal);
   navigate({ focus });
   try {
     const newest = await patiently(() => live.open(service, current, signal), signal);
@@ -154,6 +167,14 @@ byId("leave").addEventListener("click", () => askForKey());
 byId("dataset").addEventListener("change", () => open());
 window.addEventListener("hashchange", () => navigate({ focus: true }));
 
-const kept = sessionStorage.getItem(KEY);
+/** The key of an address that signs in; it is removed from the address, and from the history of this tab. */
+function keyOfAddress() {
+  if (!location.hash.startsWith(SIGNED)) return null;
+  const key = decodeURIComponent(location.hash.slice(SIGNED.length));
+  history.replaceState(null, "", "#live");
+  return key;
+}
+
+const kept = keyOfAddress() ?? sessionStorage.getItem(KEY);
 if (kept === null) signedIn(false);
 else signIn(kept);

@@ -1,7 +1,7 @@
-// The first question of planning: how long must numbers about the time that was read be held back?
+// The first question of planning: how long must numbers about the time of the readings be held back?
 
 import { byId, say } from "./dom.js";
-import { leakage, odds, steps, up } from "./numbers.js";
+import { chance, leakage, odds, steps, up } from "./numbers.js";
 import { trouble } from "./words.js";
 
 const BUDGET = 0.5; // where the dataset has no limit
@@ -13,6 +13,7 @@ export class DelayQuestion {
   #signal;
 
   constructor() {
+    byId("delay-budget").addEventListener("input", tellChance);
     byId("delay-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#ask();
@@ -26,12 +27,13 @@ export class DelayQuestion {
     byId("delay-error").value = Number((SHARE * none).toPrecision(2));
     say("delay-answer", "");
     say("delay-trouble", "");
+    tellChance();
   }
 
   async #ask() {
     const signal = this.#signal;
     const asked = { budget: byId("delay-budget").value, max_error: byId("delay-error").value };
-    say("delay-answer", "being worked out …");
+    say("delay-answer", "computing …");
     say("delay-trouble", "");
     try {
       const found = await this.#service.of(this.#dataset.name, "delay", asked, { signal });
@@ -44,11 +46,17 @@ export class DelayQuestion {
   }
 }
 
+/** What the leakage in the field means. */
+function tellChance() {
+  const given = Number(byId("delay-budget").value);
+  say("delay-means", given > 0 ? `A 50 % guess about a present state becomes at most ${chance(given)}.` : "");
+}
+
 /** The answer in words: usefulness first. */
 function answered({ delay, leakage: told, error, usefulness, words }) {
   if (delay === null) return words;
   const certified = leakage(told);
   return `Hold every number back by ${steps(delay)}. It removes ${Math.floor(100 * usefulness)} % of the error of saying `
-    + `nothing about the time that was read (typical error ${up(error)}), and all numbers together tell at most `
+    + `nothing about the time of the readings (typical error ${up(error)}), and all numbers together tell at most `
     + `${up(certified)} about any present: ${odds(certified)}.`;
 }

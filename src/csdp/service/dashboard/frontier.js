@@ -2,7 +2,7 @@
 
 import { byId, el, fill, number, row, say, svg } from "./dom.js";
 import { decades, frame, linear, logarithmic, path, ticks } from "./charts.js";
-import { given, leakage, up } from "./numbers.js";
+import { chance, given, leakage, up, withChance } from "./numbers.js";
 
 const COLOURS = 7;
 
@@ -22,7 +22,7 @@ function worthwhile(points, none) {
 export function showFrontier(chart, { points, no_data: mse, releases }, { at, limit }) {
   const none = Math.sqrt(mse);
   const usable = points.filter(drawable);
-  const here = at === null ? "" : ` Your setting: leakage ${up(at.leakage)}, error ${up(at.error)}.`;
+  const here = at === null ? "" : ` Your setting: leakage ${withChance(at.leakage)}, error ${up(at.error)}.`;
   chart.show({
     words: usable.length === 0 ? "Every setting leaks without limit." : null,
     label: `Lines of error against leakage, one for each age; no-data error ${up(none)}.${here} A table follows.`,
@@ -40,6 +40,7 @@ export function showFrontier(chart, { points, no_data: mse, releases }, { at, li
     number(String(p.age)),
     number(given(Number(p.epsilon_c.toPrecision(3)))),
     number(up(leakage(p.leakage))),
+    number(chance(leakage(p.leakage))),
     number(up(Math.sqrt(p.mse))),
     p.best ? "yes" : "no",
   )));
@@ -63,7 +64,7 @@ function keyed(name, ...shapes) {
 
 function drawn(width, points, { none, limit, at, all }) {
   const height = width < 500 ? 300 : 360;
-  const margin = { left: 46, right: 16, top: 26, bottom: 44 };
+  const margin = { left: 46, right: 16, top: 26, bottom: 58 };
   const [right, bottom] = [width - margin.right, height - margin.bottom];
   const extra = [at?.leakage, limit].filter((value) => typeof value === "number");
   const least = Math.min(...worthwhile(points, none).map((p) => p.leakage), ...extra) * 0.5;
@@ -71,11 +72,15 @@ function drawn(width, points, { none, limit, at, all }) {
   const top = Math.max(none, ...points.map((p) => Math.sqrt(p.mse)), at?.error ?? 0) * 1.08;
   const x = logarithmic([least, most], [margin.left, right]);
   const y = linear([0, top], [bottom, margin.top]);
+  const xTicks = decades(least, most, width / 80);
   const nodes = frame({
     width, height, margin, x, y,
-    xTicks: decades(least, most, width / 80), xText: given, xName: "leakage about the present (less is better)",
+    xTicks, xText: given, xName: "leakage about the present (less is better)",
     yTicks: ticks(0, top, 5), yText: given, yName: "typical error of the estimate",
   });
+  for (const value of xTicks) {
+    nodes.push(svg("text", { x: x(value), y: bottom + 31, "text-anchor": "middle" }, chance(value)));
+  }
   nodes.push(svg("line", { class: "nodata", x1: margin.left, x2: right, y1: y(none), y2: y(none) }));
   nodes.push(svg("text", { x: right, y: y(none) - 6, "text-anchor": "end" }, `no data: ${up(none, 3)}`));
   const spot = (p) => [x(p.leakage), y(Math.sqrt(p.mse))];
@@ -99,6 +104,6 @@ function limitLine(x, limit, { width, top, bottom }) {
   const side = x < width / 3 ? { x: x + 6, "text-anchor": "start" } : { x: x - 6, "text-anchor": "end" };
   return [
     svg("line", { class: "limit", x1: x, x2: x, y1: top, y2: bottom }),
-    svg("text", { class: "limit-text", y: bottom - 8, ...side }, `limit ${given(limit)}`),
+    svg("text", { class: "limit-text", y: bottom - 8, ...side }, `limit ${withChance(limit, given(limit))}`),
   ];
 }

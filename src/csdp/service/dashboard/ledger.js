@@ -1,13 +1,15 @@
 // An entry of the ledger in words.
 
 import { row } from "./dom.js";
-import { leakage, longTime, up } from "./numbers.js";
+import { leakage, longTime, withChance } from "./numbers.js";
 import { ENTRIES, REASONS } from "./words.js";
 
 /** What happened, as a row of the table. */
 export function entryRow(entry) {
   const parts = [ENTRIES[entry.kind] ?? entry.kind];
-  if (entry.charge?.present !== undefined) parts.push(`leakage about the present ${up(leakage(entry.charge.present))}`);
+  if (entry.charge?.present !== undefined) {
+    parts.push(`leakage about the present ${withChance(leakage(entry.charge.present))}`);
+  }
   if (entry.kind === "refuse") parts.push(REASONS[entry.reason] ?? entry.reason);
   return row(
     { text: String(entry.seq), "data-label": "Entry" },

@@ -5,7 +5,7 @@ import { Chart } from "./charts.js";
 import { byId, el, fill, number, row, say, show } from "./dom.js";
 import { History } from "./history.js";
 import { entryRow } from "./ledger.js";
-import { given, leakage, longTime, near, percentUp, shortTime, steps, up } from "./numbers.js";
+import { chance, given, leakage, longTime, near, percentUp, shortTime, steps, up, withChance } from "./numbers.js";
 import { showPromise } from "./promise.js";
 import { bandText, described, drawLeakage, drawSeries } from "./series.js";
 import { showStatus } from "./status.js";
@@ -22,6 +22,7 @@ export class LiveView {
   #history = new History();
   #status = null;
   #output = 0;
+  #calendar = null; // (tick) => seconds since 1970, of a replay
   #charts;
   #unspoken = 0;
   #spoken = -Infinity;
@@ -47,6 +48,7 @@ export class LiveView {
     this.#history = new History();
     [this.#status, this.#unspoken, this.#speaking, this.#reading] = [null, 0, null, null];
     this.#introduce();
+    await this.#findCalendar();
     await Promise.all([this.#statusNow(), this.#ledger(), this.#load()]);
     return this.#history.newest?.id ?? 0;
   }
@@ -61,11 +63,35 @@ export class LiveView {
     const what = `${query[0].toUpperCase()}${query.slice(1)} of ${whom}`;
     const { estimate } = this.#dataset;
     say("live-worth", estimate === null ? "" : estimate.words);
-    say("series-about", estimate?.about === "then" ? "about the time that was read" : "about now");
-    say("live-lead", `${what}. Every number is aged and noised before it leaves.`);
+    say("tile-worth", estimate === null ? "–" : `${Math.max(0, Math.floor(100 * estimate.usefulness))} %`);
+    const worth = estimate === null ? "no estimate can be made" : "of the error of saying nothing is removed";
+    say("tile-worth-more", worth);
+    say("series-about", estimate?.about === "then" ? "about the time of the readings" : "about now");
     const { least, most } = agesOf(this.#dataset);
+    say("ages-protect", most === 0 ? "No reading is held back: noise alone protects the present."
+      : "Readings are held back for the planned age; that is what protects the present.");
+    const held = most === 0 ? "Noise is added to every number" : "Every number is held back, and noise is added,";
+    say("live-lead", `${what}. ${held} before it is published.`);
     const ago = least === most ? `${steps(least)} ago` : `${least} to ${most} steps ago`;
     say("series-age", most === 0 ? "this step" : ago);
+  }
+
+  /** The times of a recording that is replayed: its steps are not those of a clock. */
+  async #findCalendar() {
+    const signal = this.#signal;
+    this.#calendar = null;
+    show("replay", false);
+    if (this.#dataset.budgets.length === 0) return;
+    const { first_tick: first, times } = await this.#service.of(this.#dataset.name, "replay", {}, { signal });
+    const seconds = times.map((time) => Date.parse(time) / 1000);
+    this.#calendar = (tick) => seconds[tick - first] ?? tick;
+    show("replay", true);
+  }
+
+  /** Keep a release; true where it is new. */
+  #keep(release) {
+    const time = this.#calendar === null ? release.time : this.#calendar(release.tick);
+    return this.#history.add({ ...release, time });
   }
 
   get #window() {
@@ -81,7 +107,7 @@ export class LiveView {
     const signal = this.#signal;
     const found = await this.#service.of(this.#dataset.name, "releases", { limit: this.#window }, { signal });
     if (signal.aborted) return;
-    for (const release of found) this.#history.add(release);
+    for (const release of found) this.#keep(release);
     this.#draw();
   }
 
@@ -113,7 +139,7 @@ export class LiveView {
       return;
     }
     if (kind === "release") {
-      if (this.#history.add(data)) this.#announce();
+      if (this.#keep(data)) this.#announce();
       this.#draw();
     }
     this.#ledgerSoon();
@@ -146,7 +172,10 @@ export class LiveView {
 
   #draw() {
     const releases = this.#history.last(this.#window, this.#now);
-    const time = { now: this.#now, step: this.#dataset.step };
+    const time = { now: this.#now, step: this.#dataset.step, calendar: this.#calendar };
+    if (this.#calendar !== null && releases.length > 0) {
+      say("replay", `A recording is replayed; its time is now ${longTime(this.#calendar(this.#now))}.`);
+    }
     this.#drawNewest();
     this.#drawSeries(releases, time);
     this.#drawLeakage(releases.filter((r) => Number.isFinite(leakage(r.epsilon_s))), time);
@@ -162,7 +191,7 @@ export class LiveView {
     }
     const estimate = newest.estimate[this.#output];
     say("tile-estimate", near(estimate ?? newest.values[this.#output], 3));
-    const about = newest.about === "then" ? "about the time that was read" : "about now";
+    const about = newest.about === "then" ? "about the time of the readings" : "about now";
     const what = estimate === undefined ? "published number" : `${bandText(newest, this.#output)} ${about}`;
     say("tile-estimate-more", `${what}, ${shortTime(newest.time)}`);
   }
@@ -193,12 +222,12 @@ export class LiveView {
     const limit = this.#dataset.limits.budget;
     const present = leakage(this.#status?.present);
     const words = this.#nothing(releases);
-    const bound = limit === null ? "no limit is set" : `limit ${given(limit)}`;
+    const bound = limit === null ? "no limit is set" : `limit ${withChance(limit, given(limit))}`;
     const drawn = ["after each published number", "now (the last dot)", ...(limit === null ? [] : ["its limit (dashed)"])];
-    say("leak-help", `Leakage: ${drawn.join(", ")}.`);
+    say("leak-help", `Leakage: ${drawn.join(", ")}. On the right: what a 50 % guess becomes at most.`);
     this.#charts.leak.show({
       words,
-      label: `Line chart of the leakage about the present, now ${up(present)}, ${bound}. A table follows.`,
+      label: `Line chart of the leakage about the present, now ${withChance(present)}, ${bound}. A table follows.`,
       draw: drawLeakage(releases, { ...time, present, limit }),
     });
   }
@@ -213,11 +242,13 @@ export class LiveView {
       number(near(r.estimate[place])),
       number(near(r.standard_error[place], 3)),
       number(up(leakage(r.epsilon_s))),
+      number(chance(leakage(r.epsilon_s))),
     )));
     fill("leak-table", newestFirst.map((r) => row(
       String(r.tick),
       longTime(r.time),
       number(up(leakage(r.epsilon_s))),
+      number(chance(leakage(r.epsilon_s))),
       number(limit === null ? "no limit" : percentUp(leakage(r.epsilon_s), limit)),
     )));
   }

@@ -55,14 +55,25 @@ export function percentUp(part, whole) {
   return `${up(100 * part / whole, 3)} %`;
 }
 
-/** "by a factor of at most 1.24": what an epsilon does to odds. */
+/** "74 %": what a 50 % guess about one of two values becomes at most by a leakage, rounded up. */
+export function chance(epsilon) {
+  if (epsilon === undefined || epsilon === null || Number.isNaN(epsilon)) return "–";
+  const likely = 1 / (1 + Math.exp(-epsilon));
+  if (likely < 0.501) return "50.1 %";
+  if (likely > 0.999) return "100 %";
+  return `${up(100 * likely * (1 + 1e-15), likely < 0.51 || likely > 0.99 ? 3 : 2)} %`;
+}
+
+/** "0.9995 (74 %)": a leakage, and what a 50 % guess becomes. */
+export const withChance = (epsilon, text = up(epsilon)) => `${text} (${chance(epsilon)})`;
+
+/** "a 50 % guess becomes at most 74 %": what an epsilon does to a guess, and to odds. */
 export function odds(epsilon) {
-  if (!Number.isFinite(epsilon)) return "nothing is promised: the odds may change without limit";
+  if (!Number.isFinite(epsilon)) return "nothing is promised: a 50 % guess can become certainty";
   const factor = Math.exp(epsilon) * (1 + 1e-12);
-  if (factor > 1e6) return "the odds may change by more than a million times: hardly any protection";
-  const change = "the odds between two present states change by";
-  if (epsilon < 0.095) return `${change} at most ${up(100 * Math.expm1(epsilon) * (1 + 1e-12), 2)} %`;
-  return `${change} a factor of at most ${up(factor)}`;
+  if (factor > 1e6) return "a 50 % guess can become certainty (odds of more than a million to 1)";
+  const guess = `a 50 % guess about one of two present states becomes at most ${chance(epsilon)}`;
+  return `${guess} (odds of at most ${up(factor, 3)} to 1)`;
 }
 
 export function steps(count) {

@@ -5,7 +5,7 @@ import { Chart, bars } from "./charts.js";
 import { DelayQuestion } from "./delay.js";
 import { byId, fill, number, row, say, show } from "./dom.js";
 import { showFrontier } from "./frontier.js";
-import { given, leakage, odds, steps, up } from "./numbers.js";
+import { chance, given, leakage, near, odds, steps, up, withChance } from "./numbers.js";
 import { meaning, trouble } from "./words.js";
 
 const PAUSE = 120; // milliseconds that a slider must rest before the service is asked
@@ -80,7 +80,7 @@ export class PlanningView {
     byId("noise").value = this.#levels.indexOf(level);
     const age = least === most ? `age ${steps(least)}` : `different ages, the smallest is ${steps(least)}`;
     const mixed = least === most ? "" : " Here all sequences are given one age.";
-    say("plan-in-use", `In use: ${age}, ε_c ${given(level)}.${mixed}`);
+    say("plan-in-use", `In use: ${age}, ε_c ${withChance(level, near(level))}.${mixed}`);
   }
 
   get #setting() {
@@ -98,9 +98,10 @@ export class PlanningView {
   #label() {
     const { age, epsilon_c: level } = this.#setting;
     say("age-value", steps(age));
-    say("noise-value", `ε_c = ${given(level)}`);
+    say("noise-value", `ε_c = ${near(level)}`);
+    say("noise-means", `It turns a 50 % guess about one old reading into at most ${chance(level)}.`);
     byId("age").setAttribute("aria-valuetext", steps(age));
-    byId("noise").setAttribute("aria-valuetext", `epsilon c ${given(level)}`);
+    byId("noise").setAttribute("aria-valuetext", `epsilon c ${near(level)}`);
   }
 
   // ---- asking ----
@@ -112,10 +113,13 @@ export class PlanningView {
     this.#answer = null;
     byId("answer").setAttribute("aria-busy", "true");
     if (this.#kept(single) !== undefined) this.#quick(single);
-    else this.#timer = setTimeout(() => this.#quick(single), PAUSE);
+    else {
+      say("answer-verdict", "Computing …");
+      this.#timer = setTimeout(() => this.#quick(single), PAUSE);
+    }
   }
 
-  /** One number alone is worked out at once: it gives the errors, whichever way of publishing is looked at. */
+  /** One number alone is computed at once: it gives the errors for both ways of publishing. */
   async #quick(single) {
     const answer = await this.#ask(single);
     const setting = this.#setting;
@@ -126,7 +130,7 @@ export class PlanningView {
       this.#show(known);
       return;
     }
-    say("answer-leakage", "being worked out …");
+    say("answer-leakage", "computing …");
     say("answer-words", "…");
     this.#timer = setTimeout(() => this.#slow(), REST);
   }
@@ -173,11 +177,13 @@ export class PlanningView {
     this.#single = answer;
     say("answer-error", "");
     say("answer-once", up(leakage(answer.certified)));
+    say("answer-once-means", `(${chance(leakage(answer.certified))})`);
     say("answer-raw", up(Math.sqrt(answer.mse.raw)));
     say("answer-linear", up(Math.sqrt(this.#present(answer))));
     say("answer-then", up(Math.sqrt(answer.mse.then)));
     say("answer-none", up(Math.sqrt(answer.no_data)));
     say("answer-event", `ε = ${up(leakage(answer.event_level))}`);
+    say("answer-event-means", `(${chance(leakage(answer.event_level))})`);
     this.#drawFrontier();
   }
 
@@ -193,7 +199,7 @@ export class PlanningView {
     say("answer-error", "");
     say("answer-leakage", up(certified));
     say("answer-words", words[0].toUpperCase() + words.slice(1));
-    say("answer-spoken", `Leakage ${up(certified)}, typical error of the estimate ${error}.`);
+    say("answer-spoken", `Leakage ${withChance(certified)}, typical error of the estimate ${error}.`);
     this.#showVerdict(certified, answer);
     byId("answer").setAttribute("aria-busy", "false");
     this.#drawBounds(answer, certified);
@@ -207,10 +213,11 @@ export class PlanningView {
     const removed = 1 - this.#present(answer) / none;
     const [worthless, refused] = [removed < USEFUL, limit !== null && certified > limit];
     const said = [`Removes ${Math.max(0, Math.floor(100 * removed))} % of the error of saying nothing.`];
-    if (worthless) said.push("That is hardly worth publishing: try less noise, younger data, or numbers about the time read.");
-    if (refused) said.push(`Above the dataset's limit ${given(limit)}: numbers would be refused.`);
-    else if (limit !== null && releases !== ONCE) said.push(`Within the dataset's limit ${given(limit)}.`);
-    else if (limit !== null) said.push(`One number alone is within the limit ${given(limit)}; more numbers leak more.`);
+    if (worthless) said.push("That is hardly worth publishing: try less noise, younger data, or numbers about the time of the readings.");
+    const bound = limit === null ? "" : withChance(limit, given(limit));
+    if (refused) said.push(`Above the dataset's limit ${bound}: numbers would be refused.`);
+    else if (limit !== null && releases !== ONCE) said.push(`Within the dataset's limit ${bound}.`);
+    else if (limit !== null) said.push(`One number alone is within the limit ${bound}; more numbers leak more.`);
     byId("answer-verdict").className = worthless || refused ? "verdict warn" : "verdict";
     say("answer-verdict", said.join(" "));
   }
@@ -224,15 +231,17 @@ export class PlanningView {
     const suffix = ({ proven, best }) => (best ? " – counts" : proven ? "" : " – not proven");
     const limit = this.#limit;
     const drawn = found.map((one) => ({
-      name: one.bound + suffix(one), value: one.value, text: up(one.value), kind: kind(one),
+      name: one.bound + suffix(one), value: one.value, text: withChance(one.value), kind: kind(one),
     }));
     this.#charts.bounds.show({
-      label: `Bars of the leakage by bound, smallest ${up(certified)}. A table follows.`,
-      draw: (width) => bars(drawn, { width, limit, limitText: `limit ${given(limit)}` }),
+      label: `Bars of the leakage by bound, smallest ${withChance(certified)}. A table follows.`,
+      draw: (width) => bars(drawn, { width, limit, limitText: `limit ${withChance(limit, given(limit))}` }),
     });
     fill("bounds-table", found.map((one) => {
       const status = one.best ? "proven, smallest" : one.proven ? "proven" : "not proven";
-      const line = row(one.bound, { ...number(up(one.value)), "data-label": "Leakage" }, status, meaning(one.bound));
+      const likely = { ...number(chance(one.value)), "data-label": "A 50 % guess becomes at most" };
+      const cost = { ...number(up(one.value)), "data-label": "Leakage" };
+      const line = row(one.bound, cost, likely, status, meaning(one.bound));
       line.className = kind(one);
       return line;
     }));
@@ -247,7 +256,7 @@ export class PlanningView {
     const [dataset, signal] = [this.#dataset, this.#signal];
     show("frontier-more", often && releases === ONCE);
     if (!this.#frontiers.has(releases)) {
-      this.#charts.frontier.show({ words: "The trade-off is being worked out …" });
+      this.#charts.frontier.show({ words: "Computing the trade-off …" });
       this.#frontiers.set(releases, this.#service.of(dataset.name, "frontier", { releases }, { signal }));
     }
     try {
@@ -258,7 +267,7 @@ export class PlanningView {
     } catch (error) {
       if (signal.aborted) return;
       this.#frontiers.delete(releases);
-      const words = again(error) ? "The trade-off is still being worked out …" : trouble(error);
+      const words = again(error) ? "Still computing the trade-off …" : trouble(error);
       this.#charts.frontier.show({ words });
       if (again(error)) setTimeout(() => { if (!signal.aborted) this.#frontier(releases); }, PATIENCE);
     }

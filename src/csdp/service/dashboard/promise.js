@@ -1,17 +1,18 @@
 // What is promised for a dataset, and what is not.
 
 import { el, fill, number, row, say } from "./dom.js";
-import { given, leakage, up } from "./numbers.js";
+import { chance, given, leakage, up, withChance } from "./numbers.js";
 import { KNOWS, NOT_PROMISED } from "./words.js";
 
 const MODEL = "if the sequences behave as the model says";
 const ALWAYS = "always: plain differential privacy";
 
 export function showPromise(dataset, status) {
-  const limit = (name) => (dataset.limits[name] === null ? "none" : given(dataset.limits[name]));
+  const limit = (name) => (dataset.limits[name] === null ? "none" : withChance(dataset.limits[name], given(dataset.limits[name])));
   const line = (protects, epsilon, bound, holds) => row(
     protects,
     { ...number(up(leakage(epsilon))), "data-label": "Epsilon now" },
+    { ...number(chance(leakage(epsilon))), "data-label": "A 50 % guess becomes at most" },
     { ...number(bound), "data-label": "Limit" },
     { text: holds, "data-label": "Holds" },
   );
@@ -22,8 +23,9 @@ export function showPromise(dataset, status) {
     line("All readings of sequences that belong together", status.group_level, "none", `${ALWAYS}; grows all the time`),
     line("One single reading, by all releases before and after it", status.lifetime, limit("lifetime_limit"), MODEL),
   ]);
-  say("promise-yes", "The present value of each sequence stays uncertain, within the leakage shown, to an attacker "
+  const near = dataset.protect ? `, among values at most ${given(dataset.protect)} apart,` : "";
+  say("promise-yes", `The present value of each sequence${near} stays uncertain, within the leakage shown, to an attacker `
     + `${KNOWS[dataset.adversary]} and sees everything that was ever published here. A number that would pass a limit `
     + "is refused before any reading is touched.");
-  fill("promise-no", NOT_PROMISED.map((words) => el("li", {}, words)));
+  fill("promise-no", [...dataset.not_protected, ...NOT_PROMISED].map((words) => el("li", {}, words)));
 }

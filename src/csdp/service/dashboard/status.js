@@ -1,14 +1,16 @@
 // How a dataset is doing: tiles, and the gauge of leakage against its limit.
 
 import { byId, say, show, svg } from "./dom.js";
-import { down, given, leakage, odds, percentUp, up } from "./numbers.js";
+import { chance, down, given, leakage, odds, percentUp, steps, up, withChance } from "./numbers.js";
 
 export function showStatus(status) {
   const present = leakage(status.present);
   const limit = status.budget;
+  say("tile-belief", chance(present));
   say("tile-present", up(present));
-  const part = limit === null ? "no limit is set" : `${percentUp(present, limit)} of the limit ${given(limit)}`;
-  say("tile-present-more", part);
+  const whole = limit === null ? "" : withChance(limit, given(limit));
+  say("tile-present-more", limit === null ? "no limit is set" : `${percentUp(present, limit)} of the limit ${whole}`);
+  showOutlook(status.outlook, limit);
   say("tile-published", String(status.published));
   const missed = [[status.refused, "refused"], [status.lost, "lost"]].filter(([count]) => count > 0);
   const said = missed.length > 0 ? missed.map(([count, name]) => `${count} ${name}`) : ["none refused"];
@@ -17,6 +19,17 @@ export function showStatus(status) {
   show("trouble", status.trouble !== "");
   say("trouble", status.trouble === "" ? "" : `Publishing waits: ${status.trouble}.`);
   showGauge(present, limit, status.remaining.budget);
+}
+
+/** How many numbers the limits still allow, or when publishing resumes. */
+function showOutlook({ tick, ticks, rests, more, words }, limit) {
+  const many = ticks === null ? "any number" : `${more ? "at least " : ""}${ticks}`;
+  say("tile-allowed", tick === null ? "none" : rests > 0 ? `in ${steps(rests)}` : many);
+  const said = tick === null ? "a limit is reached" : rests > 0 ? `publishing resumes at step ${tick}`
+    : ticks === null ? "of releases, one at every step" : "releases in a row, one at every step";
+  say("tile-allowed-more", limit === null && ticks === null ? "no limit is set" : said);
+  show("outlook", rests > 0 || tick === null);
+  say("outlook", rests > 0 || tick === null ? words : "");
 }
 
 function showGauge(present, limit, remaining) {
@@ -33,7 +46,8 @@ function showGauge(present, limit, remaining) {
   gauge.replaceChildren(svg(
     "svg", { viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" },
     svg("rect", { class: "bar-back", width: 100, height: 20 }),
-    svg("rect", { class: `bar-fill${part > 0.9 ? " over" : ""}`, width: 100 * part, height: 20 }),
+    svg("rect", { class: `bar-fill${present > limit ? " over" : ""}`, width: 100 * part, height: 20 }),
   ));
-  say("gauge-text", `${up(present)} of at most ${given(limit)} (${down(remaining)} left): ${odds(present)}.`);
+  const left = `${down(remaining)} left`;
+  say("gauge-text", `${up(present)} of at most ${withChance(limit, given(limit))}, ${left}: ${odds(present)}.`);
 }

@@ -29,7 +29,7 @@ export const ENTRIES = {
   open: "Dataset opened: plan and limits are fixed",
   change: "Plan changed",
   plan: "Plan changed",
-  reserve: "Charged, before anything left",
+  reserve: "Charged, before anything was published",
   commit: "Published",
   refuse: "Refused: no number for this step",
   skip: "No number for this step",
@@ -37,9 +37,9 @@ export const ENTRIES = {
 };
 
 export const REASONS = {
-  budget: "it would have passed the limit on the present",
-  event_limit: "it would have passed the limit of a single reading",
-  lifetime_limit: "it would have passed the lifetime limit",
+  budget: "it would have exceeded the limit on the present",
+  event_limit: "it would have exceeded the limit of a single reading",
+  lifetime_limit: "it would have exceeded the lifetime limit",
   missing: "readings were missing",
 };
 
