@@ -30,6 +30,7 @@ SECTIONS = (
     "fran",
     "ledger",
     "planning",
+    "own_data",
     "fit",
     "tables",
     "service",

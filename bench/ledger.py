@@ -74,6 +74,7 @@ def _compare(name: str, where: str, bare: Callable[[], float], seconds: float) -
                 "one bare durable insert",
                 1 / median(rates[kind]),
                 1 / base,
+                target=3.0,
             ),
             "pairs_per_second": median(rates[kind]),
             "bare_inserts_per_second": base,

@@ -8,13 +8,12 @@ sequences, published tick by tick.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 import csdp
-from bench.record import Record, median_seconds, ratio_record, scaled_size
+from bench.record import Record, matrix_seconds, measure, scaled_size
 
 THREE_STATES = [[0.97, 0.025, 0.005], [0.02, 0.95, 0.03], [0.004, 0.026, 0.97]]
 SLOW = [[0.95, 0.05], [0.03, 0.97]]
@@ -44,10 +43,10 @@ def plan_three_states() -> object:
     return csdp.find_plan(chain, csdp.Mean(), budget=1.0, releases="continual", min_age=1, max_age=60)
 
 
-def publish(ticks: int) -> Callable[[], object]:
+def publish(ticks: int, move: list[list[float]] = SLOW) -> Callable[[], object]:
     """Return the release of three slow sequences at some ticks, into a new ledger."""
     coupling = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
-    plan = csdp.Plan(csdp.CoupledChain(coupling, SLOW), csdp.Mean(), 2, 0.3)
+    plan = csdp.Plan(csdp.CoupledChain(coupling, move), csdp.Mean(), 2, 0.3)
     panel = csdp.Panel.from_states(plan.model.simulate(ticks, seed=1))
 
     def work() -> None:
@@ -62,9 +61,7 @@ def publish(ticks: int) -> Callable[[], object]:
 
 def run(scale: float = 1.0) -> list[Record]:
     """Measure every case once, after a warm-up of the compiled loops."""
-    size = scaled_size(4096, scale, 512)
-    matrix = np.random.default_rng(0).random((size, size))
-    unit = median_seconds(lambda: matrix @ matrix, 3)
+    unit, against = matrix_seconds(scale)
     plan_for_ever(12)()
     sizes = (12, 50, 200, 10_000) if scale == 1 else (12, 50)
     works = {f"plan for ever, {s:,} sequences": plan_for_ever(s) for s in sizes}
@@ -72,10 +69,6 @@ def run(scale: float = 1.0) -> list[Record]:
     for ticks in (2000, 100_000):
         count = scaled_size(ticks, scale, 50)
         works[f"publish {count:,} of {ticks:,} ticks of three slow sequences"] = publish(count)
-    records = []
-    for case, work in works.items():
-        start = time.perf_counter()
-        work()
-        seconds = time.perf_counter() - start
-        records.append(ratio_record(case, f"one product of two {size} x {size} matrices", seconds, unit))
-    return records
+    count = scaled_size(2000, scale, 20)
+    works[f"publish {count:,} of 2,000 ticks of three sequences of three states"] = publish(count, THREE_STATES)
+    return [measure(case, against, work, unit) for case, work in works.items()]

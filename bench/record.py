@@ -12,6 +12,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 Record = dict[str, Any]
 
 
@@ -30,9 +32,24 @@ def median_seconds(work: Callable[[], object], rounds: int) -> float:
     return float(median(times))
 
 
+def matrix_seconds(scale: float) -> tuple[float, str]:
+    """Return the seconds of a product of two matrices, the unit of work without a peer, and its name."""
+    size = scaled_size(4096, scale, 512)
+    matrix = np.random.default_rng(0).random((size, size))
+    return median_seconds(lambda: matrix @ matrix, 3), f"one product of two {size} x {size} matrices"
+
+
 def ratio_record(case: str, against: str, ours: float, theirs: float, *, target: float | None = None) -> Record:
     """Return a row of the table, from seconds."""
     return {"case": case, "against": against, "ratio": ours / theirs, "target": target, "seconds": ours}
+
+
+def measure(case: str, against: str, work: Callable[[], object], unit: float) -> Record:
+    """Measure some work once, as a row of the table; processor seconds of this process beside the time that passed."""
+    start, busy = time.perf_counter(), time.process_time()
+    work()
+    took, busy = time.perf_counter() - start, time.process_time() - busy
+    return {**ratio_record(case, against, took, unit), "processor_seconds": busy}
 
 
 def point(series: str, by: str, size: int, seconds: float) -> Record:

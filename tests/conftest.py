@@ -1,6 +1,7 @@
 """What holds for the whole suite: in CI, a skip that nobody allowed is a failure."""
 
 import os
+import shutil
 
 import hypothesis
 import pytest
@@ -23,7 +24,13 @@ ALLOWED_SKIPS = (
 
 
 #: Tests that share something slow to start stay in one process.
-TOGETHER = {"flights_demo": "flights", "parking_demo": "demo", "spark": "spark", "ward": "dashboard"}
+TOGETHER = {
+    "flights_demo": "flights",
+    "live_demo": "live",
+    "parking_demo": "demo",
+    "spark": "spark",
+    "ward": "dashboard",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,6 +66,22 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
+def browser():
+    """Chromium, one for each process of the suite: a second one cannot be driven next to it."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("Chromium is not installed (apt-get install chromium)")
+    with sync_playwright() as tools:
+        found = tools.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
 def postgres_server():
     """A real PostgreSQL server of our own, for the whole run."""
     with postgres.cluster() as server:
@@ -84,6 +107,25 @@ def parking_demo(tmp_path_factory):
     from csdp.report.demo import run_demo
 
     return run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", version="9.9")
+
+
+@pytest.fixture
+def estimated(monkeypatch):
+    """Every output that gets its estimate while the test runs; each must be worth having."""
+    from csdp.publisher.estimates import ReleaseEstimates
+
+    made, add = [], ReleaseEstimates.add
+
+    def collect(*arguments, **options):
+        finished = add(*arguments, **options)
+        made.extend(output for output in finished if output.estimate)
+        return finished
+
+    monkeypatch.setattr(ReleaseEstimates, "add", collect)
+    yield made
+    for output in made:
+        removed = 1 - sum(error**2 for error in output.standard_error) / output.no_data
+        assert removed >= 0.05, "a release that is hardly worth having: below 5 % of the error of saying nothing"
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,7 @@ class Mosquitto:
             "max_queued_messages 100000",
             "user root",  # it runs as whoever started it; as root it would change to a user that cannot write here
             "log_type error",
+            "log_type subscribe",
         ]
         if password is None:
             lines.append("allow_anonymous true")
@@ -56,7 +57,7 @@ class Mosquitto:
         with (self.folder / "log").open("ab") as log:
             command = [PROGRAM, "-c", str(self.folder / "mosquitto.conf")]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise RuntimeError((self.folder / "log").read_text())

@@ -75,14 +75,19 @@ def likelihoods(back: Sequence[Array], answers: Array, rate: float, age: int, re
 
     `back[n]` leads from n steps ago to n + 1 steps ago.
     """
-    outputs = np.unique(answers)
+    return told_likelihoods(back, answers, [(age + n, rate) for n in range(releases)])
+
+
+def told_likelihoods(back: Sequence[Array], answers: Array, told: Sequence[tuple[int, float]]) -> Array:
+    """The same for releases that each read one slice, so many steps ago, with a rate epsilon_c / Delta_f each."""
     n = len(back[0]) if back else len(answers)
     rows = []
-    for history in product(outputs, repeat=releases):  # newest first
+    for history in product(np.unique(answers), repeat=len(told)):
         g = np.ones(n)
-        for slice_ago in range(age + releases - 1, -1, -1):
-            if slice_ago >= age:
-                g = g * np.exp(-rate * np.abs(history[slice_ago - age] - answers))
+        for slice_ago in range(max((ago for ago, _ in told), default=0), -1, -1):
+            for output, (ago, rate) in zip(history, told, strict=True):
+                if ago == slice_ago:
+                    g = g * np.exp(-rate * np.abs(output - answers))
             if slice_ago > 0:
                 g = back[slice_ago - 1] @ g
         rows.append(g)

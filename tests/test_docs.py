@@ -17,10 +17,11 @@ import csdp
 from csdp.aging import Adversary
 from csdp.bounds.result import Bound
 from csdp.cli import app
-from csdp.publisher.estimates import ReleaseEstimates
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+#: Notebooks, which become pages when the site is built.
+NOTEBOOKS = {path.with_suffix(".md") for path in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
 
 
 def commands(command, path=("csdp",)):
@@ -30,21 +31,10 @@ def commands(command, path=("csdp",)):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_python_runs_as_shown(page, monkeypatch):
-    made, add = [], ReleaseEstimates.add
-
-    def collect(self, outputs, published=()):
-        finished = add(self, outputs, published)
-        made.extend(finished)
-        return finished
-
-    monkeypatch.setattr(ReleaseEstimates, "add", collect)
+@pytest.mark.usefixtures("estimated")
+def test_python_runs_as_shown(page):
     result = doctest.testfile(str(page), module_relative=False)
     assert result.failed == 0
-    for output in made:
-        if output.estimate:
-            removed = 1 - sum(error**2 for error in output.standard_error) / output.no_data
-            assert removed >= 0.05, f"{page.name} ends with a release that is hardly worth having"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -77,6 +67,14 @@ def test_commands_run_as_shown(tmp_path, monkeypatch):
         assert result.exit_code == 0, f"csdp {command}: {result.output}"
 
 
+def test_no_command_is_shown_that_publishes_what_is_not_worth_having():
+    """`csdp plan` and `csdp release` stop below 5 %, and tests run what is shown: only --anyway would go on."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = [line for page in pages for line in re.findall(r"^    csdp .*$", page.read_text("utf-8"), re.MULTILINE)]
+    assert len(shown) > 40
+    assert not [line for line in shown if "--anyway" in line]
+
+
 def test_every_command_and_option_is_documented():
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     for path, command in commands(typer.main.get_command(app)):
@@ -90,7 +88,8 @@ def test_every_command_and_option_is_documented():
 def test_links_lead_somewhere():
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+            target = (page.parent / link).resolve()
+            assert target.exists() or target in NOTEBOOKS, f"{page.name}: {link}"
 
 
 def slugs(page):
@@ -112,7 +111,7 @@ def test_links_lead_to_headings():
 
 def test_every_page_is_in_the_navigation_and_on_the_front_page():
     navigation = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    there = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES}
+    there = {page.relative_to(ROOT / "docs").as_posix() for page in (*PAGES, *NOTEBOOKS)}
     assert navigation == there
     front = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     assert there - {"index.md"} <= set(re.findall(r"\]\(([\w/-]+\.md)\)", front))

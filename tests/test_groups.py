@@ -40,7 +40,7 @@ def test_every_group_is_answered_as_if_it_were_alone(query: Any) -> None:
     [
         (csdp.Mean(), GROUPS, r"mean given; sum, count or histogram \(a mean is the sum, divided afterwards\)"),
         (csdp.Max(), GROUPS, "max given; sum, count or histogram"),
-        ("sum", GROUPS, "str given; sum, count or histogram"),
+        (1, GROUPS, "int given; sum, count or histogram"),
         (csdp.Sum(), (), "every sequence must be in exactly one group"),
         (csdp.Sum(), ((0, 1), ()), "no group may be empty"),
         (csdp.Sum(), ((0, 1), (1,)), "exactly one group"),

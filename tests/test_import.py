@@ -11,7 +11,7 @@ import pytest
 
 import csdp
 
-HEAVY = ("scipy.stats", "matplotlib", "numba", "sqlalchemy", "typer", "pyarrow", "highspy", "rich")
+HEAVY = ("scipy.stats", "matplotlib", "numba", "sqlalchemy", "typer", "pyarrow", "rich")
 
 
 def python(code: str) -> str:

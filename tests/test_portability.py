@@ -112,16 +112,16 @@ def test_the_wheel_is_pure_python(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_every_dependency_has_a_wheel(tmp_path, platform):
-    """For each platform pip finds wheels of all that is needed, of the optional parts too. Nothing is installed."""
+    """For each platform pip finds wheels of all that is needed, of the optional parts too, and of what these need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     optional = [one for part in project["optional-dependencies"].values() for one in part]
     wanted = [one for one in (*project["dependencies"], *optional) if not one.startswith(("csdp[", *SOURCE_ONLY))]
     report = tmp_path / "report.json"
     done = pip(
-        *("install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", "--python-version", "3.11"),
+        *("install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--python-version", "3.11"),
         *("--platform", platform, "--target", str(tmp_path / "nowhere"), "--report", str(report), *wanted),
     )
     assert done.returncode == 0, done.stderr
     found = [one["download_info"]["url"] for one in json.loads(report.read_text(encoding="utf-8"))["install"]]
-    assert len(found) == len(wanted)
+    assert len(found) > len(wanted)
     assert all(url.endswith(".whl") for url in found)

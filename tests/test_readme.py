@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import shlex
 from pathlib import Path
@@ -45,12 +46,14 @@ def test_commands_run_as_shown(tmp_path, monkeypatch):
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command))
         assert result.exit_code == 0, result.output
+    certificate = json.loads(Path("released.csv.certificate.json").read_text(encoding="utf-8"))
+    assert certificate["worth"]["usefulness"] >= 0.05, "it ends with a release that is hardly worth having"
 
 
 def test_make_targets_exist():
     targets = re.findall(r"^    make (\w+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert targets == ["demo", "test"]
+    assert targets == ["demo", "live", "test"]
     for target in targets:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
 

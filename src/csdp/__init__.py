@@ -16,6 +16,7 @@ from csdp.reading_range import ReadingRange
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
     from csdp.accountant.distances import DistanceTable, leakage_by_distance
+    from csdp.accountant.inside_states import reading_leakage
     from csdp.auditing.attacker import Attack, attack
     from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
@@ -37,11 +38,11 @@ if _typing.TYPE_CHECKING:
         read_readings,
     )
     from csdp.plan import Plan
-    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
-    from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
+    from csdp.planning import DynamicPlan, PhasePlan, dynamic_plan, find_plan, frontier, optimal_plan, phase_plan
+    from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator, smooth_releases
     from csdp.schedule import Schedule
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 __all__ = [
     "Accountant",
     "Attack",
@@ -77,6 +78,7 @@ __all__ = [
     "Min",
     "Panel",
     "PerGroup",
+    "PhasePlan",
     "Plan",
     "Publisher",
     "Query",
@@ -113,10 +115,13 @@ __all__ = [
     "low_bits",
     "mse",
     "optimal_plan",
+    "phase_plan",
     "plan_estimator",
     "read_panel",
     "read_readings",
+    "reading_leakage",
     "replay",
+    "smooth_releases",
 ]
 
 #: Names whose modules bring in a database, a solver or a cipher: loaded when first used.
@@ -136,6 +141,7 @@ _LATER = {
     "Ledger": "csdp.ledger",
     "LowBits": "csdp.auditing.events",
     "Panel": "csdp.panel",
+    "PhasePlan": "csdp.planning",
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
     "Readings": "csdp.panel",
@@ -159,9 +165,12 @@ _LATER = {
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
     "optimal_plan": "csdp.planning",
+    "phase_plan": "csdp.planning",
     "plan_estimator": "csdp.publisher",
+    "smooth_releases": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
+    "reading_leakage": "csdp.accountant.inside_states",
     "replay": "csdp.auditing.replay",
 }
 

@@ -12,7 +12,7 @@ private reading::
     ├── UnsoundError                       a bound that is not proven was asked to certify
     ├── BudgetExceeded                     a release would pass a limit of its dataset
     └── LedgerError                        the ledger cannot be used
-        ├── LedgerBusyError                locked or out of reach; nothing was written
+        ├── LedgerBusyError                locked, full or out of reach; nothing was written
         ├── LedgerCorruptError             damaged, truncated or not a ledger at all
         ├── LedgerVersionError             written by another version of the format
         ├── LedgerConflictError            a request contradicts what the ledger records
@@ -22,7 +22,7 @@ private reading::
 
     CsdpWarning (a UserWarning)
     ├── PrivacyLeakWarning                 something private is about to shape something public
-    └── UnsafeRandomnessWarning            noise drawn from a seed protects nobody
+    └── UnsafeRandomnessWarning            noise drawn from a seed gives no protection
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class InputError(CsdpError, ValueError):
 
 class AlteredPlanError(InputError):
     """A plan holds another chain than the one that it was written for."""
+
+
+class SeriesConflictError(InputError):
+    """A number of a public series contradicts the one that its tick was charged under; nothing was charged."""
 
 
 class NoStationaryLawError(CsdpError):
@@ -113,7 +117,7 @@ class LedgerError(CsdpError):
 
 
 class LedgerBusyError(LedgerError):
-    """The ledger is locked or out of reach; nothing was written."""
+    """The ledger is locked, full or out of reach; nothing was written."""
 
 
 class LedgerCorruptError(LedgerError):
@@ -154,4 +158,4 @@ class PrivacyLeakWarning(CsdpWarning):
 
 
 class UnsafeRandomnessWarning(CsdpWarning):
-    """Noise drawn from a seed protects nobody; for tests only."""
+    """Noise drawn from a seed gives no protection; for tests only."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
-from csdp.queries import BlockQuery, Fold, FoldQuery, check_snapshots, reading_range
+from csdp.queries import BlockQuery, Fold, FoldQuery, Query, check_snapshots, parse_query, reading_range, to_query
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -36,7 +36,7 @@ def group_labels(groups: Groups) -> Indices:
 
 @dataclass(frozen=True)
 class PerGroup:
-    """A sum, count, histogram or another undivided sum of every group of sequences, all in one release.
+    """A sum, count, histogram or another undivided sum of every group of sequences, all in one release; or its text.
 
     s_k is that of the query over all: every record is in one group.
 
@@ -49,12 +49,13 @@ class PerGroup:
     groups: Groups
     fold: ClassVar[Fold] = "sum"
 
-    def __post_init__(self) -> None:
+    def __init__(self, query: FoldQuery | str, groups: Sequence[Sequence[int]]) -> None:
+        object.__setattr__(self, "query", to_query(query))
         if reading_range(self.query) is not None:
             raise InputError(f"per group: {self.query.name} given; groups are of states so far, leave of= out")
         if not isinstance(self.query, FoldQuery) or self.query.fold != "sum" or isinstance(self.query, BlockQuery):
             self._refuse()
-        object.__setattr__(self, "groups", tuple(tuple(int(i) for i in group) for group in self.groups))
+        object.__setattr__(self, "groups", tuple(tuple(int(i) for i in group) for group in groups))
         listed = sorted(i for group in self.groups for i in group)
         if not listed or listed != list(range(len(listed))) or not all(self.groups):
             raise InputError("per group: every sequence must be in exactly one group, and no group may be empty")
@@ -135,3 +136,17 @@ class PerGroup:
         """The outputs of the query for every group."""
         inner = self.query.output_names(names, values)
         return tuple(f"group {g + 1}: {name}" for g in range(len(self.groups)) for name in inner)
+
+
+def parse_groups(text: str, groups: Any) -> Query:
+    """The built-in query of a text as `parse_query` reads it, of every group where there are some.
+
+    >>> parse_groups("sum", [[0, 1], [2]]).name, parse_groups("sum", None).name
+    ('sum of 2 groups', 'sum')
+    """
+    query = parse_query(text)
+    if groups is None:
+        return query
+    if not isinstance(query, FoldQuery):
+        raise InputError(f"plan: groups of {text!r}; sum, count or histogram")
+    return PerGroup(query, tuple(tuple(group) for group in groups))

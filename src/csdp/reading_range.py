@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,10 @@ from csdp.errors import InputError
 #: Levels that a range may have: as fine as the lattice of values.
 MAX_LEVELS = 2**20
 
-_TEXT = re.compile(r"\s*(\S+?)\s*\.\.\s*(\S+)\s+by\s+(\S+)\s*")
+#: Ticks before its own whose states a reading may depend on.
+MAX_MEMORY = 64
+
+_TEXT = re.compile(r"\s*(\S+?)\s*\.\.\s*(\S+)\s+by\s+(\S+)(?:\s+memory\s+(\d{1,4}))?\s*")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,13 @@ class ReadingRange:
     readings, decides the noise of what is published, so it must come from what is known without them: the range of the
     instrument, or a range that makes sense. Readings outside of it count as its ends.
 
+    Args:
+        low: the least reading that is told from smaller ones.
+        high: the largest reading that is told from larger ones.
+        resolution: the distance of two levels, which must divide the range.
+        memory: a reading depends on the states of its own tick and of so many ticks before (a moving average, a slow
+            sensor), and otherwise on nothing that depends on states; each release then counts at all of these ticks.
+
     >>> ReadingRange(0, 1, 0.25).levels([0.3, 7.0, float("nan")]).tolist()
     [1, 4, -1]
     """
@@ -34,6 +44,7 @@ class ReadingRange:
     low: float
     high: float
     resolution: float
+    memory: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "resolution"):
@@ -41,6 +52,9 @@ class ReadingRange:
             if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
                 raise InputError(f"readings: {name} {value!r} given; a number expected")
             object.__setattr__(self, name, float(value))
+        memory: Any = self.memory
+        if isinstance(memory, bool) or not isinstance(memory, int) or not 0 <= memory <= MAX_MEMORY:
+            raise InputError(f"readings: memory {memory!r} given; a whole number of ticks, 0 to {MAX_MEMORY}")
         width = self.high - self.low
         if not (math.isfinite(self.low) and math.isfinite(width) and width > 0):
             raise InputError(
@@ -73,11 +87,12 @@ class ReadingRange:
     @property
     def text(self) -> str:
         """As `parse` reads it, with all digits."""
-        return f"{_number(self.low)}..{_number(self.high)} by {_number(self.resolution)}"
+        own = f"{_number(self.low)}..{_number(self.high)} by {_number(self.resolution)}"
+        return f"{own} memory {self.memory}" if self.memory else own
 
     @classmethod
     def parse(cls, text: str) -> ReadingRange:
-        """The range of a text LOW..HIGH by RESOLUTION.
+        """The range of a text LOW..HIGH by RESOLUTION, with `memory TICKS` where readings have one.
 
         >>> ReadingRange.parse("-10..40 by 0.5")
         ReadingRange(low=-10.0, high=40.0, resolution=0.5)
@@ -85,10 +100,10 @@ class ReadingRange:
         match = _TEXT.fullmatch(text)
         try:
             assert match is not None
-            low, high, resolution = map(float, match.groups())
+            low, high, resolution = map(float, match.groups()[:3])
         except (AssertionError, ValueError):
             raise InputError(f"readings: {text.strip()!r} given; LOW..HIGH by RESOLUTION, as 0..1 by 0.01") from None
-        return cls(low, high, resolution)
+        return cls(low, high, resolution, int(match[4] or 0))
 
     def levels(self, readings: Any) -> npt.NDArray[np.int32]:
         """The level of every reading, -1 where it is missing (NaN, None or masked); infinite ones are refused."""

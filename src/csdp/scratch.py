@@ -60,6 +60,18 @@ class Scratch:
         self.close()
 
 
+def forbid_core_dumps() -> None:
+    """Leave no copy of this process's memory on disk when it crashes, nor of processes that it starts.
+
+    Memory holds raw readings. The limit cannot be raised again. Does nothing where the system has no such limit.
+    """
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def open_bytes(path: str | Path, flags: int, *, mode: int = 0o600, follow: bool = False) -> int:
     """Open a file for its bytes as they are: Windows would translate newlines. A link is followed only if asked.
 

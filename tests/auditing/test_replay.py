@@ -149,7 +149,7 @@ def test_a_lost_tick_and_a_refused_one(where):
         publisher = Publisher(plan(), dataset=NAME, ledger=ledger, budget=0.3)
         publisher.push([0], time=0)
         publisher.push([0], time=1)
-        publisher._reserve([(2, 0)])
+        publisher._reserve(publisher._rule.list_requests([(2, 0)], None, publisher._series))
         publisher.push([0], time=2)
         publisher.push([0], time=3)
         with pytest.raises(BudgetExceeded):

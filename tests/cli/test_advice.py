@@ -54,6 +54,11 @@ READING = {
         "--time-format '%d/%m/%Y %H:%M'",
         ["--time-format", "%d/%m/%Y"],
     ),
+    "another way of writing": (
+        "time,a\nJan 5 2024,1\nJan 6 2024,0\n",
+        "give --time-format '%d.%m.%Y %H:%M'",
+        ["--time-format", "%b %d %Y"],
+    ),
     "decimal or thousands": ("time;a\n0;1,234\n1;2,345\n", "give --decimal ,", ["--decimal", ","]),
     "a word among numbers": (
         "time,a,b\n0,1,high\n1,0,low\n2,1,low\n",

@@ -32,7 +32,7 @@ def test_the_commands():
     ledger = {f"ledger {name}" for name in ("show", "verify", "export", "migrate")}
     ledger |= {"init", "doctor", "stream", "serve", "key new", "key list", "key remove"}
     chains = {"chain new", "chain show", "chain simulate"}
-    data = {"open", "suggest", "fit", "synth", "report"}
+    data = {"open", "suggest", "fit", "synth", "report", "export"}
     assert leaves == chains | {"leakage", "plan", "compare", "release", "demo", "audit"} | ledger | data
 
 

@@ -37,6 +37,7 @@ NO_FORMAT = {
     ("synth",): "its result is a table of readings",
     ("ledger", "export"): "its result is JSON lines",
     ("init",): "its result is a specification, which is TOML",
+    ("export",): "its result is a script and a notebook",
 }
 #: Options whose help texts differ between commands, and why.
 MEANT = {

@@ -105,7 +105,7 @@ class TestTable:
         assert "the present value" in promise
         assert "every other present value" in promise
         assert "if the model holds" in promise
-        assert "Does not protect: old records, which are exposed with noise epsilon_c = 1." in promise
+        assert "Does not protect: old records, which are exposed with noise epsilon_c = 1 (a 50 % guess" in promise
 
     def test_worst_case_in_the_users_names(self, run, write):
         chain = CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]], values=[0, 20], names=["[red]hall"])

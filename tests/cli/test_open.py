@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from datetime import timedelta
 
@@ -45,12 +46,33 @@ def test_from_file_to_report_with_the_input_file_alone(run, file):
     assert load_model("again.json").digest == load_model("chain.json").digest
 
 
-@pytest.mark.slow
-def test_the_commands_that_suggest_prints_run(run, file):
+def follow(run, file, *options):
+    """From a file to a report with `open`, `suggest`, and the commands that it prints: what is published of it."""
     run("open", file.name, "-o", "input.toml")
-    content = json.loads(run("suggest", "input.toml", "--public", "-o", "suggested", "--format", "json").stdout)
+    content = json.loads(
+        run("suggest", "input.toml", "--public", "-o", "suggested", "--format", "json", *options).stdout
+    )
+    assert content["usefulness"] >= 0.05
     for line in content["next"]:
-        run(*line.split()[1:])
+        run(*shlex.split(line)[1:])
+    assert (file.parent / "report" / "index.html").stat().st_size > 1000
+    certificate = json.loads((file.parent / "released.csv.certificate.json").read_text())
+    assert certificate["guarantees"]["present"]["epsilon"] <= 1
+    return certificate["counts"]["published"]
+
+
+def test_from_file_to_a_useful_release_and_report_with_suggest(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ordinary.write_meters(tmp_path / "meters.csv", ticks=240)
+    assert follow(run, tmp_path / "meters.csv", "--seconds", "1", "--query", "mean") > 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ordinary.FILES)
+def test_every_file_in_full_goes_to_a_useful_release(run, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    ordinary.FILES[name](tmp_path / name)
+    assert follow(run, tmp_path / name) > 150
 
 
 class TestWhatIsFound:

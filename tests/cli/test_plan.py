@@ -1,4 +1,4 @@
-"""`csdp plan`: what it leads with, and how long numbers about the time that was read must be held back."""
+"""`csdp plan`: what it leads with, and how long numbers about the time of the readings must be held back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def test_a_delay_in_words_and_in_numbers(run, paper, tmp_path):
     numbers = json.loads(run("plan", paper, *options, "--format", "json").stdout)
     expected = find_plan(PAPER, Mean(), about="then", budget=0.2, max_mse=0.09, releases="continual")
     assert words.startswith(f"Hold every number back by {expected.delay} ticks: ")
-    assert f"removes {100 * expected.error.usefulness:.3g} % of the error of saying nothing" in words.splitlines()[0]
+    removed = f"removes {100 * expected.error.usefulness:.3g} % of the error of saying nothing"
+    assert removed in words.splitlines()[0]
     assert (numbers["delay"], numbers["about"]) == (expected.delay, "then")
     assert numbers["usefulness"] == pytest.approx(1 - 0.09 / numbers["no_data"], rel=1e-6)
     assert numbers["leakage"]["epsilon"] == expected.leakage.epsilon <= 0.2
@@ -109,7 +110,7 @@ def test_a_release_that_is_hardly_worth_it_charges_nothing(run, fails, paper, tm
     run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", readings)
     asked = ("release", readings, "--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d")
     asked = (*asked, "--ledger", ledger, "-o", tmp_path / "o.csv")
-    assert "about the time that was read (2 ticks ago), which remove 24.9 %" in fails(*asked, code=6)
+    assert "about the time of the readings (2 ticks ago), which remove 24.9 %" in fails(*asked, code=6)
     assert not ledger.exists()
     run(*asked, "--anyway")
     assert ledger.exists()

@@ -90,7 +90,7 @@ def test_in_python_somebody_has_to_say_what_times_are(paper, readings, tmp_path,
     else:
         table = open_table(readings, names=model.names, values=model.values, engine="duckdb")
         source = EngineSource(table, plan)
-    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
+    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db", time_step=STEP) as publisher:
         with pytest.raises(InputError, match="newest timestamps lie beyond the wall clock"):
             publisher.publish(source)
         assert publisher.summary()["published"] == 0

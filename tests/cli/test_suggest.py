@@ -6,10 +6,13 @@ import shlex
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, Plan
+from csdp import CoupledChain, Panel, Plan, ReadingRange, read_readings
+from csdp.accountant import Accountant
 from csdp.chain.files import load_model
-from csdp.errors import InputError, PrivacyLeakWarning
+from csdp.errors import InputError, NotUsefulError, PrivacyLeakWarning
 from csdp.panel import Discretiser
+from csdp.panel.grid import coarsen
+from csdp.report.layouts import choose_stale_limit
 from csdp.report.suggestion import suggest
 
 CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -25,60 +28,138 @@ def readings(tmp_path):
     return path
 
 
-@pytest.mark.slow
+#: Options that keep a test short: one step, one query, little time.
+SHORT = ("--public", "--query", "mean", "--seconds", "1")
+
+
 def test_from_a_file_to_a_release_and_a_report(run, readings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run("suggest", readings.name, "--public", "-o", "start")
-    for what in ("states", "chain", "fit", "query", "budget", "plan", "event limit"):
+    result = run("suggest", readings.name, *SHORT, "-o", "start")
+    for what in ("states", "chain", "fit", "query", "budget", "plan", "event limit", "estimate"):
         assert f"│ {what} " in result.stdout
-    folder = tmp_path / "start"
+    folder = tmp_path / "start" / "1"
     plan = Plan.from_json((folder / "plan.json").read_text())
-    assert plan.chain.digest == load_model(folder / "chain.json").family.digest
     assert Discretiser.load(folder / "discretiser.json").state_count == plan.model.states
-    for line in (folder / "next.txt").read_text().splitlines():  # the commands run as they stand
+    for line in (tmp_path / "start" / "next.txt").read_text().splitlines():  # the commands run as they stand
         run(*shlex.split(line)[1:])
-    share = (tmp_path / "report" / "share.html").read_text()
-    assert share.count("<svg") == 5
-    assert "true value" not in share
-    assert not (tmp_path / "report" / "index.html").exists()
-    run("report", "ledger.db", "--dataset", "NAME", "--data", readings.name, "--discretiser",
-        "start/discretiser.json", "-o", "private")  # fmt: skip
-    private = (tmp_path / "private" / "index.html").read_text()
+    private = (tmp_path / "report" / "index.html").read_text()
     assert private.index("Contains private data") < private.index("<h1>")
     assert "true value" in private
-    assert (tmp_path / "private" / "share.html").read_bytes() == (tmp_path / "report" / "share.html").read_bytes()
-    result = json.loads(run("report", "ledger.db", "--dataset", "NAME", "-o", "report", "--format", "json").stdout)
+    share = (tmp_path / "report" / "share.html").read_text()
+    assert "true value" not in share
     certificate = json.loads((tmp_path / "report" / "certificate.json").read_text())
-    assert result["certificate"] == certificate
-    assert {"path": "report/share.html", "private": False} in result["files"]
     assert certificate["guarantees"]["present"]["epsilon"] <= 1
 
 
-def test_many_sequences_are_paired(tmp_path):
-    pair = CHAIN.simulate(400, seed=2)
-    other = CHAIN.simulate(400, seed=3)
-    third = CHAIN.simulate(400, seed=4)
-    suggestion = suggest(np.hstack([pair, other, third]).astype(float), public=True, budget=2.0)
-    assert [len(part) for part in suggestion.chain.components()] == [2, 2, 2]
-    assert suggestion.ceiling <= 2.0
+def test_the_commands_make_the_plan_that_was_proposed(run, readings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = json.loads(run("suggest", readings.name, *SHORT, "-o", "start", "--format", "json").stdout)
+    assert content["next"] == (tmp_path / "start" / "next.txt").read_text().splitlines()
+    assert "start/1/plan.json" in content["files"]
+    first = content["plans"][0]
+    before = load_model("start/1/chain.json").digest
+    for line in first["commands"]:
+        run(*shlex.split(line)[1:])
+    assert load_model("start/1/chain.json").digest == before
+    certificate = json.loads((tmp_path / "released.csv.certificate.json").read_text())
+    assert certificate["plan"]["digest"] == first["plan_digest"]
+    assert certificate["guarantees"]["present"]["epsilon"] <= first["leakage"] * (1 + 1e-9)
+
+
+def test_what_is_proposed_is_certified_and_useful():
+    pair, other = CHAIN.simulate(400, seed=2), CHAIN.simulate(400, seed=3)
+    suggestion = suggest(np.hstack([pair, other]).astype(float), public=True, budget=2.0, query="mean", seconds=3)
+    assert suggestion.plans
+    for proposed in suggestion.plans:
+        assert proposed.error.usefulness >= 0.05
+        assert Accountant(proposed.plan).ceiling(None) <= proposed.leakage * (1 + 1e-9) <= 2.0
+        assert proposed.plan.epsilon_c <= 10
+    order = [one.certified.order for one in suggestion.plans]
+    assert order == sorted(order)
+
+
+def test_numbers_about_the_time_read_are_held_back_as_long_as_needed():
+    states = CoupledChain([[1.0]], [[0.8, 0.2], [0.25, 0.75]]).simulate(500, seed=4)
+    suggestion = suggest(states.astype(float), public=True, about="then", query="mean", fixed_step=True, seconds=3)
+    best = suggestion.best
+    assert best.about == "then"
+    assert best.error.usefulness > 0.4
+    age = best.plan.max_age
+    assert age > 0
+    sooner = Plan(best.certified.chain, best.plan.query, age - 1, best.plan.epsilon_c)
+    assert Accountant(sooner).ceiling(None) > suggestion.budget
+
+
+def test_nothing_useful_is_said_with_what_would_help(fails, tmp_path):
+    noise = np.random.default_rng(1).integers(0, 2, (200, 1))  # nothing to learn from one number to the next
+    with pytest.raises(NotUsefulError, match="no useful plan with a budget of 0") as told:
+        suggest(noise.astype(float), public=True, budget=0.05, about="now", seconds=1)
+    assert any("--about then" in words for words in told.value.helps)
+    path = tmp_path / "noise.csv"
+    path.write_text("time,a\n" + "".join(f"{t},{row[0]}\n" for t, row in enumerate(noise)))
+    message = fails("suggest", path, "--public", "--budget", "0.05", "--about", "now", "--seconds", "1", code=6)
+    assert "What would help: " in message
+
+
+def test_advice_of_a_suggestion_leads_on(run, tmp_path):
+    noise = np.random.default_rng(1).integers(0, 2, (200, 1))
+    path = tmp_path / "noise.csv"
+    path.write_text("time,a\n" + "".join(f"{t},{row[0]}\n" for t, row in enumerate(noise)))
+    run("suggest", path, "--public", "--budget", "0.05", "--about", "then", "--seconds", "1")
+
+
+def test_readings_are_proposed_where_their_range_is_known():
+    states = CHAIN.simulate(400, seed=5)
+    cells = 20 + 5 * states + np.random.default_rng(1).uniform(-1, 1, states.shape).round(1)
+    suggestion = suggest(cells, public=True, of=ReadingRange(15, 30, 0.5), query="mean", fixed_step=True, seconds=3)
+    texts = {one.to_dict("d.csv", "f")["query"] for one in suggestion.plans}
+    assert "mean of readings 15..30 by 0.5" in texts
+
+
+def test_an_interrupt_keeps_the_best_so_far():
+    seen = []
+
+    def interrupt(what, done, total):
+        seen.append(what)
+        if what.startswith("comparing") and len([one for one in seen if one.startswith("comparing")]) == 2:
+            raise KeyboardInterrupt
+
+    states = CHAIN.simulate(400, seed=6)
+    cells = 20 + 5 * states + np.random.default_rng(1).normal(0, 1, states.shape)
+    suggestion = suggest(cells, public=True, query="mean", seconds=60, progress=interrupt)
+    assert suggestion.interrupted
+    assert suggestion.plans
+
+
+def test_longer_steps_are_read_as_they_were_tried(tmp_path):
+    times = np.datetime64("2024-01-01T00:10:00") + 600 * np.arange(50)
+    cells = np.random.default_rng(0).normal(size=(50, 2))
+    cells[7] = np.nan
+    rows = [f"{when},{a},{b}".replace("nan", "") for when, (a, b) in zip(times, cells.tolist(), strict=True)]
+    path = tmp_path / "r.csv"
+    path.write_text("\n".join(["time,a,b", *rows]) + "\n")
+    again = read_readings(path, step=2400, resample="mean")
+    coarse = coarsen(read_readings(path), 4)
+    np.testing.assert_array_equal(again.readings, coarse.readings)
+    assert (again.ticks.tolist(), again.step) == (coarse.ticks.tolist(), coarse.step)
+
+
+def test_missing_readings_may_be_older_where_most_ticks_lack_one():
+    states = np.zeros((200, 30), dtype=int)
+    states[np.random.default_rng(0).random(states.shape) < 0.05] = -1
+    assert choose_stale_limit(Panel.from_states(states)) >= 1
+    assert choose_stale_limit(Panel.from_states(np.zeros((200, 3), dtype=int))) == 0
 
 
 def test_private_readings_are_warned_about(run, tmp_path, paper):
+    options = {"query": "mean", "seconds": 1, "budget": 2.0}
     with pytest.warns(PrivacyLeakWarning, match="derived from the readings"):
-        suggest(CHAIN.simulate(100, seed=1).astype(float))
+        suggest(CHAIN.simulate(100, seed=1).astype(float), **options)
     readings = tmp_path / "r.csv"
     run("chain", "simulate", paper, "--steps", "100", "--seed", "1", "-o", readings)
-    result = run("suggest", readings)
+    result = run("suggest", readings, "--query", "mean", "--seconds", "1", "--budget", "2")
     assert result.stderr.startswith("csdp: warning: ")
-
-
-def test_the_same_as_json(run, readings, tmp_path):
-    content = json.loads(run("suggest", readings, "--public", "-o", tmp_path / "start", "--format", "json").stdout)
-    assert {"states", "chain", "query", "budget", "plan about now", "estimate"} <= {
-        one["what"] for one in content["reasons"]
-    }
-    assert str(tmp_path / "start" / "plan.json") in content["files"]
-    assert content["next"] == (tmp_path / "start" / "next.txt").read_text().splitlines()
+    assert "--past" not in result.stdout
 
 
 def test_too_little_to_say(fails, tmp_path):
@@ -87,6 +168,14 @@ def test_too_little_to_say(fails, tmp_path):
     assert "at least 50 are needed" in fails("suggest", path, "--public")
     with pytest.raises(InputError, match="at least 50"):
         suggest(np.zeros((10, 1)), public=True)
+    with pytest.raises(InputError, match="all readings are equal"):
+        suggest(np.zeros((60, 1)), public=True)
+    with pytest.raises(InputError, match="about: 'later' given"):
+        suggest(np.zeros((60, 1)), public=True, about="later")
+    with pytest.raises(InputError, match="seconds: 0 given"):
+        suggest(np.zeros((60, 1)), public=True, seconds=0)
+    assert "give --low and --high" in fails("suggest", path, "--public", "--low", "3")
+    assert "is a file; give the name of a folder" in fails("suggest", path, "--public", "-o", path)
 
 
 def test_report_of_nothing(run, fails, tmp_path, paper):

@@ -316,6 +316,146 @@ def test_bad_csv(opened, tmp_path, text, message):
     assert "word" not in str(caught.value)
 
 
+NANOSECONDS = pa.timestamp("ns")
+#: Names that some dialect takes for the end of a text, an escape, another column, or nothing.
+STRANGE_NAMES = ('a"b', "it''s", "`c`", "d\\", "e,f", '\\"g', "null")
+#: Cells of CSV files for the states 0, 0.5 and 2, and whether they are read; if not, every engine refuses them.
+CELLS = {
+    "quoted": (('"0"', '"0.5"', '" 2 "'), True),
+    "spaces": (("\t0", "\u00a00.5", "2\u2003"), True),
+    "signs": (("+0", "+.5", "2."), True),
+    "not a number": (("0", "0.5", "-nan"), True),
+    "letters": (("0d", "0.5f", "2"), False),
+    "underscore": (("0", "0.5", "0_2"), False),
+    "own quotes": (("0", "0.5", '"""2"""'), False),
+    "apostrophes": (("'0'", "0.5", "2"), False),
+}
+
+
+def write_strange(path, found, *, cells=("0", "0.5", "2"), names=NAMES, times=None):
+    """A long or wide table whose names and cells are written as given; a missing reading is an empty cell."""
+    wide = path.stem.startswith("wide")
+    times = [60 * t for t in range(TICKS)] if times is None else times
+    known = [[None if a < 0 else a for a in row] for row in found.tolist()]
+    if path.suffix == ".csv":
+        quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+        texts = [["" if a is None else cells[a] for a in row] for row in known]
+        lines = (
+            [",".join(["time", *quoted]), *(",".join([str(t), *row]) for t, row in zip(times, texts, strict=True))]
+            if wide
+            else ["time,sequence,value"]
+            + [f"{t},{n},{c}" for t, row in zip(times, texts, strict=True) for n, c in zip(quoted, row, strict=True)]
+        )
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+    columns = [[None if a is None else ALIKE[a] for a in column] for column in zip(*known, strict=True)]
+    if wide:
+        table = {"time": times, **dict(zip(names, columns, strict=True))}
+    else:
+        table = {
+            "time": [t for t in times for _ in names],
+            "sequence": list(names) * len(known),
+            "value": [columns[i][t] for t in range(len(known)) for i in range(len(names))],
+        }
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+def check_equal(table, found, names=NAMES):
+    """The table holds these states."""
+    plan = Plan(chain(names=names), Sum(), 2, 1.0, bound="group")
+    source = EngineSource(table, plan)
+    _, ticks, answers = expected(plan, found)
+    assert np.array_equal(source.answers(plan, [int(table.ticks[0]) + tick for tick in ticks]), answers)
+
+
+class TestStrangeTables:
+    """What one engine reads, all read, or all refuse in words."""
+
+    @pytest.mark.parametrize("file", ["long.csv", "wide.csv", "long.parquet", "wide.parquet"])
+    def test_names_with_quotes(self, opened, tmp_path, file):
+        found = states(gaps=True)
+        path = write_strange(tmp_path / file, found, names=STRANGE_NAMES)
+        check_equal(opened(path, names=STRANGE_NAMES), found, STRANGE_NAMES)
+
+    @pytest.mark.parametrize("file", ["long.csv", "long.parquet"])
+    def test_spaces_around_names_and_line_breaks_in_them(self, opened, tmp_path, file):
+        found, names = states(gaps=False), ("a\nb", *NAMES[1:])
+        path = write_strange(tmp_path / file, found, names=("a\nb", " n1", "n2\t", "\u00a0n3 ", *NAMES[4:]))
+        check_equal(opened(path, names=names), found, names)
+
+    def test_a_line_break_in_the_header_is_refused(self, opened, tmp_path):
+        names = ("a\nb", *NAMES[1:])
+        path = write_strange(tmp_path / "wide.csv", states(gaps=False), names=names)
+        with pytest.raises(InputError, match="the name of a column has a line break"):
+            opened(path, names=names)
+
+    @pytest.mark.parametrize("kind", CELLS)
+    def test_cells(self, opened, tmp_path, kind):
+        found = states(gaps=False)
+        cells, read = CELLS[kind]
+        path = write_strange(tmp_path / "long.csv", found, cells=cells)
+        if not read:
+            with pytest.raises(InputError, match=r"readings are no numbers|is not a number"):
+                check_equal(opened(path), found)
+            return
+        check_equal(opened(path), np.where(found == 2, -1, found) if kind == "not a number" else found)
+
+    @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+    def test_nanoseconds(self, opened, tmp_path, zone):
+        found = states(gaps=True)
+        seconds = 1_740_787_200 + 60 * np.arange(TICKS)
+        times = pa.array(seconds * 10**9).cast(pa.timestamp("ns", zone))
+        path = write_strange(tmp_path / "wide.parquet", found, times=times)
+        assert pq.read_schema(path).field("time").type.unit == "ns"
+        table = opened(path)
+        assert table.step == 60
+        assert str(table.times[1]) == "2025-03-01T00:01:00"
+        check_equal(table, found)
+
+    def test_fractions_of_nanoseconds_are_seen(self, opened, tmp_path):
+        times = pa.array(10**9 * 60 * np.arange(TICKS) + np.arange(TICKS)).cast(NANOSECONDS)
+        path = write_strange(tmp_path / "wide.parquet", states(gaps=False), times=times)
+        with pytest.raises(InputError, match="fractions of a second"):
+            check_equal(opened(path), states(gaps=False))
+
+    def test_whole_numbers_without_a_sign(self, opened, tmp_path):
+        times = pa.array(60 * np.arange(TICKS)).cast(pa.uint64())
+        path = write_strange(tmp_path / "wide.parquet", states(gaps=False), times=times)
+        check_equal(opened(path), states(gaps=False))
+
+    def test_half_precision_is_read_or_refused(self, opened, tmp_path):
+        path = write_strange(tmp_path / "wide.parquet", states(gaps=False))
+        table = pq.read_table(path)
+        halves = [
+            pa.array(np.float16(table[name].to_numpy())) if name != "time" else table[name]
+            for name in table.column_names
+        ]
+        pq.write_table(pa.table(halves, names=table.column_names), path)
+        if opened.engine == "spark":
+            with pytest.raises(InputError, match=r"a type that Spark does not know.*use another engine"):
+                opened(path)
+        else:
+            check_equal(opened(path), states(gaps=False))
+
+    def test_mixed_folders(self, opened, tmp_path):
+        """Cells that may be empty in one file only: read. Times stored in two ways: refused by all."""
+        found = states(gaps=False)
+        table = pq.read_table(write_strange(tmp_path / "long.parquet", found))
+        strict = pa.schema([pa.field(field.name, field.type, nullable=False) for field in table.schema])
+        (tmp_path / "read").mkdir()
+        pq.write_table(table.slice(0, 50).cast(strict), tmp_path / "read" / "a.parquet")
+        pq.write_table(table.slice(50), tmp_path / "read" / "b.parquet")
+        check_equal(opened(tmp_path / "read"), found)
+        times = pa.array(np.asarray(table["time"]) * 10**9).cast(NANOSECONDS)
+        table = table.set_column(0, "time", times)
+        (tmp_path / "refused").mkdir()
+        pq.write_table(table.slice(0, 50), tmp_path / "refused" / "a.parquet", use_deprecated_int96_timestamps=True)
+        pq.write_table(table.slice(50), tmp_path / "refused" / "b.parquet")
+        with pytest.raises(InputError, match="write all files of a folder alike"):
+            opened(tmp_path / "refused")
+
+
 def test_sums_beyond_exact_floats_are_refused():
     """Weights of 20 binary digits on values of 21, of 30,000 sequences: more than the 53 digits of a float."""
     from scipy.sparse import eye_array

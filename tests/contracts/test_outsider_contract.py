@@ -206,7 +206,7 @@ def test_no_two_computations_share_a_dataset(tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
         record = json.loads(ledger.dataset("d").terms.plan_json)
         assert record["computation"] == plans[0].query.fingerprint
-        with pytest.raises(InputError, match=r"query: 'load' given|a query of one's own"):
+        with pytest.raises(InputError, match=r"query: 'load' given|a custom query"):
             Plan.from_json(ledger.dataset("d").terms.plan_json)
         assert "give it with plans" in " ".join(replay(ledger).notes)
         assert replay(ledger, plans=[plans[0]]).findings == ()

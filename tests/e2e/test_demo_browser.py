@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 FIGURES = {
     "index.html": ("private", "history", "coupling", "frontier", "age"),
     "share.html": ("open", "history", "coupling", "frontier", "age"),
 }
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as tools:
-        found = tools.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        yield found
-        found.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -39,6 +26,9 @@ def test_every_figure_is_shown_with_data(parking_demo, browser, name, width, sch
     assert asked == [file]
     assert complaints == []
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    details = page.locator("details")
+    assert not details.locator("figure").first.is_visible()
+    details.locator("summary").click()
     figures = page.locator("figure svg")
     assert figures.count() == len(FIGURES[name])
     for figure, prefix in zip(figures.all(), FIGURES[name], strict=True):
@@ -55,6 +45,7 @@ def test_every_figure_is_shown_with_data(parking_demo, browser, name, width, sch
         )
         assert drawn >= 3, prefix
         assert figure.get_attribute("aria-label")
+    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
     noticed = page.locator(".notice")
     if name == "index.html":
         assert "Contains private data" in noticed.inner_text()

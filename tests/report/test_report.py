@@ -5,6 +5,7 @@ import math
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -24,6 +25,8 @@ from csdp.report.records import (
     release_records,
     truth_records,
 )
+from csdp.report.reports import report_ledger
+from plain_words import check_plain_words
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,6 +62,14 @@ class Outline(HTMLParser):
 
     def handle_data(self, data):
         self.text.append(data)
+
+
+def test_words_of_specialists_are_noticed():
+    for body in ("<p>1.2 nats a tick</p>", "<p>by influence</p>", "<p>0.3 (metric)</p>"):
+        with pytest.raises(AssertionError):
+            check_plain_words(page.make_page([page.PageSection("x", body)], title="", lead="", footer=""))
+        hidden = page.make_page([page.PageSection.detail("x", body)], title="", lead="", footer="")
+        check_plain_words(hidden)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +124,20 @@ class TestPage:
         assert outline.open == []
         assert outline.tags.count("svg") == 5
         assert demo.certificate.sentence in "".join(outline.text)
+
+    @pytest.mark.parametrize("name", ["share.html", "index.html"])
+    def test_a_clinician_meets_no_words_of_specialists(self, demo, name):
+        [path] = [path for path in demo.files if path.name == name]
+        check_plain_words(path.read_text(encoding="utf-8"))
+
+    def test_every_page_explains_its_words(self, demo, outline):
+        assert {f"word-{word}" for word in page.GLOSSARY} <= set(outline.ids)
+        assert {"#words", "#word-present", "#word-event", "#word-group", "#word-lifetime"} <= set(outline.links)
+        glossary = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+        known = {
+            word.strip() for row in re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE) for word in row.split(",")
+        }
+        assert set(page.GLOSSARY) <= known
 
     def test_light_dark_and_paper(self, demo):
         text = demo.files[-1].read_text(encoding="utf-8")
@@ -302,6 +327,17 @@ class TestCertificate:
     @pytest.mark.parametrize(("epsilon", "words"), [(0.0, "1"), (1.0, "2.719"), (800.0, "infinity")])
     def test_factors_are_rounded_up(self, epsilon, words):
         assert odds_factor(epsilon) == words
+
+
+def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):
+    backward = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    plan = Plan(backward, "mean", ages=8, epsilon_c=1.0, bound="influence")
+    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db", budget=0.5) as publisher:
+        publisher.publish(Panel.from_states(backward.simulate(20, seed=1)))
+    report_ledger(tmp_path / "ledger.db", tmp_path / "out", dataset="d", version="9.9")
+    text = (tmp_path / "out" / "share.html").read_text(encoding="utf-8")
+    assert "influence" in text
+    check_plain_words(text)
 
 
 def test_words_for_every_adversary():

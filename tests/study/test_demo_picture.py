@@ -23,3 +23,13 @@ def test_the_picture_is_worth_showing():
     assert SUMMARY["now"]["usefulness"] > 0.65
     assert SUMMARY["now"]["leakage"]["family"] <= 1
     assert 0.92 <= SUMMARY["now"]["coverage"] <= 0.98
+
+
+def test_the_least_delays_are_those_of_the_documents():
+    text = (demo_picture.ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
+    for kind, words in (("point", "fitted chain"), ("family", "every chain of the family")):
+        assert f"| {words} | {' | '.join(f'{one[kind]:.3g}' for one in SUMMARY['delays'])} |" in text
+    least = [next(one["delay"] for one in SUMMARY["delays"] if one["family"] <= budget) for budget in (0.5, 0.1)]
+    assert least == [3, 5]
+    assert "Held back 3 ticks (9 hours) it tells at most 0.5" in text
+    assert "5 ticks (15 hours) at most 0.1" in text

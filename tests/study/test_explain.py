@@ -37,7 +37,7 @@ def computed(name):
 def beside(name):
     """The picture's words for those who cannot see it, and the paragraph after it, on the one page that shows it."""
     found = [
-        re.search(rf"!\[([^\]]+)\]\(assets/{name}\.svg\)\n\n(\*What to see\..*?)\n\n", t, re.DOTALL)
+        re.search(rf"!\[([^\]]+)\]\(assets/{name}\.svg\)\n\n(\*In the figure\..*?)\n\n", t, re.DOTALL)
         for t in PAGES.values()
     ]
     (only,) = [each for each in found if each]

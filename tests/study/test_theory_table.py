@@ -80,7 +80,18 @@ def test_a_name_that_is_not_there_is_found_out():
 
 #: Public names that hold data or are told of elsewhere, and state no theorem.
 PLAIN = {"Panel", "Readings", "Discretiser", "read_panel", "read_readings", "Release", "Skipped", "Schedule", "Plan"}
-PLAIN |= {"Attack", "Audit", "Drift", "DriftCheck", "DynamicPlan", "FitQuality", "FitRecord", "Leakage", "LowBits"}
+PLAIN |= {
+    "Attack",
+    "Audit",
+    "Drift",
+    "DriftCheck",
+    "DynamicPlan",
+    "PhasePlan",
+    "FitQuality",
+    "FitRecord",
+    "Leakage",
+    "LowBits",
+}
 PLAIN |= {"LeakageSummary", "LeakageTable", "PerGroup", "Replay", "CoupledChainEstimator", "JointChain"}
 PLAIN |= {"DistanceTable", "FoundInput", "InputSpec", "LearnedEstimator", "ReadingRange", "ReadingsCheck", "find_input"}
 PLAIN |= {"Count", "Custom", "Histogram", "Identity", "Linear", "Max", "Mean", "Min", "Sum"}

@@ -72,7 +72,7 @@ class TestIndexedNoise:
         keys = {source.key() for _ in range(100)}
         assert len(keys) == 100
         assert all(len(key) == 32 for key in keys)
-        with pytest.warns(UserWarning, match="protects nobody"):
+        with pytest.warns(UserWarning, match="gives no protection"):
             assert Randomness.unsafe_seed(1).key() == Randomness.unsafe_seed(1).key()
 
 

@@ -16,8 +16,9 @@ from csdp.auditing.events import Event, choose_event, learned_scores, likelihood
 from csdp.auditing.presents import Pair, PastSampler, check_pair, worst_pair
 from csdp.bounds.result import Witness, as_text
 from csdp.chain import Family, Model, certified_model
+from csdp.display import Displayed
 from csdp.errors import InputError
-from csdp.queries import Query
+from csdp.queries import Query, to_query
 
 if TYPE_CHECKING:
     from csdp.plan import Plan
@@ -30,7 +31,7 @@ MAX_RELEASES = 64
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Displayed):
     """Result of an audit: with probability `confidence`, the mechanism leaks at least `lower` of the present.
 
     `claim` is the leakage it was compared with (None: nothing), `claim_words` its origin. `event` is the set of outputs
@@ -78,7 +79,7 @@ class Audit:
 def audit(
     mechanism: Mechanism | Plan,
     chain: Model | Family | None = None,
-    query: Query | None = None,
+    query: Query | str | None = None,
     *,
     ages: Any = None,
     epsilon_c: float | None = None,
@@ -178,7 +179,7 @@ class _AuditSubject:
         cls,
         mechanism: Mechanism | Plan,
         chain: Model | Family | None,
-        query: Query | None,
+        query: Query | str | None,
         *,
         ages: Any,
         epsilon_c: float | None,
@@ -202,6 +203,7 @@ class _AuditSubject:
         certified_model(chain)  # refuses what is no model
         if ages is None:
             raise InputError("ages: none given; give the ages of the readings that the mechanism uses")
+        query = None if query is None else to_query(query)
         if query is not None and (isinstance(query, type) or not isinstance(query, Query)):
             raise InputError(f"query: {query!r} given; expected an instance such as Mean()")
         checked = check_ages(ages, chain.members[0].sequences)
@@ -216,9 +218,11 @@ class _AuditSubject:
 
     def pair(self, presents: Sequence[Sequence[int]] | None) -> Pair:
         """The two presents, and the member of a family under which they are compared."""
+        protect = None if self.plan is None else self.plan.protect
         if presents is not None:
-            return check_pair(self.chain.members[0].point, presents, self.adversary)
-        return worst_pair(self.chain, self.query, ages=self.ages, epsilon_c=self.epsilon_c, adversary=self.adversary)
+            return check_pair(self.chain.members[0].point, presents, self.adversary, protect)
+        secret: dict[str, Any] = {"adversary": self.adversary, "protect": protect}
+        return worst_pair(self.chain, self.query, ages=self.ages, epsilon_c=self.epsilon_c, **secret)
 
     def claim(self, epsilon: float | None) -> tuple[float | None, str]:
         """The claimed leakage (None where nothing is claimed), and its origin in words."""

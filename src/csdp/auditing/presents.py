@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary
+from csdp.aging import Adversary, ProtectedPairs
 from csdp.arrays import Floats, Indices
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Witness
@@ -57,7 +57,7 @@ class Pair:
         )
 
 
-def check_pair(model: Model, pair: Sequence[Sequence[int]], adversary: Adversary) -> Pair:
+def check_pair(model: Model, pair: Sequence[Sequence[int]], adversary: Adversary, protect: float | None = None) -> Pair:
     """Return two presents of a caller as a Pair; raise InputError if they are none for this adversary."""
     try:
         rows = np.asarray([list(row) for row in pair])
@@ -79,6 +79,9 @@ def check_pair(model: Model, pair: Sequence[Sequence[int]], adversary: Adversary
     if adversary == "uninformed" and unknown != model.sequences - 1:
         raise InputError("pair: an uninformed adversary knows no other state; mark all others with -1")
     present, alternative = (tuple(int(v) for v in row) for row in rows)
+    i = int(differ[0])
+    if not ProtectedPairs.of(model.value_table, protect).close[i, present[i], alternative[i]]:
+        raise InputError(f"pair: values further apart than {protect:g}, which the plan does not protect; give others")
     return Pair(model, present, alternative)
 
 
@@ -89,6 +92,7 @@ def worst_pair(
     ages: Sequence[int],
     epsilon_c: float | None,
     adversary: Adversary,
+    protect: float | None = None,
 ) -> Pair:
     """Return the witness of the exact leakage; over a family, that of the member that leaks most.
 
@@ -102,6 +106,7 @@ def worst_pair(
             ages=ages,
             epsilon_c=1.0 if epsilon_c is None else epsilon_c,
             adversary=adversary,
+            protect=protect,
         )
         try:
             values = [(component.value("exact"), component) for component in setting.components]

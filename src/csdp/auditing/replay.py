@@ -14,12 +14,13 @@ from typing import Any
 from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
+from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.ledger import Charge, Entry, Ledger, PrivacyLimits, Terms
 from csdp.plan import ALGORITHM, Plan
 
-#: Relative difference allowed for the arithmetic of another machine.
-TOLERANCE = 1e-9
+#: Relative difference allowed for another machine, and for the solver of another version, whose bounds hold as well.
+TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,16 @@ class ReplayedCharge:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Displayed):
     """Result of a replay: findings (none if `ok`), and notes on what could not be recomputed."""
 
     datasets: tuple[str, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     charges: dict[str, tuple[ReplayedCharge, ...]] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Replay({self.verdict})"
 
     @property
     def ok(self) -> bool:
@@ -176,6 +180,8 @@ class _DatasetReplay:
         #: epsilon of every private fit that the plans so far rest on
         self._fits: dict[str, float] = {}
         self._charged: dict[int, float] = {}
+        #: environments of a public series that the present charge was the first to know, by tick
+        self._told: dict[int, int] = {}
 
     def replay_entry(self, entry: Entry, published: dict[str, Any] | None) -> None:
         """Replay one entry, given the output that was committed for it."""
@@ -244,7 +250,7 @@ class _DatasetReplay:
         if self._earlier is not None:
             newest = max(newest, self._earlier[1]) if self._releases else self._earlier[1]
         self._earlier = (epsilon, newest)
-        self._overlap = from_tick - plan.max_age - plan.stale_limit <= newest
+        self._overlap = from_tick - plan.max_age - plan.stale_limit - plan.query.memory <= newest
         self._releases = self._stale = 0
 
     # ---- charges -----------------------------------------------------------------------------------------------
@@ -266,6 +272,7 @@ class _DatasetReplay:
             if recorded != scheduled:
                 words = f"charged at noise level {recorded:g}, the schedule says {scheduled:g}"
                 self._report(entry, words, recorded, scheduled)
+        self._told = {int(tick): int(number) for tick, number in charge.environments or ()}
         stale, state = self.advance(entry, charge, published)
         self._state = state
         self._releases += 1
@@ -305,6 +312,12 @@ class _DatasetReplay:
                 words = "the readings that are recorded as late are not as late as the output says"
                 self._report(entry, words, float(late.worst), float(published["stale"]))
                 return int(published["stale"]), self._release(entry.tick, stale=True)
+            sequences = self._accountant.plan.model.sequences
+            count = sequences if published is None else published.get("count", sequences)
+            if late.missing and published is not None and count != sequences - len(late.missing):
+                words = "the readings that are recorded as missing are not as many as the output leaves out"
+                self._report(entry, words, float(len(late.missing)), float(sequences - count))
+                return late.worst, self._release(entry.tick, stale=Lateness(late.by_delay))
             return late.worst, self._release(entry.tick, stale=late)
         recorded = float(charge.present)
         planned = self._release(entry.tick, stale=False)
@@ -318,7 +331,8 @@ class _DatasetReplay:
     def _release(self, tick: int, *, stale: bool | Lateness) -> State:
         assert self._accountant is not None
         assert self._state is not None
-        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=self._accountant.plan.level(tick))
+        level = self._accountant.plan.level(tick)
+        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level, environments=self._told)
 
     def _event_epsilon(self, accountant: Accountant) -> float:
         released = self._releases_epsilon(accountant)

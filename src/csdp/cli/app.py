@@ -10,13 +10,15 @@ import csdp
 from csdp.cli.chain import chain_app
 from csdp.cli.doctor import doctor
 from csdp.cli.evidence import audit, demo, report
-from csdp.cli.fit import fit, suggest
+from csdp.cli.export import export
+from csdp.cli.fit import fit
 from csdp.cli.leakage import compare, leakage
 from csdp.cli.ledger import ledger_app
 from csdp.cli.plan import plan
 from csdp.cli.reading import open_input
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
+from csdp.cli.suggest import suggest
 from csdp.cli.synth import synth
 from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
@@ -50,7 +52,8 @@ def csdp_command(
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
 
     Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset; 4 an audit found a
-    violation; 5 another process holds ticks; 6 a release would hardly tell more than saying nothing; 130 interrupted.
+    violation; 5 another process holds ticks; 6 a release would hardly tell more than saying nothing;
+    130 interrupted.
     """
 
 
@@ -69,6 +72,7 @@ app.add_typer(key_app, name="key", rich_help_panel=PUBLISHING)
 app.add_typer(ledger_app, name="ledger", rich_help_panel=PUBLISHING)
 app.command(rich_help_panel=EVIDENCE)(audit)
 app.command(rich_help_panel=EVIDENCE)(report)
+app.command(rich_help_panel=EVIDENCE)(export)
 app.command(rich_help_panel=EVIDENCE)(demo)
 app.command(rich_help_panel=SETUP)(init)
 app.command(rich_help_panel=SETUP)(doctor)

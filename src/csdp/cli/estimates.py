@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 About = Literal["now", "then"]
 
 _ABOUT = (
-    "What the published numbers are about: the present (now), or the time that was read (then), which costs delay but "
-    "no accuracy."
+    "What the published numbers are about: the present (now), or the time of the readings (then), which costs delay "
+    "but no accuracy."
 )
 Past = Annotated[
     str | None,

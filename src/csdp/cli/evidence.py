@@ -15,7 +15,7 @@ import typer
 import csdp
 from csdp.auditing.audit import Audit
 from csdp.auditing.audit import audit as run_audit
-from csdp.bounds.result import as_text
+from csdp.bounds.result import with_chance
 from csdp.cli import options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.release import print_guarantees
@@ -307,15 +307,31 @@ def demo(
         typer.Option(help="Data set: flights, parking and glucose come with csdp, stocks with the package river."),
     ] = "flights",
     output: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--output",
             "-o",
             "--out",
             metavar="DIR",
-            help="Folder to write figures and pages to; created if it does not exist.",
+            help="Folder to write figures and pages to; created if it does not exist. Default demo-out; with --live a "
+            "temporary folder that is removed at the end.",
         ),
-    ] = "demo-out",
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live", help="Replay flights through a service on this machine, and show it in the browser until Ctrl-C."
+        ),
+    ] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="With --live: open the page, or only print its address.")
+    ] = True,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.", show_default=True)
+    ] = 0,
+    speed: Annotated[
+        float, typer.Option(min=0.01, max=20.0, help="With --live: steps a second; a day of flights has five.")
+    ] = 2.0,
     form: options.FormatOption = "table",
 ) -> None:
     """Fit a chain to a public past, plan for a budget, publish the rest through a ledger, and write a report.
@@ -325,10 +341,14 @@ def demo(
       csdp demo -o demo-out
 
     index.html shows the true values next to what was published, and a notice at its top says so; share.html contains
-    only what was published.
+    only what was published. With --live the numbers are published while you watch, and the budget can be changed.
     """
+    if live:
+        _demonstrate_live(output, data, form, port=port, speed=speed, browser=browser)
+        return
     from csdp.report.demo import run_demo
 
+    output = "demo-out" if output is None else output
     if data == "flights":
         _demonstrate_flights(output, form)
         return
@@ -345,7 +365,7 @@ def demo(
             study.prepared.data.title,
             f"Fit: {study.quality.verdict}",
             f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; a release "
-            f"at every tick without end leaks at most {as_text(study.ceiling)} about the present, under each of "
+            f"at every tick without end leaks at most {with_chance(study.ceiling)} about the present, under each of "
             f"{len(study.plan.chain.members)} chains",
         ]
     )
@@ -369,3 +389,30 @@ def _demonstrate_flights(output: str, form: Format) -> None:
     print_guarantees(study.now.certificate)
     print_lines([f"To quote: {study.now.certificate.sentence}"])
     print_written(result.files)
+
+
+def _demonstrate_live(output: str | None, data: str, form: Format, *, port: int, speed: float, browser: bool) -> None:
+    """The demonstration on flights as a service that publishes while one looks on."""
+    if data != "flights":
+        raise InputError(f"data: {data!r} given with --live; it replays flights")
+    if form != "table":
+        raise InputError("format: json given with --live; the running service answers in JSON")
+    try:
+        from csdp.service.live_demo import run_live_demo
+    except ModuleNotFoundError as error:
+        raise InputError(f"the service needs {error.name}: install csdp[service]") from None
+    from csdp.report.demo import no_progress
+    from csdp.report.flights import FlightsModel, fit_flights
+
+    def fit() -> FlightsModel:
+        with progress_bar() as progress:
+            return fit_flights(progress or no_progress)
+
+    run_live_demo(
+        fit,
+        folder=None if output is None else Path(output),
+        port=port,
+        speed=speed,
+        browser=browser,
+        say=lambda line: print_lines([line]),
+    )

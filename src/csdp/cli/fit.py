@@ -1,4 +1,4 @@
-"""`csdp fit` and `csdp suggest`: a chain from a file of readings, and a first proposal for everything else."""
+"""`csdp fit`: a chain from a file of readings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from csdp.chain import CoupledChain, EnvironmentChain, FitRecord
 from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.reading import locate, takes_readings
-from csdp.cli.terminal import console, print_json, print_lines, print_table, print_warnings, printable, progress_bar
+from csdp.cli.terminal import (
+    console,
+    print_json,
+    print_lines,
+    print_warnings,
+    progress_bar,
+)
 from csdp.errors import CsdpWarning, InputError
-from csdp.estimate.result import about_words
 from csdp.fitting.fit import EnvironmentName, KernelName, Method
 from csdp.fitting.fit import fit as fit_chain
 from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
@@ -134,6 +139,7 @@ def fit(
     \b
     Example:
       csdp fit readings.csv --public --strategy categories -o fitted.json
+      csdp fit readings.csv --public --strategy categories --environment clock --cycle 2 -o clock.json
 
     A fitted chain reveals something about its readings. Fit public readings (--public, --until), or fit with
     differential privacy (--epsilon); otherwise a warning is printed. With --engine duckdb or spark, cells must be state
@@ -347,7 +353,8 @@ def _fit_pair_counts(data: InputSpec, engine: Any, method: str, states: int, smo
     from csdp.fitting.methods import make_chain
     from csdp.fitting.pairs import complete_graph
     from csdp.fitting.sample import Sample
-    from csdp.tables.open import find_table, pair_counts
+    from csdp.panel.grid import tick_seconds
+    from csdp.tables.open import find_table, open_table
 
     table = find_table(data, ())
     names = tuple(name for name in table.header if name != table.time)
@@ -356,7 +363,9 @@ def _fit_pair_counts(data: InputSpec, engine: Any, method: str, states: int, smo
     graph = complete_graph(len(names))
     values = np.arange(float(states))
     edges = np.column_stack([graph.targets, graph.sources])
-    counts = pair_counts(data, edges, names=names, values=values, engine=engine).astype(np.float64)
+    with open_table(data, names=names, values=values, engine=engine) as readings:
+        counts = readings.pair_counts(edges).astype(np.float64)
+        step = tick_seconds(readings.times, readings.step, readings.ticks)
     ticks = counts.sum(axis=(1, 2))
     if method == "ching":
         laws = pairs.pair_marginals(counts, graph)
@@ -366,52 +375,7 @@ def _fit_pair_counts(data: InputSpec, engine: Any, method: str, states: int, smo
     sample = Sample(np.zeros((1, len(names)), dtype=np.int16), states, names, None)
     chain = make_chain(sample, graph, shares, moves)
     observations = int(ticks[graph.targets == graph.sources].sum())
-    record = FitRecord(method=method, observations=observations, smoothing=smoothing, states=states, public=True)
+    record = FitRecord(
+        method=method, observations=observations, smoothing=smoothing, states=states, public=True, step=step
+    )
     return chain.carrying(fitted=record, fit_cost=None)
-
-
-# ---- csdp suggest --------------------------------------------------------------------------------------------------
-
-
-@takes_readings
-def suggest(
-    data: options.DataFile,
-    reading: InputSpec,
-    budget: options.Budget = 1.0,
-    public: options.Public = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder to write the proposed discretiser, chain and plan to, with the commands to run next.",
-        ),
-    ] = None,
-    form: options.FormatOption = "table",
-) -> None:
-    """Propose states, chain, query, limits and plan for readings, with a reason for each choice.
-
-    \b
-    Example:
-      csdp suggest readings.csv --public -o suggested
-
-    The proposal is derived from the readings and reveals something about them: use it for public readings.
-    """
-    from csdp.report.suggestion import suggest as make_suggestion
-
-    with print_warnings(), progress_bar() as progress:
-        suggestion = make_suggestion(locate(data, reading), budget=budget, public=public, progress=progress)
-    files = suggestion.save(Path(output), data=data) if output is not None else []
-    commands = suggestion.commands(data, output or "DIR")
-    if form == "json":
-        reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
-        worth = {"usefulness": suggestion.error.usefulness, "about": suggestion.error.about}
-        print_json({**worth, "reasons": reasons, "files": [str(path) for path in files], "next": commands})
-        return
-    rows = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
-    words = about_words(suggestion.error.about, suggestion.plan.max_age)
-    print_lines([f"The proposed plan {suggestion.error.in_words} ({words})."])
-    print_table("A first proposal", {"what": {}, "proposed": {}, "why": {}}, rows)
-    print_lines(f"wrote {path}" for path in files)
-    print_lines(["Next:", *(f"  {line}" for line in commands)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
+from csdp.accountant.distances import leakage_by_distance
 from csdp.bounds.leakage import Setting
 from csdp.bounds.leakage import leakage as one_bound
 from csdp.bounds.overview import LeakageTable, leakage_summary
@@ -29,8 +30,9 @@ from csdp.cli.terminal import (
 from csdp.errors import InputError
 from csdp.fitting.fit import fit
 from csdp.panel import InputSpec, Panel, read_readings
+from csdp.plan import Plan
 from csdp.queries import parse_query
-from csdp.report.certificate import UNSOUND_WARNING, guarantee
+from csdp.report.certificate import UNSOUND_WARNING, Guarantee, guarantee
 
 if TYPE_CHECKING:
     from csdp.baselines.comparison import Comparison
@@ -43,6 +45,7 @@ def leakage(
     age: options.Age = None,
     ages: options.Ages = None,
     adversary: options.AdversaryOption = "informed",
+    protect: options.Protect = None,
     bound: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +61,10 @@ def leakage(
             "--per-sequence", help="Show how the leakage is distributed over the sequences, and which are worst."
         ),
     ] = False,
+    by_distance: Annotated[
+        bool,
+        typer.Option("--by-distance", help="Show the leakage between present values by how far they are apart."),
+    ] = False,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes that share the independent components.")] = 1,
     form: options.FormatOption = "table",
 ) -> None:
@@ -69,14 +76,24 @@ def leakage(
       csdp leakage chain.json --query max --ages 1,3 --epsilon-c 0.5 --adversary any
       csdp leakage chain.json --age 5 --epsilon-c 1 --bound auto --format json
       csdp leakage chain.json --age 5 --epsilon-c 1 --per-sequence --workers 2
+      csdp leakage chain.json --age 1 --epsilon-c 1 --by-distance
 
     Rows marked UNSOUND are formulas that can be below the true leakage; they are listed for comparison only.
     """
     steps = options.parse_ages(age, ages)
     model = options.read_chain(chain)
+    if by_distance:
+        options.refuse_together({"--protect": protect, "--bound": bound}, "--by-distance")
+        return _print_distances(Plan(model, parse_query(query), steps, epsilon_c, adversary=adversary), form)
     with progress_bar() as progress:
         setting = Setting.make(
-            model, parse_query(query), ages=steps, epsilon_c=epsilon_c, adversary=adversary, progress=progress
+            model,
+            parse_query(query),
+            ages=steps,
+            epsilon_c=epsilon_c,
+            adversary=adversary,
+            protect=protect,
+            progress=progress,
         )
         if per_sequence:
             return _print_sequences(setting, bound or "auto", workers, form)
@@ -94,15 +111,31 @@ def _call_options(setting: Setting, workers: int) -> dict[str, Any]:
         "ages": setting.ages if len(set(setting.ages)) > 1 else setting.ages[0],
         "epsilon_c": setting.epsilon_c,
         "adversary": setting.adversary,
+        "protect": setting.protect,
         "workers": workers,
         "progress": setting.progress,
     }
 
 
+def _print_distances(plan: Plan, form: Format) -> None:
+    """Print the leakage of one release by the distance of present values."""
+    table = leakage_by_distance(plan, releases=1)
+    words = guarantee(adversary=plan.adversary, epsilon_c=plan.epsilon_c)
+    if form == "json":
+        release = {"chain": plan.chain.digest, "query": plan.query.name, "ages": list(plan.ages)}
+        return print_json({**release, "by_distance": table.records(), "protects": words.protects})
+    console().print(table)
+    return print_lines([words])
+
+
+def _words(setting: Setting) -> Guarantee:
+    return guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c, protect=setting.protect)
+
+
 def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:
     """Print quantiles of the leakage over the sequences, and the worst sequences."""
     summary = leakage_summary(setting.model, setting.query, bound=bound, **_call_options(setting, workers))
-    words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
+    words = _words(setting)
     if form == "json":
         protects = words.protects if summary.sound else UNSOUND_WARNING
         release = {"chain": setting.model.digest, "query": setting.query.name, "ages": list(setting.ages)}
@@ -119,6 +152,7 @@ def _compute(setting: Setting, bound: str | None, workers: int) -> LeakageTable:
     row = one_bound(setting.model, setting.query, bound=bound, **call_options)
     ages = ",".join(map(str, setting.ages[:12])) if len(set(setting.ages)) > 1 else str(setting.ages[0])
     release = f"{setting.query.name}, age {ages}, epsilon_c {setting.epsilon_c:g}, {setting.adversary} adversary"
+    release += "" if setting.protect is None else f", values at most {setting.protect:g} apart"
     return LeakageTable((row,), {}, f"Leakage of the present: {release}")
 
 
@@ -131,13 +165,14 @@ def _table_data(setting: Setting, table: LeakageTable) -> dict[str, Any]:
     """The result as plain data: every bound, and the worst case and components of the sharpest proven one."""
     best = _sharpest(table)
     row_data = (best or table.rows[0]).to_dict()
-    words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
+    words = _words(setting)
     return {
         "chain": setting.model.digest,
         "query": setting.query.name,
         "ages": list(setting.ages),
         "epsilon_c": setting.epsilon_c,
         "adversary": setting.adversary,
+        **({} if setting.protect is None else {"protect": setting.protect}),
         "bounds": {
             row.bound: {key: row.to_dict()[key] for key in ("epsilon", "sound", "assumptions", "reason")}
             for row in table.rows
@@ -164,7 +199,7 @@ def _print_table(setting: Setting, table: LeakageTable) -> None:
     if components > 1:
         members = ", ".join(row.components[0]["sequences"][:8])
         print_lines([f"Components: {components:,} independent groups; the worst has {printable(members)}"])
-    words = guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c)
+    words = _words(setting)
     print_lines([UNSOUND_WARNING if best is None else words])
 
 

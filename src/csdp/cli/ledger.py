@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from csdp.bounds.result import as_text
+from csdp.bounds.result import with_chance
 from csdp.cli.options import FormatOption, Head, LedgerArgument, OneDataset
 from csdp.cli.terminal import (
     BAD_INPUT,
@@ -50,7 +50,7 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
     rows = []
     for facts in datasets:
         charge = facts["last_charge"] or {}
-        figures = [as_text(charge[key]) if key in charge else "-" for key in ("present", "event")]
+        figures = [with_chance(charge[key]) if key in charge else "-" for key in ("present", "event")]
         limits = ", ".join(f"{key} {value:g}" for key, value in facts["limits"].items() if value is not None)
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"
@@ -60,7 +60,7 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
     print_lines(
         [
             "present: leakage of the present right after the last charge; event: epsilon of plain differential privacy "
-            "of one reading; lost: charged but never published."
+            "of one reading (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
         ]
     )
 

@@ -88,6 +88,14 @@ class ReadingOptions:
         except InputError:  # a query of states, such as max or count:1, whose range happens to be known
             return parse_query(text)
 
+    def range(self) -> ReadingRange | None:
+        """The declared range; None where none was given."""
+        if self.low is None and self.high is None and self.resolution is None:
+            return None
+        if self.low is None or self.high is None:
+            raise InputError("readings: their range is not known; give --low and --high")
+        return ReadingRange(self.low, self.high, self.resolution or (self.high - self.low) / LEVELS)
+
     def _bounds(self, discretiser: str | None) -> tuple[float, float] | None:
         """The declared ends, or those of a discretiser that has the same for all sequences, not from private data."""
         if self.low is not None and self.high is not None:
@@ -124,6 +132,6 @@ def check_past(plan: Plan, past: Panel | None, *, untested: bool) -> Plan:
     model = plan.model
     clock = model if isinstance(model, EnvironmentChain) and model.kind == "clock" else None
     environments = None if clock is None else known_environments(clock, past.ticks, None)
-    check = check_readings(past, states=model.states, environments=environments)
+    check = check_readings(past, states=model.states, environments=environments, memory=plan.query.memory)
     evidence = judge_evidence(check.verdict, "failed" if untested else None, finer=check.finer_states or 0)
-    return plan.with_readings_check(evidence)
+    return plan.with_readings_check("states" if plan.query.memory and evidence == "passed" else evidence)

@@ -36,6 +36,11 @@ _ADVERSARY = (
     "What the adversary knows besides the model: all other current values (informed), none (uninformed), or the worst "
     "subset (any)."
 )
+_PROTECT = typer.Option(
+    metavar="R",
+    help="Protect only differences of present values up to this distance, instead of any two values.",
+    show_default="any two values",
+)
 _BUDGET = "Largest leakage of the present that is allowed at any moment, above 0."
 _EVENT_LIMIT = "Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
 _DATASET = "Name of the dataset in the ledger; use the same name for the same readings every time."
@@ -98,6 +103,7 @@ Engine = Annotated[
 
 Query = Annotated[str, typer.Option(metavar="QUERY", help=_QUERY)]
 OptionalQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="mean")]
+BestQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="the best of several")]
 Age = Annotated[int | None, typer.Option(help="Age of the published data in steps, the same for all sequences.")]
 Ages = Annotated[
     str | None, typer.Option(metavar="A1,A2,...", help="Ages in steps, one per sequence (or one for all).")
@@ -105,6 +111,7 @@ Ages = Annotated[
 NoiseLevel = Annotated[float, _NOISE]
 OptionalNoiseLevel = Annotated[float | None, _NOISE]
 AdversaryOption = Annotated[Adversary, typer.Option(help=_ADVERSARY)]
+Protect = Annotated[float | None, _PROTECT]
 OptionalAdversary = Annotated[Adversary | None, typer.Option(help=_ADVERSARY, show_default="informed")]
 MaxAge = Annotated[int, typer.Option(help="Largest age in steps that a plan may use.")]
 
@@ -284,6 +291,7 @@ def load_plan(
     ages: str | None,
     epsilon_c: float | None,
     adversary: Adversary | None,
+    protect: float | None = None,
     stale_limit: int | None = None,
     readings: ReadingOptions = STATES,
     untested: bool = False,
@@ -296,8 +304,15 @@ def load_plan(
     from csdp.plan import Plan
 
     if file is not None:
-        own = {"the model": chain, "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c}
-        refuse_together({**own, "--adversary": adversary, "--stale-limit": stale_limit, **readings.given}, "--plan")
+        own: dict[str, Any] = {
+            "the model": chain,
+            "--query": query,
+            "--age": age,
+            "--ages": ages,
+            "--epsilon-c": epsilon_c,
+        }
+        own |= {"--adversary": adversary, "--protect": protect, "--stale-limit": stale_limit, **readings.given}
+        refuse_together(own, "--plan")
         return read_plan(file)
     if chain is None:
         raise InputError("chain: not given; give a model with --age and --epsilon-c, or --plan")
@@ -310,6 +325,7 @@ def load_plan(
         steps,
         epsilon_c,
         adversary=adversary or "informed",
+        protect=protect,
         stale_limit=stale_limit or 0,
         readings_check="failed" if untested else None,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from csdp.bounds.result import as_text
+from csdp.bounds.result import as_text, in_words, with_chance
 from csdp.cli import estimates, of_readings, options
 from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar
 from csdp.computation import verify_query
@@ -19,7 +19,7 @@ from csdp.estimate.result import about_words
 if TYPE_CHECKING:
     from csdp.estimate import LearnedEstimator
     from csdp.estimate.result import Error, Estimate
-    from csdp.planning import DynamicPlan, FoundPlan
+    from csdp.planning import DynamicPlan, FoundPlan, PhasePlan
 
 
 def plan(
@@ -42,8 +42,8 @@ def plan(
     about: Annotated[
         Literal["now", "then"],
         typer.Option(
-            help="Publish numbers about the present (now), or about the time that was read (then): with both --budget "
-            "and --max-error, then finds how long they must be held back."
+            help="Publish numbers about the present (now), or about the time of the readings (then): with both "
+            "--budget and --max-error, then finds how long they must be held back."
         ),
     ] = "now",
     max_age: options.MaxAge = 50,
@@ -56,6 +56,14 @@ def plan(
         int | None, typer.Option(help="With --budget: choose a separate noise level for each of this many ticks.")
     ] = None,
     start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
+    per_phase: Annotated[
+        bool,
+        typer.Option(
+            "--per-phase",
+            help="With --budget, for a chain with a clock: choose a noise level for each of its phases, where that "
+            "lowers the error by over 1 %.",
+        ),
+    ] = False,
     estimate: Annotated[
         Literal["history", "linear", "posterior", "raw"],
         typer.Option(
@@ -69,6 +77,7 @@ def plan(
     discretiser: options.DiscretiserFile = None,
     anyway: estimates.Anyway = False,
     adversary: options.AdversaryOption = "informed",
+    protect: options.Protect = None,
     event_limit: options.EventLimit = 10.0,
     mechanism: Annotated[
         Literal["noise", "optimal", "auto"],
@@ -93,6 +102,7 @@ def plan(
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json --figure delay.svg
       csdp plan chain.json --query mean --budget 1 --figure frontier.svg
       csdp plan chain.json --budget 1.5 --horizon 24
+      csdp plan clock.json --budget 1 --continual --per-phase
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
 
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
@@ -101,8 +111,14 @@ def plan(
     from csdp.planning import find_plan
 
     options.check_figure(figure)
+    if protect is not None and horizon is not None:
+        raise InputError(
+            "--protect: a noise level for each tick (--horizon) is found for any two values; leave one out"
+        )
     if about == "then" and horizon is not None:
         raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
+    if per_phase and (budget is None or horizon is not None or mechanism != "noise"):
+        raise InputError("--per-phase needs --budget, and cannot be combined with --horizon or --mechanism")
     model = options.read_chain(chain)
     statistic = of_readings.ReadingOptions(of, low, high, resolution).query(query, discretiser)
     if untested:
@@ -120,6 +136,7 @@ def plan(
             releases="continual" if continual or about == "then" else horizon or 1,
             estimate=estimate,
             adversary=adversary,
+            protect=protect,
             about=about,
             event_limit=event_limit,
             mechanism=mechanism,
@@ -130,19 +147,27 @@ def plan(
     error = found.error if learned is None else learned.expected(found.plan.noise_variance)
     estimates.require_useful(found.plan, error, anyway=anyway)
     schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)
+    phased = (
+        _levels_by_phase(found, budget, estimate, continual=continual, event_limit=event_limit) if per_phase else None
+    )
     if output is not None:
         made = found.plan if schedule is None else schedule.plan
+        made = phased.plan if phased is not None and phased.worthwhile else made
         estimates.write_plan(output, made, about=about, estimator=learned)
     if figure is not None:
         _draw_plan(found, figure, ages=range(min_age, max_age + 1), budget=budget)
     if form == "json":
         data = _plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()}
+        if phased is not None:
+            data |= {"per_phase": {**phased.summary(), "levels": phased.records(), "plan_digest": phased.plan.digest}}
         print_json(data | ({} if learned is None else {"usefulness": error.usefulness, "learned": measured(learned)}))
     else:
         _print_plan(found, error)
         print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
         if schedule is not None:
             _print_schedule(schedule)
+        if phased is not None:
+            _print_phases(phased)
         print_written(path for path in (output, figure) if path is not None)
 
 
@@ -177,6 +202,7 @@ def _draw_plan(found: FoundPlan, path: Path, *, ages: range, budget: float | Non
         releases="continual" if then else 1,
         estimate=cast("Estimate", found.error.estimate),
         adversary=plan.adversary,
+        protect=plan.protect,
         about=found.error.about,
     )
     drawn = delay_figure(line, chosen=found, budget=budget) if then else frontier_figure(line, chosen=found)
@@ -208,6 +234,28 @@ def _schedule(
     )
 
 
+def _levels_by_phase(
+    found: FoundPlan, budget: float | None, estimate: Estimate, *, continual: bool, event_limit: float
+) -> PhasePlan:
+    """A noise level for each phase, at the ages that one level would use."""
+    from csdp.planning import phase_plan
+
+    assert budget is not None
+    then = found.error.about == "then"
+    return phase_plan(
+        found.plan.chain,
+        found.plan.query,
+        ages=found.plan.ages,
+        budget=budget,
+        releases="continual" if continual or then else 1,
+        estimate="raw" if estimate == "raw" else "linear",  # phases are weighed one by one
+        about=found.error.about,
+        adversary=found.plan.adversary,
+        protect=found.plan.protect,
+        event_limit=event_limit,
+    )
+
+
 def _plan_data(found: FoundPlan) -> dict[str, Any]:
     """The plan and what it achieves as plain data, for JSON."""
     return {
@@ -234,8 +282,8 @@ def _headline(found: FoundPlan, error: Error) -> str:
     ticks = "1 tick" if found.delay == 1 else f"{found.delay} ticks"
     return (
         f"Hold every number back by {ticks}: all releases together, for ever, then tell at most "
-        f"{as_text(found.leakage.epsilon)} about any present state. What they tell of the time that was read has error "
-        f"{math.sqrt(error.mse):.3g} and {error.in_words}."
+        f"{with_chance(found.leakage.epsilon)} about any present state. What they tell of the time of the readings has "
+        f"error {math.sqrt(error.mse):.3g} and {error.in_words}."
     )
 
 
@@ -246,11 +294,11 @@ def _level_words(found: FoundPlan) -> str:
 
 def _print_plan(found: FoundPlan, error: Error) -> None:
     print_lines([_headline(found, error)])
-    ages = sorted(set(found.plan.ages))
+    ages, leaks = sorted(set(found.plan.ages)), found.leakage
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        (_level_words(found), f"{found.plan.epsilon_c:.6g}"),
-        ("leakage of the present", f"{as_text(found.leakage.epsilon)} ({found.leakage.bound})"),
+        (_level_words(found), f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
+        ("leakage of the present", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"),
         (
             "mean squared error",
             f"{found.error.mse:.6g} ({found.error.estimate}; root {math.sqrt(found.error.mse):.3g})",
@@ -264,12 +312,28 @@ def _print_plan(found: FoundPlan, error: Error) -> None:
 
 def _print_schedule(schedule: DynamicPlan) -> None:
     records = schedule.records()
-    rows = [(str(one["tick"]), f"{one['epsilon_c']:.4g}", as_text(one["leakage"])) for one in records[:20]]
+    rows = [(str(one["tick"]), f"{one['epsilon_c']:.4g}", with_chance(one["leakage"])) for one in records[:20]]
     print_table("Schedule", dict.fromkeys(("tick", "epsilon_c", "leakage of the present"), RIGHT), rows)
     print_lines([f"... and {len(records) - 20} more ticks"] if len(records) > 20 else [])
     print_lines(
         [
             f"Error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
             f"{schedule.constant_mse:.6g}"
+        ]
+    )
+
+
+def _print_phases(phased: PhasePlan) -> None:
+    if not phased.worthwhile:
+        gain = f"{100 * max(phased.possible_gain, 0.0):.2g} %"
+        print_lines([f"A noise level for each phase would lower the error by {gain} only: one level is kept."])
+        return
+    rows = [(str(one["phase"]), f"{one['epsilon_c']:.4g}", as_text(one["leakage"])) for one in phased.records()]
+    print_table("Levels by phase", dict.fromkeys(("phase", "epsilon_c", "leakage of the present"), RIGHT), rows)
+    print_lines(
+        [
+            f"Error {phased.mse:.6g}, the mean over the phases; with one level for all of them "
+            f"({phased.constant_level:.4g}): {phased.constant_mse:.6g}. Tick t has the level of phase t mod "
+            f"{len(phased.levels)}."
         ]
     )

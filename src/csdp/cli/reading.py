@@ -142,7 +142,7 @@ def open_input(
     Example:
       csdp open readings.csv -o input.toml
 
-    The first rows are readings: keep what this command prints as private as the file. Options overrule what is found.
+    The first rows are readings: keep what this command prints as private as the file. Options override what is found.
     """
     if output is not None:
         if output.suffix.lower() != ".toml":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
-from csdp.bounds.result import as_text
+from csdp.bounds.result import as_text, chance
 from csdp.cli import estimates, of_readings, options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
@@ -70,6 +72,7 @@ def release(
         ),
     ] = None,
     adversary: options.OptionalAdversary = None,
+    protect: options.Protect = None,
     stale_limit: Annotated[
         int | None,
         typer.Option(
@@ -112,6 +115,14 @@ def release(
         str | None,
         typer.Option(metavar="SIZE", help="Memory that DuckDB may use, such as 4GB; the rest is spilled to disk."),
     ] = None,
+    series: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SERIES.csv",
+            help="Numbers of the chain's public series: columns time and environment, the times as in the readings.",
+            show_default="the worst environment counts at every tick",
+        ),
+    ] = None,
     form: options.FormatOption = "table",
 ) -> None:
     """Publish a noisy, aged statistic of a file of readings, within the limits of its dataset.
@@ -122,7 +133,7 @@ def release(
       csdp release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --about then --budget 0.5 \
 --dataset ward-7 --ledger ledger.db -o released.csv
 
-    Estimates with a band stand beside the noisy numbers: from the last releases, by the model or learned (--past).
+    Estimates with a band come with the noisy numbers: from the last releases, by the model or learned (--past).
     With timestamps, a tick is published once the wall clock has passed its end. Every release is charged in the ledger
     before it is computed. Running the same command again writes the same values and charges nothing. Exit codes: 0
     done; 2 bad input, nothing released; 3 refused by a limit, what was published before is written; 5 another process
@@ -136,7 +147,7 @@ def release(
     files.check_kind(out)
     for path in (out, certificate_path):
         files.ensure_writable(path)
-    for read in (data, chain, plan, ledger, discretiser):
+    for read in (data, chain, plan, ledger, discretiser, series):
         if read is not None and out.resolve() == Path(read).resolve():
             raise InputError(f"output: this would overwrite {read}, which is read; give another name")
     chosen = options.load_plan(
@@ -147,6 +158,7 @@ def release(
         ages=ages,
         epsilon_c=epsilon_c,
         adversary=adversary,
+        protect=protect,
         stale_limit=stale_limit,
         readings=of_readings.ReadingOptions(of, low, high, resolution),
         untested=untested,
@@ -184,6 +196,7 @@ def release(
                 estimator=estimating,
             ) as publisher,
         ):
+            publisher.tell({} if series is None else _read_series(Path(series), readings))
             releases, skipped, refusal = _publish(publisher, book, source, readings, wide=wide)
             count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
             certificate = certify(publisher, book, skipped=skipped)
@@ -284,6 +297,26 @@ def _open_readings(
         yield table, EngineSource(table, plan)
 
 
+def _read_series(path: Path, readings: Panel | Engine) -> dict[int, int]:
+    """The environments of a file of a public series, by tick of the readings; rows without a number are not known."""
+    stamped = readings.times.dtype.kind == "M"
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [(row["time"], row["environment"]) for row in csv.DictReader(file)]
+        times = np.array([time for time, number in rows if number], dtype="datetime64[s]" if stamped else np.int64)
+        numbers = [int(number) for _, number in rows if number]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"series: {path} cannot be read ({type(error).__name__}); a CSV file with the columns time (as in the "
+            "readings) and environment (whole numbers, empty where one is not known)"
+        ) from None
+    ticks = dict(zip(readings.times.astype(times.dtype).tolist(), readings.ticks.tolist(), strict=True))
+    told = {ticks[time]: number for time, number in zip(times.tolist(), numbers, strict=True) if time in ticks}
+    if rows and not told:
+        raise InputError(f"series: no time of {path} is one of the readings; write times as in the readings")
+    return told
+
+
 def _publish(
     publisher: Publisher, book: Ledger, source: Panel | EngineSource, readings: Panel | Engine, *, wide: bool
 ) -> tuple[tuple[Release, ...], tuple[Skipped, ...], BudgetExceeded | None]:
@@ -382,6 +415,7 @@ def print_guarantees(certificate: Certificate) -> None:
     columns: dict[str, dict[str, Any]] = {
         "guarantee": {"no_wrap": True},
         "epsilon": figure,
+        "50 % guess": figure,
         "never above": figure,
         "protects": {},
     }
@@ -389,9 +423,10 @@ def print_guarantees(certificate: Certificate) -> None:
         (
             promise.name,
             as_text(promise.epsilon),
+            chance(promise.epsilon),
             "grows" if promise.ceiling is None else as_text(promise.ceiling),
             f"{promise.protects}; {promise.holds}",
         )
         for promise in certificate.promises
     ]
-    print_table("What is promised", columns, rows)
+    print_table("What is promised, and what a 50 % guess about it becomes at most", columns, rows)

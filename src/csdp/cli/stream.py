@@ -98,6 +98,7 @@ def stream(
     Stop with Ctrl-C or SIGTERM; ticks whose time is not over stay open. Start again with the same command: no tick is
     published twice, and an output that may not have arrived is delivered again.
     """
+    from csdp.scratch import forbid_core_dumps
     from csdp.stream import run, stop_on_signals
     from csdp.stream.from_spec import open_stream
     from csdp.stream.spec import read_spec
@@ -111,6 +112,7 @@ def stream(
         return
     if form != "table":
         raise InputError("format: json requires --check; without it, outputs go where the specification says")
+    forbid_core_dumps()
     with (
         open_stream(read_spec(spec), on_drift=_print_drift) as live,
         stop_on_signals(live.runner.stop),
@@ -190,6 +192,7 @@ class SpecCheck:
             "query": self.plan.query.name,
             "ages": list(self.plan.ages),
             "epsilon_c": self.plan.epsilon_c,
+            **({} if self.plan.phase_levels is None else {"phase_levels": list(self.plan.phase_levels)}),
             "adversary": self.plan.adversary,
             "leakage": self.plan.certified.epsilon,
             "limits": self.spec.limits,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from csdp.bounds.result import as_text
+from csdp.bounds.result import as_text, in_words
 from csdp.chain import private_fits
 from csdp.cli import options
 from csdp.cli.chain import Content, SnapshotFile, Steps, check_output, draw_snapshots, write_snapshots
@@ -37,7 +37,7 @@ def synth(
     fits = private_fits(model)
     if not fits and not public:
         raise InputError(
-            f"chain: {chain} does not say that it was fitted privately, so what is drawn from it would tell of its "
+            f"chain: {chain} does not say that it was fitted privately, so what is drawn from it would reveal its "
             "readings without a limit; fit it with --epsilon, or declare --public if no private readings were used"
         )
     kind = check_output(output, model)
@@ -54,7 +54,7 @@ def promise(epsilon: float) -> str:
     if not epsilon:
         return "Promised: nothing was protected; the chain was declared public."
     return (
-        f"Promised: plain differential privacy with epsilon {as_text(epsilon)} for every single reading of the fit, "
-        "under any model, however many rows are drawn. Not promised: a limit on what they tell about the present of a "
-        "sequence through others, or that they keep more than the chain describes."
+        f"Promised: plain differential privacy with epsilon {as_text(epsilon)} ({in_words(epsilon)}) for every single "
+        "reading of the fit, under any model, however many rows are drawn. Not promised: a limit on what they tell "
+        "about the present of a sequence through others, or that they keep more than the chain describes."
     )

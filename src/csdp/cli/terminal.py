@@ -238,6 +238,19 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
 
 
 @contextmanager
+def progress_line() -> Iterator[Callable[[str, int, int], None] | None]:
+    """The same with one line, whose words change with what is being done."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)
+
+
+@contextmanager
 def print_warnings() -> Iterator[None]:
     """Print the warnings of csdp as lines on stderr, each once and without source code."""
     with warnings.catch_warnings(record=True) as caught:

@@ -35,8 +35,8 @@ class FoldComputation:
     name: str
     text: str
     fold: Fold
-    rows: Floats
-    block: Indices
+    rows: Floats = field(repr=False)
+    block: Indices = field(repr=False)
     unit: float
     denominator: float
     table: Floats = field(repr=False)
@@ -46,6 +46,7 @@ class FoldComputation:
     assumption: str = ""  #: what is believed about the query and not verified
     #: whether answers are a function of the states; else the parts say only what a release costs between states
     of_states: bool = True
+    memory: int = 0  #: ticks before its own whose states decide what a release reads at a tick
     blocks: int = field(init=False, repr=False)  #: number of blocks of outputs
     width: int = field(init=False, repr=False)  #: outputs of one block
     #: whether sequences are treated alike, so that the counts of the states determine the answer
@@ -319,6 +320,7 @@ class FunctionComputation:
 
     is_symmetric = per_sequence = False
     of_states = True
+    memory = 0
     groups = weights = None
     denominator = 1.0
 

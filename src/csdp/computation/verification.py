@@ -32,6 +32,7 @@ from csdp.queries import (
     is_enumerable,
     largest_change,
     reading_range,
+    to_query,
 )
 from csdp.reading_range import ReadingRange
 
@@ -50,9 +51,9 @@ ENUMERATED_WORK: Final = 2**22
 
 
 def verify_query(
-    query: Query, model: Model, *, on_lattice: bool = False, readings_check: ReadingsEvidence | None = None
+    query: Query | str, model: Model, *, on_lattice: bool = False, readings_check: ReadingsEvidence | None = None
 ) -> Computation:
-    """What a query computes on the values of a model. `on_lattice`: the answers of a function are rounded.
+    """What a query, or its text, computes on the values of a model. `on_lattice`: answers of a function are rounded.
 
     `readings_check`: for a query of readings, what is known of them; by default as the record of the model's fit says.
 
@@ -64,7 +65,7 @@ def verify_query(
     >>> verify_query(Mean(), CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])).unit
     1.0
     """
-    table, names = model.value_table, model.names
+    table, names, query = model.value_table, model.names, to_query(query)
     if isinstance(query, Computation):
         ready = not isinstance(query, FunctionComputation) or query.step is not None or not on_lattice
         if ready and is_same_table(table, query.table):
@@ -73,7 +74,11 @@ def verify_query(
             raise InputError(f"query {query.name}: it was verified for other values; give the query itself")
         query = query.source
     if isinstance(query, type) or not isinstance(query, Query):
-        hint = "an instance, Mean() not Mean" if isinstance(query, type) else "Mean(), Max(), Custom(...), ..."
+        hint = (
+            "an instance, Mean() not Mean"
+            if isinstance(query, type)
+            else "Mean(), Max(), Custom(...), ... or a text such as 'mean'"
+        )
         raise InputError(f"query: {query!r} given; expected {hint}")
     name = query.name
     if not isinstance(name, str) or not name.strip():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
 from csdp.bounds.result import round_up
+from csdp.display import import_package
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.plan import Plan
@@ -159,18 +159,3 @@ def dp_accounting_event(
 def lattice_steps(plan: Plan) -> int:
     """Return the sensitivity in lattice steps. Answers lie on the lattice, so rounding down is exact."""
     return int(Fraction(plan.lattice_sensitivity) / Fraction(plan.step))
-
-
-def import_package(module: str, *, package: str) -> Any:
-    """Import a module of an optional package; raise InputError with the command that installs it.
-
-    >>> import_package("nowhere_to_be_found", package="nowhere")
-    Traceback (most recent call last):
-    csdp.errors.InputError: this needs the package nowhere, which is not installed: pip install nowhere
-    """
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name not in {module, module.partition(".")[0]}:
-            raise
-        raise InputError(f"this needs the package {package}, which is not installed: pip install {package}") from None

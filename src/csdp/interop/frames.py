@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from csdp.display import import_package
 from csdp.errors import InputError
-from csdp.interop.accounting import import_package
 from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.report.files import Series, TickGrid, arrow_table

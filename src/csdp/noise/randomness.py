@@ -100,7 +100,7 @@ class Randomness:
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise InputError(f"seed is {seed!r}; allowed are integers")
         warnings.warn(
-            "noise drawn from a seed protects nobody: use Randomness.secure() for releases",
+            "noise drawn from a seed gives no protection: use Randomness.secure() for releases",
             UnsafeRandomnessWarning,
             stacklevel=2,
         )

@@ -50,6 +50,9 @@ class MechanismTable:
     outputs: tuple[float, ...]
     weights: tuple[tuple[int, ...], ...]
 
+    def __repr__(self) -> str:
+        return f"MechanismTable({len(self.answers)} answers, {len(self.outputs)} outputs)"
+
     def __post_init__(self) -> None:
         for name in ("answers", "outputs"):
             object.__setattr__(self, name, _check_rising(name, getattr(self, name)))

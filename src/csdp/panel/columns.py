@@ -60,6 +60,8 @@ def _find_time(table: ColumnTable, given: str | None) -> str:
             return candidates[0]
     if stamps:
         raise InputError(f"{table.label}: several columns hold times: {list_columns(stamps)}; give one as time=")
+    if len(columns) == 1:
+        raise InputError(f"{table.label}: one column only, {columns[0]!r}; one of times and one of readings are needed")
     raise InputError(
         f"{table.label}: no column {given or 'time'!r}; found {list_columns(columns)}. Name the column of times: time="
     )

@@ -105,8 +105,16 @@ class Discretiser:
     ) -> Discretiser:
         """A discretiser from declarations alone; no data is looked at.
 
-        Give `edges` ((m-1,), or a row for each sequence), or `states` equal parts of `bounds`, or
-        `categories` (labels), or only `values` (numbers that readings are). Values not given: middles of the states.
+        Give `edges`, or `states` with `bounds`, or `categories`, or only `values`.
+
+        Args:
+            names: names of the sequences.
+            edges: boundaries between the states, (m - 1,), or a row for each sequence.
+            states: number of states, equal parts of `bounds`.
+            bounds: smallest and largest possible reading, (2,), or a row for each sequence.
+            values: the number that each state carries; by default the middle of the state. Alone: the only numbers
+                that readings can be.
+            categories: labels of the states, in order.
 
         >>> Discretiser.declared(["a", "b"], states=4, bounds=(0, 100)).values[0].tolist()
         [12.5, 37.5, 62.5, 87.5]

@@ -209,6 +209,8 @@ def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
     from pyarrow import csv as arrow_csv
 
     text, encoding = to_utf8(file.name, _read_bytes(file), spec.encoding)
+    if b"\n" not in text:  # lines that end as on old Macs
+        text = text.replace(b"\r", b"\n")
     given = "\t" if spec.delimiter is None and ".tsv" in file.suffixes else spec.delimiter
     dialect = find_dialect(text, delimiter=given, header=spec.header, skip=spec.skip)
     lines = text.split(b"\n", dialect.skipped + 1)

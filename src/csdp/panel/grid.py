@@ -231,6 +231,21 @@ def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *
     return every
 
 
+def tick_seconds(times: npt.NDArray[Any], step: int, ticks: Ints | None) -> int | None:
+    """Seconds from one tick to the next, where ticks are timestamps divided by the step.
+
+    None where times are numbers, and where ticks count rows (trading days, say) that have dates beside them.
+
+    >>> hours = np.datetime64("2024-01-01T05", "s") + 3600 * np.arange(3)
+    >>> tick_seconds(hours, 3600, np.arange(473_357, 473_360)), tick_seconds(hours, 1, np.arange(3))
+    (3600, None)
+    """
+    if times.dtype.kind != "M" or not times.size:
+        return None
+    first = int(times[0].astype("datetime64[s]").astype(np.int64))
+    return int(step) if ticks is None or int(ticks[0]) == first // step else None
+
+
 def consecutive_ticks(
     label: str, clock: TimeColumn, distinct: Ints, every: int, *, resampled: bool = False
 ) -> tuple[Ints, npt.NDArray[Any]]:
@@ -288,3 +303,15 @@ def _carry_forward(readings: Floats, fill: int) -> Floats:
     usable = (newest >= 0) & (old <= fill)
     carried = np.take_along_axis(readings, np.maximum(newest, 0), axis=0)
     return np.where(usable, carried, readings)
+
+
+def coarsen(readings: Readings, factor: int) -> Readings:
+    """The means of so many ticks, as reading a file with a step that much longer and resample="mean" gives them.
+
+    >>> coarsen(Readings.from_array([[1.0], [3.0], [5.0], [float("nan")]]), 2).readings.tolist()
+    [[2.0], [5.0]]
+    """
+    stamps = readings.times.dtype.kind == "M"
+    times = readings.times.astype("datetime64[s]").astype(np.int64) if stamps else readings.times.astype(np.int64)
+    cells = RawReadings.from_wide("readings", TimeColumn(times, stamps), readings.readings, readings.names)
+    return to_grid(cells, step=readings.step * factor, duplicates="refuse", sort=False, resample="mean", fill=0)

@@ -19,10 +19,26 @@ SECTION = "input"
 class InputSpec:
     """Settings of one table; None means: find it in the table, or the default of `csdp.read_readings`.
 
-    `file`: a path, or the address of a database (postgresql://user@host/database). `table`: a sheet of a workbook or a
-    table of a database; `sql`: a query of a database instead. `delimiter`, `decimal`, `encoding`, `header`, `skip`
-    (lines before the header): how text is written. `time`, `sequence`, `value`, `names`: columns; `time_format` as in
-    strptime; `sequence` and `value` make a table long. The others are those of `csdp.read_readings`.
+    Args:
+        file: a path, or the address of a database (postgresql://user@host/database).
+        table: a sheet of a workbook, or a table of a database.
+        sql: a query of a database, instead of a table.
+        delimiter: the character between cells of a text file.
+        decimal: the decimal mark of numbers.
+        encoding: the encoding of a text file.
+        header: whether the first line has the names of the columns.
+        skip: number of lines before the header.
+        time: column of the times.
+        time_format: how times are written if not as ISO, as in strptime.
+        timezone: time zone of times without an offset.
+        sequence: column of a long table that names the sequence of each reading.
+        value: column of a long table that holds the readings.
+        names: sequences to read.
+        categories: words in the cells, in order; a reading is the place of its word.
+        step: time between two ticks.
+        resample: which reading counts within each step, where times lie on no grid.
+        duplicates: which reading counts where a sequence has several at one time.
+        sort: put rows in the order of their times.
 
     >>> spec = InputSpec(file="rooms.csv", delimiter=";", decimal=",", time="Zeit", step="30min")
     >>> print(spec.to_toml())

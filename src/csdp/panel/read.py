@@ -185,8 +185,23 @@ def read_panel(
 ) -> Panel:
     """Read states: of readings that carry declared `values`, through a `discretiser`, or state numbers as they are.
 
-    With `values` (m,) or (s, m), as in a chain, a reading that is none of them is refused, or with outside="clamp"
-    moved to the nearest. The other settings are those of `read_readings`; those not named here stand in an `InputSpec`.
+    Further settings can be given in an `InputSpec`; `read_readings` describes those of times and columns in full.
+
+    Args:
+        source: a file, the address of a database, an `InputSpec`, or a data frame.
+        names: sequences to read; all by default.
+        values: the numbers that the states carry, (m,) or (s, m), as in a chain.
+        discretiser: maps readings to states.
+        outside: with `values`, a reading that is none of them is refused ("refuse") or moved to the nearest ("clamp").
+        time: column of the times.
+        sequence: column of a long table that names the sequence of each reading.
+        value: column of a long table that holds the readings.
+        step: time between two ticks.
+        timezone: time zone of times without an offset.
+        duplicates: which reading counts where a sequence has several at one time.
+        sort: put rows in the order of their times.
+        resample: which reading counts within each step, where times lie on no grid.
+        fill: replace a missing reading by one that is at most this many ticks older.
 
     >>> table = {"time": [0, 1, 2], "a": [10.0, None, 30.0]}
     >>> read_panel(table, values=[10.0, 20.0, 30.0]).states.tolist()
@@ -243,7 +258,7 @@ def _wide_names(table: ColumnTable, time: str, names: Sequence[str] | None) -> t
     if names is None:
         labels = tuple(name for name in table.columns if name != time)
         if not labels:
-            raise InputError(f"{table.label}: no column beside {time!r}; one per sequence expected")
+            raise InputError(f"{table.label}: no column besides {time!r}; one per sequence expected")
         return labels
     missing = [name for name in names if name.strip() not in table.columns]
     if missing:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints
+from csdp.display import Displayed
 from csdp.errors import InputError
 
 Outside = Literal["refuse", "clamp"]
@@ -22,7 +23,7 @@ _LISTED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
+class Panel(Displayed):
     """States of s sequences at T ticks, -1 where a reading is missing.
 
     `states` (T, s): state numbers; `ticks` (T,): consecutive whole numbers; `times` (T,): as read; `step`: time from
@@ -111,7 +112,13 @@ class Panel:
         values: npt.ArrayLike | None = None,
         first_tick: int = 0,
     ) -> Panel:
-        """A panel from state numbers (T, s), -1 where missing; `values` (m,) or (s, m) that the states carry.
+        """A panel from state numbers.
+
+        Args:
+            states: state numbers (T, s), -1 where a reading is missing.
+            names: names of the sequences; x1, x2, ... by default.
+            values: the numbers that the states carry, (m,) or (s, m), if they are known.
+            first_tick: the tick of the first row.
 
         >>> Panel.from_states([[0, 1], [1, -1]]).states.tolist()
         [[0, 1], [1, -1]]
@@ -139,6 +146,13 @@ class Panel:
 
         The same as `read_panel`, which has more settings.
 
+        Args:
+            frame: the data frame, one column for each sequence.
+            names: columns to read; all but the times by default.
+            values: the numbers that the states carry, (m,) or (s, m); without them readings are state numbers.
+            time: column of the times; a DatetimeIndex is used where there is none.
+            step: time between two ticks, such as "5min"; found in the times by default.
+
         >>> import pyarrow
         >>> Panel.from_frame(pyarrow.table({"time": [0, 1, 3], "a": [0, 1, 1]})).states.tolist()
         [[0], [1], [-1], [1]]
@@ -149,7 +163,7 @@ class Panel:
 
 
 @dataclass(frozen=True, eq=False)
-class Readings:
+class Readings(Displayed):
     """Numbers of s sequences at T ticks, NaN where a reading is missing: what a file holds, before it becomes states.
 
     `readings` (T, s); `ticks`, `times`, `step` as in a `Panel`. They are private unless you know them to be public.
@@ -179,7 +193,13 @@ class Readings:
     def from_array(
         cls, readings: npt.ArrayLike, *, names: Sequence[str] | None = None, step: int = 1, first_tick: int = 0
     ) -> Readings:
-        """Readings from numbers (T, s), NaN (or masked) where missing; the rows are consecutive ticks.
+        """Readings from an array; its rows are consecutive ticks.
+
+        Args:
+            readings: numbers (T, s), NaN (or masked) where one is missing.
+            names: names of the sequences; x1, x2, ... by default.
+            step: time between two ticks.
+            first_tick: the tick of the first row.
 
         >>> Readings.from_array([[1.0], [2.0]], step=60).times.tolist()
         [0, 60]

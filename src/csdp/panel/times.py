@@ -97,6 +97,7 @@ def read_times(
     if column.null_count:
         raise wrong
     if kinds.is_string(column.type) or kinds.is_large_string(column.type):
+        wrong = InputError(f"{wrong}; if they are all written in another way, give time_format='%d.%m.%Y %H:%M'")
         column = _parse_times(label, name, column.cast(pa.string()), wrong, time_format)
     if kinds.is_date(column.type):
         column = column.cast(pa.timestamp("s"))

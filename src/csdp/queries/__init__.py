@@ -13,7 +13,7 @@ from csdp.queries.protocol import (
     level_spread,
     reading_range,
 )
-from csdp.queries.text import parse_query, with_readings
+from csdp.queries.text import parse_query, to_query, with_readings
 
 __all__ = [
     "BlockQuery",
@@ -38,5 +38,6 @@ __all__ = [
     "level_spread",
     "parse_query",
     "reading_range",
+    "to_query",
     "with_readings",
 ]

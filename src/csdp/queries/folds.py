@@ -181,7 +181,11 @@ class Mean(_ReadableQuery):
 class Count(_ReadableQuery):
     """How many sequences are in one state; s_k = k.
 
-    `of`: how many readings are at least `at_least` and below `below`; either may be left out.
+    Args:
+        state: the state that is counted.
+        at_least: with `of`: count readings of at least this, instead of states.
+        below: with `of`: count readings below this.
+        of: the range of the readings; without it states are counted.
 
     >>> Count(1).evaluate([0, 1, 1], np.array([[0.0, 1.0]] * 3)).tolist()
     [2.0]

@@ -39,6 +39,15 @@ def parse_query(text: str) -> Query:
     )
 
 
+def to_query(query: Query | str) -> Query:
+    """A query as it is, or the one of a text, as on the command line: every function that takes a query starts here.
+
+    >>> to_query("mean"), to_query(Mean())
+    (Mean(), Mean())
+    """
+    return parse_query(query) if isinstance(query, str) else query
+
+
 def with_readings(text: str, of: ReadingRange) -> Query:
     """The query of a text, of readings in a range.
 

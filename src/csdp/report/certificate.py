@@ -42,19 +42,24 @@ class Guarantee:
         return f"Protects: {self.protects} Does not protect: {self.exposes}"
 
 
-def guarantee(*, adversary: str, epsilon_c: float) -> Guarantee:
-    """Describe the guarantee of one release against an adversary, at a noise level.
+def guarantee(*, adversary: str, epsilon_c: float, protect: float | None = None) -> Guarantee:
+    """Describe the guarantee of one release against an adversary, at a noise level, up to a distance of values.
 
     >>> guarantee(adversary="uninformed", epsilon_c=0.5).exposes
-    'old records, which are exposed with noise epsilon_c = 0.5.'
+    'old records, which are exposed with noise epsilon_c = 0.5 (a 50 % guess becomes at most 63 %).'
     """
     if adversary not in ADVERSARY_KNOWLEDGE:
         raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARY_KNOWLEDGE)}")
     return Guarantee(
-        protects="the present value of each sequence, against an adversary "
+        protects=f"the present value of each sequence{_within(protect)}, against an adversary "
         f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds.",
-        exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g}.",
+        exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)}).",
     )
+
+
+def _within(protect: float | None) -> str:
+    """Which values are protected, where not any two."""
+    return "" if protect is None else f", among values at most {protect:g} apart"
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,8 @@ class Promise:
 class Certificate:
     """What the releases of a dataset are worth, their guarantees, and the assumptions of these.
 
-    `worth`: what the newest estimates are about and which share of the error of saying nothing they are expected to
-    remove, in numbers and words; None where there are none.
+    `worth`: what the newest estimates are about and the expected share of the error of saying nothing that
+    they remove, in numbers and words; None where there are none.
     """
 
     dataset: str
@@ -97,6 +102,18 @@ class Certificate:
         return next(promise for promise in self.promises if promise.name == name)
 
 
+def _earlier_version(version: object) -> tuple[str, ...]:
+    """What a certificate says of terms that an earlier version of the algorithm recorded; nothing of its own."""
+    from csdp.plan import ALGORITHM
+
+    if version in (None, ALGORITHM):
+        return ()
+    return (
+        f"the terms were recorded by version {version} of the algorithm; the numbers here are computed by version "
+        f"{ALGORITHM} from the recorded history, and `csdp audit --ledger` recomputes every charge",
+    )
+
+
 def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """Make the certificate of a publisher's dataset as its ledger stands now."""
     from csdp.plan import ALGORITHM
@@ -115,7 +132,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             "present",
             spent["present"],
             _ceiling(publisher, state, budget, changed=changed),
-            "the present state of each sequence, from everything published so far",
+            f"the present state of each sequence{_within(plan.protect)}, from everything published so far",
             f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model"
             f"{plan.model.given}",
         ),
@@ -149,6 +166,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
         *(words for words in plan.certified.assumptions if "law" in words),
         *(() if now is None else now.assumptions),
         *plan.assumptions,
+        *_earlier_version(entry.terms.guarantee.get("algorithm")),
         "everything that was published of these readings is in this ledger, under this dataset",
         *(AGE_WORDS[kind] for kind in times),
     )
@@ -162,7 +180,9 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             "query": plan.query.name,
             "ages": plan.ages[0] if len(set(plan.ages)) == 1 else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
+            **({} if plan.phase_levels is None else {"phase_levels": list(plan.phase_levels)}),
             "adversary": plan.adversary,
+            **({} if plan.protect is None else {"protect": plan.protect}),
             "stale_limit": plan.stale_limit,
             "one_release": {"epsilon": plan.certified.epsilon, "bound": plan.certified.bound},
             "state": None if now is None else now.bound,
@@ -174,7 +194,12 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             *plan.model.not_protected,
         ),
         sentence=sentence(
-            publisher.dataset, promises, adversary=plan.adversary, newest=entry.newest_tick, given=plan.model.given
+            publisher.dataset,
+            promises,
+            adversary=plan.adversary,
+            newest=entry.newest_tick,
+            given=plan.model.given,
+            protect=plan.protect,
         ),
         assumptions=tuple(dict.fromkeys(assumptions)),
         limits=dict(spent["limits"]),
@@ -256,7 +281,7 @@ def not_promised(epsilon_c: float) -> tuple[str, ...]:
     """What the numbers do not promise."""
     return (
         f"Old readings are not protected like the present: every release that reads one exposes it with noise "
-        f"epsilon_c = {epsilon_c:g}.",
+        f"epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)}).",
         "A person who is in the data for a long time is not protected as a whole: the group epsilon bounds this, and "
         "grows with every release.",
         "The present and the lifetime epsilon hold under the model. Sequences that depend on each other more strongly, "
@@ -267,17 +292,26 @@ def not_promised(epsilon_c: float) -> tuple[str, ...]:
     )
 
 
-def sentence(dataset: str, promises: Sequence[Promise], *, adversary: str, newest: int | None, given: str = "") -> str:
+def sentence(
+    dataset: str,
+    promises: Sequence[Promise],
+    *,
+    adversary: str,
+    newest: int | None,
+    given: str = "",
+    protect: float | None = None,
+) -> str:
     """One sentence to quote, which states what is proven and nothing more; `given`: what it is conditional on."""
     if newest is None:
         return f"Nothing has been published of {dataset} yet."
     by_name = {promise.name: promise for promise in promises}
     now, event = by_name["present"].epsilon, by_name["event"].epsilon
+    near = "" if protect is None else f"{_within(protect)},"
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
-        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for an "
-        f"adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past "
-        f"reading has plain differential privacy with epsilon {as_text(event)}."
+        f"one sequence{near} by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for "
+        f"an adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past "
+        f"reading has plain differential privacy with epsilon {as_text(event)} ({in_words(event)})."
     )
 
 

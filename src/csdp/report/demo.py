@@ -388,7 +388,9 @@ def _publish(prepared: DemoData, plan: Plan, estimate: LearnedEstimator, out: Pa
     panel = prepared.rest
     with (
         Ledger.open(out / "ledger.db") as ledger,
-        open_publisher(plan, ledger, prepared.case.data, estimator=estimate, budget=prepared.case.budget) as publisher,
+        open_publisher(
+            plan, ledger, prepared.case.data, step=prepared.rest.step, estimator=estimate, budget=prepared.case.budget
+        ) as publisher,
     ):
         batch = publisher.publish(panel, progress=lambda done, total: progress("releasing", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
@@ -402,12 +404,20 @@ def _publish(prepared: DemoData, plan: Plan, estimate: LearnedEstimator, out: Pa
 
 
 def open_publisher(
-    plan: Plan, ledger: Ledger, name: str, *, estimator: LearnedEstimator, budget: float | None
+    plan: Plan, ledger: Ledger, name: str, *, step: int, estimator: LearnedEstimator, budget: float | None
 ) -> Publisher:
     """Open a dataset of a demonstration; under another name if it was published before by another plan."""
 
     def open_as(dataset: str) -> Publisher:
-        return Publisher(plan, dataset=dataset, ledger=ledger, budget=budget, on_refusal="skip", estimator=estimator)
+        return Publisher(
+            plan,
+            dataset=dataset,
+            ledger=ledger,
+            budget=budget,
+            time_step=step,
+            on_refusal="skip",
+            estimator=estimator,
+        )
 
     try:
         return open_as(name)

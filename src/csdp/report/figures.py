@@ -129,7 +129,8 @@ def release_figure(
         label = "true value (private)"
         axes.step(at_truth, values, where="mid", color=ORANGE, linewidth=1.5, zorder=2, label=label)
     if usual:
-        dashed: dict[str, Any] = {"linestyle": (0, (3, 2)), "label": "no data: mean"}
+        label = "no data: mean" if len({value for _, value in usual}) == 1 else "no data: what is usual"
+        dashed: dict[str, Any] = {"linestyle": (0, (3, 2)), "label": label}
         axes.plot(*zip(*usual, strict=True), color=INK, linewidth=1.0, zorder=2, **dashed)
     estimates = [(r.tick, r.estimate, r.low, r.high) for r in records if r.estimate is not None]
     if estimates:
@@ -257,10 +258,10 @@ def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] |
 
 
 def delay_figure(line: Frontier, *, chosen: FoundPlan, budget: float | None = None) -> Figure:
-    """Draw leakage against delay, one line per error of what is told about the time that was read.
+    """Draw leakage against delay, one line per error of what is told about the time of the readings.
 
     Args:
-        line: The points to draw, about the time that was read.
+        line: The points to draw, about the time of the readings.
         chosen: The plan that a search found.
         budget: The leakage that was allowed.
     """

@@ -90,7 +90,7 @@ class FlightsRelease:
     usual: list[tuple[int, float]]
     truth: list[records.TruthRecord]
     error: float  #: mean squared error of the estimate on the published ticks
-    no_data: float  #: the same of saying the usual for that time of day
+    no_data: float  #: the same of guessing what is usual at that hour
     coverage: float  #: share of the truths inside the band
 
     @property
@@ -144,8 +144,24 @@ def _summarise(release: FlightsRelease) -> dict[str, object]:
     }
 
 
-def run_flights(out: Path, progress: Progress) -> FlightsStudy:
-    """Fit, check, plan and publish; chain, ledgers, certificates and series are written to the folder."""
+@dataclass(frozen=True)
+class FlightsModel:
+    """The public past of the flights and the chain that was fitted to it; `rest` is what is published, and PRIVATE."""
+
+    data: Dataset
+    past: Panel
+    rest: Panel
+    chain: EnvironmentChain
+    query: Computation
+
+    def plan_for(self, budget: float) -> Plan:
+        """The least noise for the live number whose releases at every tick without end keep a budget."""
+        level = _largest_level(certified_model(self.chain), self.query, 0, budget)
+        return Plan(self.chain, self.query, 0, level)
+
+
+def fit_flights(progress: Progress) -> FlightsModel:
+    """Fit the chain of the demonstration to the public past; takes some seconds."""
     data = datasets.load("flights")
     discretiser = data.discretiser()
     past, rest = (_late_or_not(discretiser.apply(part)) for part in data.readings.split(data.past_ends))
@@ -161,17 +177,24 @@ def run_flights(out: Path, progress: Progress) -> FlightsStudy:
             ensemble=ENSEMBLE,
             progress=progress,
         )
-        assert isinstance(chain, EnvironmentChain)
+    assert isinstance(chain, EnvironmentChain)
+    return FlightsModel(data, past, rest, chain, verify_query(Mean(of=LATE), chain))
+
+
+def run_flights(out: Path, progress: Progress) -> FlightsStudy:
+    """Fit, check, plan and publish; chain, ledgers, certificates and series are written to the folder."""
+    model = fit_flights(progress)
+    chain, query, past, rest = model.chain, model.query, model.past, model.rest
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CsdpWarning)
         quality = fit_quality(chain.without_family(), past, readings=past.readings, public=True, progress=progress)
     save_model(chain, out / "chain.json")
-    discretiser.save(out / "discretiser.json")
-    query = verify_query(Mean(of=LATE), chain)
+    model.data.discretiser().save(out / "discretiser.json")
     delays = _measure_delays(chain, query, progress)
-    level = _largest_level(certified_model(chain), query, 0)
     delay = next((one.delay for one in delays if one.family <= LATE_BUDGETS[0]), DELAYS[-1])
-    now = _release(chain, Plan(chain, query, 0, level), past, rest, "now", out, progress)
+    now = _release(chain, model.plan_for(BUDGET), past, rest, "now", out, progress)
     late = _release(chain, Plan(chain, query, delay, LATE_LEVEL), past, rest, "then", out, progress)
-    return FlightsStudy(data, past, rest, chain, quality, now, late, delays)
+    return FlightsStudy(model.data, past, rest, chain, quality, now, late, delays)
 
 
 def _late_or_not(panel: Panel) -> Panel:
@@ -195,13 +218,13 @@ def _measure_delays(chain: Model, query: Computation, progress: Progress) -> lis
     return found
 
 
-def _largest_level(family: Model | Family, query: Computation, age: int) -> float:
+def _largest_level(family: Model | Family, query: Computation, age: int, budget: float) -> float:
     """The largest noise level whose releases without end keep the budget."""
     level = largest_level(
-        lambda epsilon_c: _ceiling(family, query, age, epsilon_c), BUDGET, EVENT_LIMIT, start=BUDGET / 2, tolerance=1e-3
+        lambda epsilon_c: _ceiling(family, query, age, epsilon_c), budget, EVENT_LIMIT, start=budget / 2, tolerance=1e-3
     )
     if level is None:
-        raise InfeasibleError(f"budget {BUDGET:g} cannot be met at age {age}", nearest=BUDGET, no_data=0.0)
+        raise InfeasibleError(f"budget {budget:g} cannot be met at age {age}", nearest=budget, no_data=0.0)
     return level
 
 
@@ -213,7 +236,9 @@ def _release(
     name = "flights" if about == "now" else "flights-late"
     with (
         Ledger.open(out / ("ledger.db" if about == "now" else "ledger-late.db")) as ledger,
-        open_publisher(plan, ledger, name, estimator=learned, budget=BUDGET if about == "now" else None) as publisher,
+        open_publisher(
+            plan, ledger, name, step=rest.step, estimator=learned, budget=BUDGET if about == "now" else None
+        ) as publisher,
     ):
         batch = publisher.publish(rest, progress=lambda done, total: progress(f"releasing ({about})", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
@@ -247,7 +272,7 @@ def _at_their_time(shown: Sequence[records.ReleaseRecord], delay: int) -> list[r
 def _measure(
     shown: Sequence[records.ReleaseRecord], usual: dict[int, float], truth: dict[int, float]
 ) -> tuple[float, float, float]:
-    """Mean squared error of the estimates, that of saying the usual, and the share of truths inside the bands."""
+    """Mean squared error of the estimates and of guessing the usual value, and the share of truths inside the bands."""
     rows = np.array(
         [
             (one.estimate - truth[one.tick], usual[one.tick] - truth[one.tick], one.low <= truth[one.tick] <= one.high)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from csdp.aging import Progress
-from csdp.bounds.result import as_text, belief, in_words
+from csdp.bounds.result import as_text, chance, in_words, with_chance
 from csdp.report import figures
 from csdp.report.comparison_figures import belief_figure
 from csdp.report.demo import no_progress
@@ -22,6 +22,7 @@ from csdp.report.page import (
     ledger_facts,
     number_table,
     paragraph,
+    percent,
     save_report,
 )
 from csdp.report.records import LeakageRecord
@@ -30,7 +31,7 @@ from csdp.report.time_axis import day_names
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "How many destinations flights leave late for, without telling how any one of them stands"
+TITLE = "How many destinations have late flights, published without revealing any single one of them"
 WHAT = "share of destinations that are late"
 #: Ticks that are drawn: twelve days.
 DRAWN = 12 * DAY
@@ -61,14 +62,14 @@ def write_flights_pages(study: FlightsStudy, out: Path, *, version: str) -> list
 
 
 def lead(study: FlightsStudy) -> str:
-    """What the live number is worth, and what it tells: the first sentence of the page."""
+    """What the live number is worth and what it tells, and, in a paragraph of its own, which checks the model fails."""
     now = study.now
     return (
-        f"The published line removes {now.usefulness:.0%} of the error of saying what is usual for the time of day, "
-        f"and its {now.learned.level:.0%} band holds {now.coverage:.0%} of the truths. Everything published, now and "
-        f"for ever, tells at most epsilon = {as_text(now.ceiling, 3)} about the present of any one destination: "
-        f"{in_words(now.ceiling)}, for each of {len(now.plan.chain.members)} plausible models, given the environment "
-        f"(facts about it, such as a storm, are not protected).{_doubts(study)}"
+        f"The published line removes {percent(now.usefulness)} of the error of guessing what is usual at that hour, "
+        f"and its {percent(now.learned.level)} band contains {percent(now.coverage)} of the true shares. Everything "
+        f"published, now and for ever, tells at most epsilon = {as_text(now.ceiling, 3)} about the present of any one "
+        f"destination: {in_words(now.ceiling)}. This holds for each of {len(now.plan.chain.members)} plausible models, "
+        f"given the environment (facts about it, such as a storm, are not protected).{_doubts(study)}"
     )
 
 
@@ -78,17 +79,18 @@ def _doubts(study: FlightsStudy) -> str:
     failed = [
         words
         for check, words in (
-            (quality.order, "the state before the present one says more"),
-            (quality.homogeneity, "the year does not move alike throughout"),
+            (quality.order, "the state before the present one still helps to predict the next"),
+            (quality.homogeneity, "the year is not alike throughout"),
             (quality.together, "destinations move together within a step"),
-            (quality.emission_states, "a reading tells more of its neighbours in time than its state does"),
+            (quality.emission_states, "a reading tells more about the ticks around it than its state does"),
         )
         if check is not None and not check.passed
     ]
     if not failed:
         return ""
     return (
-        f" The number rests on a model that fails some of its own checks ({'; '.join(failed)}): take it as an example."
+        f"\n\nThe model fails some of its own checks ({'; '.join(failed)}), so its epsilon is an example, "
+        "not a certificate to rely on."
     )
 
 
@@ -121,9 +123,10 @@ def draw_flights(study: FlightsStudy) -> dict[str, Figure]:
 def _release_section(study: FlightsStudy, figure: Figure) -> PageSection:
     now = study.now
     caption = (
-        f"Dots: what was published every {HOURS} hours, at once, with noise (epsilon_c {now.plan.epsilon_c:.2g}). Line "
-        f"and band: the estimate published with it, from the last {now.learned.memory} releases and what is usual at "
-        f"that hour ({study.past.times[0].astype(str)[:10]} to {study.past.times[-1].astype(str)[:10]}, public). "
+        f"Dots: what was published every {HOURS} hours, at once, with noise (epsilon_c {now.plan.epsilon_c:.2g}: about "
+        f"one old reading {in_words(now.plan.epsilon_c)}). Line and band: the estimate published with it, from the "
+        f"last {now.learned.estimator.memory} releases and what is usual at that hour "
+        f"({study.past.times[0].astype(str)[:10]} to {study.past.times[-1].astype(str)[:10]}, public). "
         f"Dashed: what is usual, without any release. On {len(now.batch):,} ticks the error (root mean square) was "
         f"{now.error**0.5:.3f} with the releases and {now.no_data**0.5:.3f} without."
     )
@@ -134,21 +137,21 @@ def _release_section(study: FlightsStudy, figure: Figure) -> PageSection:
 def _belief_section(study: FlightsStudy, figure: Figure) -> PageSection:
     now = study.now
     caption = (
-        "The most that an attacker can believe about one destination, who thought its two states (on time or late) "
-        "equally likely, knows the model, the environment and the present of all others, and sees everything "
-        "published. Without releases: 50 %."
+        "How sure an attacker can become, at most, that one destination is late (or that it is on time). The attacker "
+        "thought both equally likely before, knows the model, the environment and the present of all other "
+        "destinations, and sees everything published. Without releases it stays at 50 %."
     )
     rows = [
         ("nothing is published", "50 %", "the attacker's guess stays what it was"),
         (
             "these releases, for ever",
-            f"{as_text(100 * belief(now.ceiling), 2)} %",
-            "certified, for every model of the family",
+            chance(now.ceiling),
+            "certified, for each of the plausible models",
         ),
-        ("the same numbers without noise", "100 %", "who knows the others subtracts them from the sum"),
+        ("the same numbers without noise", "100 %", "an attacker who knows all others subtracts them from the sum"),
     ]
     block = figure_block(figure, caption, name="belief", description="The attacker's belief by tick")
-    table = number_table(("what is published", "belief at most", "why"), rows)
+    table = number_table(("what is published", "belief at most", "reason"), rows)
     return PageSection("What an attacker can believe", block + table)
 
 
@@ -156,30 +159,32 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
     late = study.late
     delay = late.plan.max_age
     caption = (
-        f"The same number published {delay} ticks ({delay * HOURS} hours of operation) later, about the time it was "
-        f"read, with little noise (epsilon_c {late.plan.epsilon_c:g}): its error was {late.error**0.5:.3f}, it removes "
-        f"{late.usefulness:.0%} of the error of saying nothing, and tells at most {as_text(late.ceiling, 3)} about the "
-        "present. It is published instead of the live number, not besides it: both together tell more."
+        f"The same number published {delay} ticks ({delay * HOURS} hours of operation) later, drawn at the time it is "
+        f"about, with little noise (epsilon_c {late.plan.epsilon_c:g}): its error was {late.error**0.5:.3f}, it "
+        f"removes {percent(late.usefulness)} of the error of saying nothing, and tells at most "
+        f"{with_chance(late.ceiling, 3)} about the present. It is published instead of the live "
+        "number, not in addition to it: both together would tell more."
     )
     rows = [
         (
             f"{one.delay} tick{'s' * (one.delay > 1)}",
             as_text(one.family, 3),
-            f"{in_words(one.family)}; for the fitted model alone {as_text(one.point, 3)}",
+            f"{in_words(one.family)}; for the fitted model alone {with_chance(one.point, 3)}",
         )
         for one in study.delays
     ]
-    table = number_table(("held back", "epsilon for ever", "what it means"), rows)
+    table = number_table(("held back", "epsilon, for ever", "what it means"), rows)
     found = [(budget, study.least_delay(budget)) for budget in LATE_BUDGETS]
     answers = "; ".join(
-        f"for {budget:g}: {'longer than was tried' if ticks is None else f'{ticks} ticks ({ticks * HOURS} hours)'}"
+        f"at {with_chance(budget)} "
+        + ("longer than was tried" if ticks is None else f"{ticks} ticks ({ticks * HOURS} hours)")
         for budget, ticks in found
     )
     words = "Published share of late destinations, held back, against what is usual"
     block = figure_block(figure, caption, name="late", description=words)
     title = "Or later, nearly without noise"
-    question = "How long must these numbers be held back, so that the present is told at most so much?"
-    return PageSection(title, block + paragraph(f"{question} {answers}.") + table)
+    question = "How long must these numbers be held back to keep the leakage of the present below a limit?"
+    return PageSection(title, block + paragraph(f"{question} {answers[:1].upper()}{answers[1:]}.") + table)
 
 
 def _model_section(study: FlightsStudy) -> PageSection:
@@ -198,7 +203,7 @@ def _model_section(study: FlightsStudy) -> PageSection:
         ("Checks", study.quality.verdict),
         *(("Beware", note) for note in record.warnings),
     ]
-    return PageSection("The model, fitted to the public past", definition_list(pairs))
+    return PageSection.detail("The model and its fit to the public past", definition_list(pairs))
 
 
 def _record_section(study: FlightsStudy) -> PageSection:
@@ -208,7 +213,7 @@ def _record_section(study: FlightsStudy) -> PageSection:
         ("Readings", f"{data.provenance} Licence: {data.licence}"),
         ("How the data were prepared", data.handling),
     ]
-    return PageSection("The record", definition_list(pairs))
+    return PageSection.detail("The record", definition_list(pairs))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from csdp.bounds.overview import LeakageTable
-from csdp.bounds.result import as_text
+from csdp.bounds.result import as_text, chance, with_chance
 from csdp.report import figures
 from csdp.report.certificate import Certificate
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from csdp.chain import Model
 
+#: The head of a column of probabilities.
+GUESS = "a 50 % guess becomes at most"
 #: The notice at the top of a page that draws true values.
 PRIVATE = (
     "Contains private data: the true values are drawn on this page. Do not pass it on; share.html is the same without "
@@ -26,15 +28,49 @@ PRIVATE = (
 )
 
 
+#: Words of a report, as the glossary of the documentation has them.
+GLOSSARY = {
+    "sequence": "a person or thing whose state changes over time, and whose present state is protected",
+    "tick": "one step of time; all sequences share the ticks",
+    "reading": "the state of one sequence at one tick",
+    "release": "what is published at one tick: a number with noise, and an estimate with a band",
+    "estimate": "the best guess of the true number that can be made from what was published; it costs no more privacy",
+    "model": "how likely each next state is, given the present ones; it was fitted or declared",
+    "adversary": "somebody who tries to find out a present state, and what they are assumed to know",
+    "epsilon": "how much is revealed at most: the odds between two possibilities change by at most a factor of "
+    "e^epsilon. 0.1 is a change of 11 %, 1 a factor of 2.7",
+    "present": "what everything published so far tells about the state that a sequence is in now",
+    "event": "what the releases tell about one single reading, whatever the model",
+    "group": "what they tell about all readings of sequences that depend on each other, together",
+    "lifetime": "what all releases, earlier and later ones, tell about one reading, if the model holds",
+    "budget": "the most that may be revealed about the present at any time; a release that would exceed it is refused",
+    "ledger": "the record in which every release is charged before any data is read",
+}
+
 # ---- HTML ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A heading and its HTML, which is already escaped."""
+    """A heading and its HTML, which is already escaped; `is_detail` for what only specialists need, behind a click."""
 
     title: str
     body: str
+    is_detail: bool = False
+
+    @classmethod
+    def detail(cls, title: str, body: str) -> PageSection:
+        """A section behind a click."""
+        return cls(title, body, is_detail=True)
+
+
+def percent(share: float) -> str:
+    """A share in words.
+
+    >>> percent(0.884)
+    '88 %'
+    """
+    return f"{100 * share:.0f} %"
 
 
 def paragraph(text: str) -> str:
@@ -47,9 +83,12 @@ def paragraph(text: str) -> str:
 
 
 def figure_block(figure: Figure, caption: str, *, name: str, description: str) -> str:
-    """Make an inline figure with its caption; `name` prefixes its ids, `description` is for screen readers."""
+    """Make an inline figure with its caption; `name` prefixes its ids, `description` is for screen readers.
+
+    It can have the focus, because on a narrow screen it scrolls.
+    """
     svg = figures.inline_svg(figure, name=name, description=description)
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f'<figure tabindex="0">{svg}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def definition_list(pairs: Iterable[tuple[str, str]]) -> str:
@@ -68,11 +107,16 @@ def number_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     body = "".join(
         f'<tr class="sound"><th scope="row">{escape(first)}</th>'
         f'<td class="n" data-label="{number}">{escape(second)}</td>'
-        f"<td>{escape(third)}</td></tr>"
+        f"<td>{_unbroken(escape(third))}</td></tr>"
         for first, second, third in rows
     )
     top = f"<tr><th>{name}</th><th class='n'>{number}</th><th>{note}</th></tr>"
     return f'<table class="stack"><thead>{top}</thead><tbody>{body}</tbody></table>'
+
+
+def _unbroken(text: str) -> str:
+    """A text whose percent signs stay on the line of their numbers."""
+    return text.replace(" %", "&nbsp;%")
 
 
 def leakage_block(table: LeakageTable) -> str:
@@ -84,16 +128,18 @@ def leakage_block(table: LeakageTable) -> str:
         kind = "best" if row.bound == "exact" else "sound" if row.sound else "unsound"
         rows.append(
             f'<tr class="{kind}"><th scope="row">{escape(row.bound)}</th><td class="n">{as_text(row.epsilon)}</td>'
+            f'<td class="n">{chance(row.epsilon) if row.sound else "–"}</td>'
             f"<td>{mark}</td><td>{escape(words)}</td></tr>"
         )
     for bound, reason in table.missing.items():
         rows.append(
-            f'<tr class="unsound"><th scope="row">{escape(bound)}</th><td class="n">–</td><td></td>'
+            f'<tr class="unsound"><th scope="row">{escape(bound)}</th><td class="n">–</td><td class="n">–</td><td></td>'
             f"<td>{escape(reason)}</td></tr>"
         )
-    head = "<tr><th>bound</th><th class='n'>epsilon</th><th>status</th><th>holds for</th></tr>"
+    figure_heads = f"<th class='n'>epsilon</th><th class='n'>{GUESS}</th>"
+    head = f"<tr><th>bound</th>{figure_heads}<th>status</th><th>holds for</th></tr>"
     return (
-        f'<div class="wide"><table><caption>{escape(table.title)}</caption>'
+        f'<div class="wide" tabindex="0"><table><caption>{escape(table.title)}</caption>'
         f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -101,14 +147,16 @@ def leakage_block(table: LeakageTable) -> str:
 def guarantees_section(certificate: Certificate) -> PageSection:
     """Make the table of guarantees, the list of what is not promised, and the sentence to quote."""
     rows = "".join(
-        f'<tr class="{"best" if promise.name == "present" else "sound"}"><th scope="row">{escape(promise.name)}</th>'
+        f'<tr class="{"best" if promise.name == "present" else "sound"}"><th scope="row">{_linked(promise.name)}</th>'
         f'<td class="n" data-label="epsilon now">{as_text(promise.epsilon)}</td>'
+        f'<td class="n" data-label="{GUESS}">{chance(promise.epsilon)}</td>'
         f'<td class="n" data-label="never above">'
-        f"{'grows' if promise.ceiling is None else as_text(promise.ceiling)}</td>"
+        f"{'grows' if promise.ceiling is None else _unbroken(with_chance(promise.ceiling))}</td>"
         f"<td>{escape(promise.protects[:1].upper() + promise.protects[1:])}; {escape(promise.holds)}.</td></tr>"
         for promise in certificate.promises
     )
-    head = "<tr><th>guarantee</th><th class='n'>epsilon now</th><th class='n'>never above</th><th>protects</th></tr>"
+    heads = "".join(f"<th class='n'>{name}</th>" for name in ("epsilon now", GUESS, "never above"))
+    head = f"<tr><th>guarantee</th>{heads}<th>protects</th></tr>"
     missing = "".join(f"<li>{escape(words)}</li>" for words in certificate.not_promised)
     body = (
         f'<table class="stack"><thead>{head}</thead><tbody>{rows}</tbody></table>'
@@ -124,19 +172,39 @@ def make_page(sections: Sequence[PageSection], *, title: str, lead: str, footer:
     Args:
         sections: Sections in order; their HTML is taken as it is.
         title: Heading of the page; this and the other texts are escaped.
-        lead: First paragraph.
+        lead: First paragraphs, with an empty line between them.
         footer: Last line.
         notice: A warning above the heading.
     """
-    body = "\n".join(f"<section><h2>{escape(each.title)}</h2>\n{each.body}</section>" for each in sections)
+    shown = [_section(each) for each in sections if not each.is_detail]
+    behind = [each for each in sections if each.is_detail]
+    if behind:
+        titles = ", ".join(each.title[:1].lower() + each.title[1:] for each in behind)
+        inside = "\n".join(map(_section, behind))
+        shown.append(f"<details><summary>Details: {escape(titles)}</summary>\n{inside}</details>")
+    body = "\n".join([*shown, _glossary()])
     return _PAGE.substitute(
         title=escape(title),
         notice=f'<p class="notice" role="note">{escape(notice)}</p>\n' if notice else "",
-        lead=escape(lead),
+        lead="\n".join(f'<p class="lead">{escape(part)}</p>' for part in lead.split("\n\n")),
         body=body,
         footer=escape(footer),
         style=_STYLE.strip(),
     )
+
+
+def _section(section: PageSection) -> str:
+    return f"<section><h2>{escape(section.title)}</h2>\n{section.body}</section>"
+
+
+def _linked(word: str) -> str:
+    """A word of the glossary as a link to its meaning."""
+    return f'<a href="#word-{word}">{word}</a>' if word in GLOSSARY else escape(word)
+
+
+def _glossary() -> str:
+    rows = "".join(f'<dt id="word-{word}">{word}</dt><dd>{escape(words)}</dd>' for word, words in GLOSSARY.items())
+    return f'<section id="words"><h2>Words on this page</h2><dl>{rows}</dl></section>'
 
 
 # ---- sections that reports share -----------------------------------------------------------------------------------
@@ -189,14 +257,14 @@ def age_section(figure: Figure) -> PageSection:
     )
     description = "Leakage of one release against age, one line per bound"
     block = figure_block(figure, caption, name="age", description=description)
-    return PageSection("Older data leaks less about the present", block)
+    return PageSection.detail("Older data leaks less about the present", block)
 
 
 def frontier_section(figure: Figure, caption: str) -> PageSection:
     """Leakage against error."""
     description = "Leakage against error by age, with the no-data line"
     block = figure_block(figure, caption, name="frontier", description=description)
-    return PageSection("What more or less privacy would buy", block)
+    return PageSection.detail("What more or less privacy would buy", block)
 
 
 def coupling_block(model: Model, figure: Figure | None) -> str:
@@ -237,7 +305,7 @@ main { max-width: 54rem; margin: 0 auto; padding: 2.5rem 1.25rem 3rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .6rem; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; }
 h3 { font-size: 1rem; margin: 0 0 .3rem; }
-.lead { font-size: 1.1rem; margin: 0; }
+.lead { font-size: 1.1rem; margin: 0 0 .6rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 caption { text-align: left; color: var(--quiet); padding-bottom: .5rem; }
@@ -265,13 +333,16 @@ blockquote { margin: 0; padding: .2rem 0 .2rem 1.2rem; border-left: 5px solid va
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.5rem; margin: 0; }
 dt { color: var(--quiet); }
 dd { margin: 0; overflow-wrap: anywhere; }
+a { color: var(--blue); }
+summary { margin-top: 2.6rem; padding: .7rem 1.2rem; background: var(--card); border-radius: .5rem; cursor: pointer; }
 footer { margin-top: 3rem; color: var(--quiet); font-size: .88rem; }
 @media (max-width: 34rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .6rem; }
-  .wide table { min-width: 32rem; } figure { overflow-x: auto; } figure svg { min-width: 27rem; }
+  .wide table { min-width: 32rem; } figure { overflow-x: auto; } figure svg { min-width: 30rem; }
   .stack thead { display: none; } .stack tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--grid); }
   .stack th { font-weight: 700; } .stack th, .stack td { display: block; border: 0; padding: 0; text-align: left; }
   .stack td[data-label]::before { content: attr(data-label) ": "; color: var(--quiet); font-weight: 400; } }
-@media print { body { font-size: 11pt; } main { max-width: none; padding: 0; }
+@media print { details::details-content { content-visibility: visible; height: auto; } body { font-size: 11pt; }
+  main { max-width: none; padding: 0; }
   figure, tr, .pair > div { break-inside: avoid; } h2 { break-after: avoid; }
   .pair > div { border: 1px solid var(--grid); } }
 """
@@ -289,7 +360,8 @@ $style
 <body>
 <main>
 <header>$notice<h1>$title</h1>
-<p class="lead">$lead</p></header>
+$lead
+<p><a href="#words">What the words on this page mean</a></p></header>
 $body
 <footer>$footer</footer>
 </main>

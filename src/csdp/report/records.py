@@ -141,9 +141,15 @@ class AgeRecord:
 
 
 def leakage_by_age(
-    model: Model, query: Query, *, ages: Sequence[int], epsilon_c: float, progress: Progress | None = None
+    model: Model,
+    query: Query,
+    *,
+    ages: Sequence[int],
+    epsilon_c: float,
+    protect: float | None = None,
+    progress: Progress | None = None,
 ) -> list[AgeRecord]:
-    """Compute every bound that applies at every age, for the informed adversary.
+    """Compute every bound that applies at every age, for the informed adversary; `protect` as for `csdp.leakage`.
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -153,7 +159,7 @@ def leakage_by_age(
     """
     records = []
     for done, age in enumerate(ages, start=1):
-        table = leakage_table(model, query, ages=age, epsilon_c=epsilon_c)
+        table = leakage_table(model, query, ages=age, epsilon_c=epsilon_c, protect=protect)
         records += [AgeRecord(row.bound, age, row.epsilon, row.sound) for row in table.rows]
         if progress is not None:
             progress("leakage by age", done, len(ages))

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from csdp.accountant.distances import leakage_by_distance
 from csdp.aging import Progress
 from csdp.bounds.overview import leakage_table
-from csdp.bounds.result import as_text
+from csdp.bounds.result import as_text, in_words, with_chance
 from csdp.chain.views import has_long_run
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
@@ -41,6 +42,7 @@ from csdp.report.page import (
     ledger_facts,
     number_table,
     paragraph,
+    percent,
     save_report,
 )
 from csdp.report.records import TruthRecord, truth_records
@@ -154,10 +156,12 @@ def _draw_ledger(
     largest = max(model.states ** len(component) for component in model.components())
     swept = largest <= SWEEP_STATES and len(set(plan.ages)) == 1
     if swept and has_long_run(model) and plan.mechanism is None:
-        by_age = records.leakage_by_age(model, plan.query, ages=AGES, epsilon_c=plan.epsilon_c, progress=progress)
+        options: dict[str, Any] = {"epsilon_c": plan.epsilon_c, "protect": plan.protect, "progress": progress}
+        by_age = records.leakage_by_age(model, plan.query, ages=AGES, **options)
         drawings["leakage"] = figures.leakage_by_age_figure(by_age)
-        line = frontier(model, plan.query, ages=(1, 2, 4), levels=LEVELS, adversary=plan.adversary)
-        error = mse(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, estimate="linear").mse
+        secret: dict[str, Any] = {"adversary": plan.adversary, "protect": plan.protect}
+        line = frontier(model, plan.query, ages=(1, 2, 4), levels=LEVELS, **secret)
+        error = mse(model, plan.query, ages=plan.ages, epsilon_c=plan.mean_level, estimate="linear").mse
         drawings["frontier"] = figures.frontier_figure(line, chosen=(plan.certified.epsilon, error))
     return drawings
 
@@ -179,10 +183,12 @@ def _label_axis(
 def _long_run_mean(plan: Plan, released: Sequence[records.ReleaseRecord]) -> list[tuple[int, float]]:
     """What the model expects without any release, from the first tick to the last; none where it cannot be computed."""
     try:
-        mean = float(moments(plan.model, plan.query, ages=plan.ages).mean_now[0])
+        usual = moments(plan.model, plan.query, ages=plan.ages).usual[1][:, 0].tolist()
     except CsdpError:
         return []
-    return [(released[0].tick, mean), (released[-1].tick, mean)]
+    ends = [released[0].tick, released[-1].tick]
+    ticks = ends if len(usual) == 1 else range(ends[0], ends[1] + 1)
+    return [(tick, usual[tick % len(usual)]) for tick in ticks]
 
 
 def _write_ledger_pages(
@@ -191,14 +197,15 @@ def _write_ledger_pages(
     common = [
         leakage_history_section(drawings["history"], budget),
         guarantees_section(certificate),
-        PageSection("The model", coupling_block(plan.model, drawings.get("coupling"))),
+        PageSection.detail("The model", coupling_block(plan.model, drawings.get("coupling"))),
     ]
     if "frontier" in drawings:
         caption = "One release: leakage of the present against the error of the estimate from it. Star: this plan."
         common += [frontier_section(drawings["frontier"], caption), age_section(drawings["leakage"])]
     ages = str(plan.ages[0]) if len(set(plan.ages)) == 1 else f"{min(plan.ages)} to {max(plan.ages)}"
     record = [*_release_facts(plan, ages), *ledger_facts(certificate), ("Plan digest", plan.digest)]
-    common += [_bounds_section(plan), PageSection("The record", definition_list(record))]
+    common += [_bounds_section(plan), *_distance_sections(plan)]
+    common += [PageSection.detail("The record", definition_list(record))]
     caption = (
         f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the estimate that was published "
         "with them, from each dot and those before it. Dashed: what the model expects without any release. True "
@@ -227,20 +234,35 @@ def _release_section(figure: Figure, name: str, caption: str, description: str) 
 
 def _release_facts(plan: Plan, ages: str) -> list[tuple[str, str]]:
     return [
-        ("Release", f"{plan.query.name}, age {ages}, epsilon_c {plan.epsilon_c:.6g}"),
-        ("One release leaks", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
+        ("Release", f"{plan.query.name}, age {ages}, epsilon_c {plan.level_words}"),
+        ("One release leaks", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound}): {plan.certified.in_words}"),
+        *([] if plan.protect is None else [("Protected", f"present values at most {plan.protect:g} apart")]),
     ]
 
 
 def _bounds_section(plan: Plan) -> PageSection:
-    title = "One release, by every bound"
+    secret: dict[str, Any] = {"adversary": plan.adversary, "protect": plan.protect, "at_any_tick": True}
     try:
-        table = leakage_table(
-            plan.model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary=plan.adversary, at_any_tick=True
-        )
+        body = leakage_block(leakage_table(plan.model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, **secret))
     except CsdpError as error:
-        return PageSection(title, paragraph(str(error)))
-    return PageSection(title, leakage_block(table))
+        body = paragraph(str(error))
+    return PageSection.detail("One release, by every bound", body)
+
+
+def _distance_sections(plan: Plan) -> list[PageSection]:
+    """Leakage against the distance of two present values, where values have several distances."""
+    if plan.model.states < 3:
+        return []
+    table = leakage_by_distance(plan)
+    charged = None if plan.protect is None else table.at(plan.protect)
+    secret = "the secret of this plan: what is charged at most"
+    rows = [(f"at most {far:g}", with_chance(told), secret if told == charged else "") for far, told in table.rows]
+    words = paragraph(
+        "Releases at every tick, for ever: how much they tell apart two present values of one sequence, by how far the "
+        "values (of its states) lie apart."
+    )
+    body = words + number_table(("present values apart by", "epsilon", ""), rows)
+    return [PageSection.detail("By the distance of values", body)]
 
 
 # ---- the demonstration ----------------------------------------------------------------------------------------------
@@ -294,10 +316,10 @@ def _lead(study: DemoStudy) -> str:
     case, plan = study.prepared.case, study.plan
     return (
         f"{worth_words(study.published.certificate)} {study.prepared.data.title}. A chain is fitted to a public past; "
-        f"then the {case.what}, {plan.ages[0]} ticks "
-        f"old and with noise, is published through a ledger. All releases together leak at most epsilon = "
-        f"{case.budget:g} about the present state of any one sequence, at every moment, under each of "
-        f"{len(study.plan.chain.members)} chains that are plausible given the past."
+        f"then the {case.what}, {plan.ages[0]} ticks old and with noise, is published through a ledger. All releases "
+        f"together leak at most epsilon = {case.budget:g} about the present state of any one sequence, at every moment "
+        f"({in_words(case.budget)}), under each of {len(study.plan.chain.members)} chains that are plausible given the "
+        "past."
     )
 
 
@@ -305,7 +327,7 @@ def _release_caption(study: DemoStudy) -> str:
     estimate = study.estimate
     return (
         f"Dots: published values. Line and band: the estimate that is published with them, "
-        f"{about_words(estimate.about, study.plan.max_age)}: {estimate.in_words}. Dashed: what is said without any "
+        f"{about_words(estimate.about, study.plan.max_age)}: {estimate.in_words}. Dashed: the best guess without any "
         f"release, the mean answer{' at this time of day' if estimate.kind == 'seasonal' else ''} in the public past. "
         "The estimate uses only published numbers and the public past, so it costs no privacy."
     )
@@ -321,7 +343,7 @@ def _errors_section(study: DemoStudy) -> PageSection:
     ]
     better = errors.estimate < errors.usual
     verdict = (
-        f"The release removes {1 - errors.estimate / errors.usual:.0%} of the squared error of the mean answer."
+        f"The release removes {percent(1 - errors.estimate / errors.usual)} of the squared error of the mean answer."
         if better
         else "On these readings the release is NOT better than the mean answer: at this budget its noise is too large."
     )
@@ -338,7 +360,7 @@ def _errors_section(study: DemoStudy) -> PageSection:
 def _point_bounds_section(study: DemoStudy) -> PageSection:
     point, plan = study.chain.without_family(), study.plan
     table = leakage_table(point, plan.query, ages=plan.ages[0], epsilon_c=plan.epsilon_c)
-    return PageSection("One release, by every bound (point estimate)", leakage_block(table))
+    return PageSection.detail("One release, by every bound (point estimate)", leakage_block(table))
 
 
 def _model_section(study: DemoStudy, figure: Figure) -> PageSection:
@@ -357,8 +379,8 @@ def _model_section(study: DemoStudy, figure: Figure) -> PageSection:
             f"the fit and {record.ensemble} others ({record.ensemble_method}); the largest leakage is certified",
         ),
     ]
-    pairs += [("Beware", note) for note in record.warnings]
-    return PageSection("The model, fitted to the public past", coupling_block(chain, figure) + definition_list(pairs))
+    body = coupling_block(chain, figure) + definition_list([*pairs, *(("Beware", note) for note in record.warnings)])
+    return PageSection.detail("The model and its fit to the public past", body)
 
 
 def _quality_section(study: DemoStudy) -> PageSection:
@@ -373,7 +395,7 @@ def _quality_section(study: DemoStudy) -> PageSection:
     )
     joint = (
         f"Under joint chains of the groups, whose sequences can change together within a step, one release leaks "
-        f"{as_text(study.joint_leakage)}; under the coupled chain {as_text(study.coupled_leakage)}. "
+        f"{with_chance(study.joint_leakage)}; under the coupled chain {with_chance(study.coupled_leakage)}. "
         + (
             "The coupled chain does not model this difference; the certificate holds for the family of coupled "
             "chains, not for joint chains."
@@ -381,8 +403,7 @@ def _quality_section(study: DemoStudy) -> PageSection:
             else "The coupled chain gives the larger leakage of the two."
         )
     )
-    body = table + paragraph(quality.verdict) + paragraph(joint)
-    return PageSection("Does the model explain the data?", body)
+    return PageSection.detail("Does the model explain the data?", table + paragraph(quality.verdict) + paragraph(joint))
 
 
 def _together_section(study: DemoStudy) -> PageSection:
@@ -392,32 +413,32 @@ def _together_section(study: DemoStudy) -> PageSection:
     words = (
         f"The budget of {case.budget:g} is certified for the groups above, taken as independent of each other. If "
         f"every sequence may depend on its two neighbours in the list instead, all {together.chain.sequences} are "
-        f"tied. Read backwards, the same releases then leak at most {as_text(one)} (one release) and {as_text(ever)} "
-        "(without end) under every process, also one that changes over time, whose influences are at most the fitted "
-        f"ones. Under every process within limits that hold together with confidence "
-        f"{together.chain.fitted.confidence:g} they leak at most {as_text(one_limits)} and {as_text(ever_limits)}: the "
-        f"public past has only {len(study.prepared.past.ticks)} ticks, and limits from a longer one are narrower. "
-        "This holds for each such process, not for someone who is unsure which of them is true."
+        f"tied. Read backwards, the same releases then leak at most {with_chance(one)} (one release) and "
+        f"{with_chance(ever)} (without end) under every process, also one that changes over time, whose influences are "
+        f"at most the fitted ones. Under every process within limits that hold together with confidence "
+        f"{together.chain.fitted.confidence:g} they leak at most {with_chance(one_limits)} and "
+        f"{with_chance(ever_limits)}: the public past has only {len(study.prepared.past.ticks)} ticks, and limits from "
+        "a longer one are narrower. This holds for each such process, not for someone unsure which of them is true."
     )
-    return PageSection("All sequences together", paragraph(words))
+    return PageSection.detail("All sequences together", paragraph(words))
 
 
 def _frontier_caption(study: DemoStudy) -> str:
     return (
         "Releasing at every tick without end: leakage of the present against the error of the estimate, by age, "
         "under the fitted model (it ignores the time of day, so its errors differ from those of the first figure). "
-        f"Lines: the point estimate. Star: this plan, certified for the family at {as_text(study.ceiling)}; the point "
-        f"estimate alone would allow epsilon_c = {study.point_best.plan.epsilon_c:.3g} instead of "
+        f"Lines: the point estimate. Star: this plan, certified for the family at {with_chance(study.ceiling)}; the "
+        f"point estimate alone would allow epsilon_c = {study.point_best.plan.epsilon_c:.3g} instead of "
         f"{study.plan.epsilon_c:.3g}."
     )
 
 
 def _record_section(study: DemoStudy) -> PageSection:
     data, plan, certificate = study.prepared.data, study.plan, study.published.certificate
-    point = as_text(study.point_best.leakage.epsilon)
+    point = with_chance(study.point_best.leakage.epsilon)
     pairs = [
         *_release_facts(plan, str(plan.ages[0])),
-        ("Without end", f"at most {as_text(study.ceiling)}; for the point estimate at its own noise level {point}"),
+        ("Without end", f"at most {with_chance(study.ceiling)}; for the point estimate at its own noise level {point}"),
         *ledger_facts(certificate),
         ("Readings", f"{data.provenance} Licence: {data.licence}"),
         ("Preparation", data.handling),
@@ -425,4 +446,4 @@ def _record_section(study: DemoStudy) -> PageSection:
         ("Chain digest", study.chain.digest),
         ("Plan digest", plan.digest),
     ]
-    return PageSection("The record", definition_list(pairs))
+    return PageSection.detail("The record", definition_list(pairs))

@@ -1,40 +1,35 @@
-"""A first proposal for a file of readings: discretiser, chain, query, limits and plan, with a reason for each."""
+"""Plans worth following for a file of readings: searched for, ranked, and with the commands that use them."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from csdp.aging import Progress
-from csdp.bounds.result import as_text
-from csdp.chain import CoupledChain
-from csdp.chain.family import certified_model
+from csdp.bounds.result import with_chance
 from csdp.chain.files import save_model
-from csdp.errors import CsdpWarning, InfeasibleError, InputError
-from csdp.estimate import Error, LearnedEstimator, moments
-from csdp.estimate.result import about_words
-from csdp.fitting.fit import fit
-from csdp.fitting.quality import FitQuality, fit_quality
-from csdp.panel import Discretiser, Panel, Readings, read_readings
+from csdp.errors import CsdpError, InputError, NotUsefulError, PrivacyLeakWarning
+from csdp.estimate import Error
+from csdp.estimate.result import USEFUL, About, about_words
+from csdp.panel import Discretiser, Readings, read_readings
 from csdp.plan import Plan
-from csdp.planning import FoundPlan, find_plan, improvements
-from csdp.publisher import learn_from_past
+from csdp.planning import EVENT_LIMIT
 from csdp.publisher.estimates import StoredEstimate
-from csdp.queries import Mean
+from csdp.queries import Query, parse_query, with_readings
+from csdp.reading_range import ReadingRange
+from csdp.report.plan_search import FACTORS, LONGEST_DELAY, CertifiedPlan, PlanSearch
 
-#: Largest number of joint states of a component for which the leakage of many releases is tight and fast.
-COMPONENT_STATES = 16
-#: Largest number of distinct readings for which each becomes a state.
-FEW_NUMBERS = 4
-AGES = range(5)
-ENSEMBLE = 4
-#: Share of the error of saying nothing that numbers about the time read are to remove, and the longest delay for it.
-ACCURATE, LONGEST_DELAY = 0.75, 20
+#: Seconds after which the best plans so far are kept, and ticks that are needed at least.
+SECONDS, FEWEST_TICKS = 20.0, 50
+#: Factors of the budget that are tried where nothing is useful within it.
+_MORE = (2.0, 4.0)
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 PRIVACY = (
     "The proposed states, chain and plan are derived from the readings and reveal something about them. Use readings "
     "that are public, or an older public part of them; otherwise do not pass the proposal on, and fit again with "
@@ -43,208 +38,309 @@ PRIVACY = (
 
 
 @dataclass(frozen=True)
-class Suggestion:
-    """A proposal, and the reason for each choice.
+class ProposedPlan:
+    """A useful plan: what it is worth, what it leaks, and the commands that use it."""
 
-    `plan`, `ceiling`, `error` and `estimator` are of the kind that is proposed first; `other` is the plan of the other
-    kind (about now, or about the time that was read), where there is one.
-    """
-
-    discretiser: Discretiser
-    chain: CoupledChain
-    quality: FitQuality | None
-    plan: Plan
+    certified: CertifiedPlan
     budget: float
-    ceiling: float
-    error: Error
-    estimator: LearnedEstimator | None
-    other: FoundPlan | None
-    reasons: tuple[tuple[str, str, str], ...]  #: what, the choice, why
+    event_limit: float
+    public: bool
 
-    def commands(self, data: str, folder: str = "DIR") -> tuple[str, ...]:
-        """The commands to run next, with the files of a folder."""
-        return (
-            f"csdp release {data} --discretiser {folder}/discretiser.json --plan {folder}/plan.json --budget "
-            f"{self.budget:g} --dataset NAME --ledger ledger.db --on-refusal skip -o released.csv",
-            "csdp report ledger.db --dataset NAME -o report",
-        )
+    @property
+    def plan(self) -> Plan:
+        """The plan, ready for a Publisher."""
+        return self.certified.plan
 
-    def save(self, folder: Path, *, data: str) -> list[Path]:
-        """Write discretiser, chain, plan, and the commands to run next."""
+    @property
+    def error(self) -> Error:
+        """The error of its estimates, held out."""
+        return self.certified.error
+
+    @property
+    def leakage(self) -> float:
+        """The certified leakage of the present, of a release at every tick for ever."""
+        return self.certified.leakage
+
+    @property
+    def discretiser(self) -> Discretiser:
+        """What turns readings into states."""
+        return self.certified.screened.fitted.discretiser
+
+    @property
+    def about(self) -> About:
+        """Whether the numbers are about now, or about the time of the readings."""
+        return self.certified.screened.about
+
+    @property
+    def step(self) -> str:
+        """The time between ticks, in words."""
+        panel = self.certified.screened.fitted.panel
+        if panel.times.dtype.kind != "M":
+            return f"{panel.step:g}"
+        size, unit = next((size, unit) for size, unit in _UNITS if panel.step % size == 0)
+        return f"{panel.step // size} {unit}"
+
+    @property
+    def sure(self) -> str:
+        """What the certificate is for."""
+        chain, others = self.certified.chain, self.certified.ensemble
+        if not others:
+            return "the fitted chain alone"
+        return f"{others + 1} plausible chains" if chain.fitted.confidence is None else "all within limits"
+
+    @property
+    def explained(self) -> str:
+        """Whether the chain explains the readings."""
+        return {None: "unknown", True: "yes", False: "NO"}[self.certified.explained]
+
+    def to_dict(self, data: str, folder: str) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        fitted, plan = self.certified.screened.fitted, self.plan
+        return {
+            "query": self.certified.screened.text,
+            "about": self.about,
+            "usefulness": self.error.usefulness,
+            "leakage": self.leakage,
+            "bound": self.certified.bound,
+            "age": plan.max_age,
+            "event_level": plan.epsilon_c,
+            "step": fitted.panel.step,
+            "states": fitted.layout.states,
+            "chain": fitted.kind.words,
+            "kind": fitted.kind.name,
+            "direction": fitted.kind.direction,
+            "certified_for": self.sure,
+            "explained": self.explained,
+            "plan_digest": plan.digest,
+            "commands": list(self.commands(data, folder)),
+        }
+
+    def _reading(self) -> list[str]:
+        """Options of readings where ticks are put together."""
+        fitted = self.certified.screened.fitted
+        return [] if fitted.layout.factor == 1 else ["--step", str(fitted.panel.step), "--resample", "mean"]
+
+    def commands(self, data: str, folder: str) -> tuple[str, ...]:
+        """The commands that make and use it from the readings alone: fit, release, report."""
+        fitted, plan = self.certified.screened.fitted, self.plan
+        chain, states = f"{folder}/chain.json", f"{folder}/discretiser.json"
+        options = {
+            "states": fitted.layout.states,
+            "strategy": fitted.layout.strategy,
+            **fitted.kind.settings,
+            "ensemble": self.certified.ensemble,
+        }
+        fit = ["csdp", "fit", data, *self._reading()]
+        fit += [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        fit += [*(["--public"] if self.public else []), "-o", chain, "--save-discretiser", states]
+        release = ["csdp", "release", data, *self._reading(), "--chain", chain, "--discretiser", states]
+        release += ["--query", self.certified.screened.text, *(["--of", "states"] if plan.query.of_states else [])]
+        release += ["--age", str(plan.max_age), "--epsilon-c", repr(plan.epsilon_c), "--about", self.about]
+        release += ["--stale-limit", str(plan.stale_limit)] if plan.stale_limit else []
+        release += ["--past", data] if self.public and self.certified.estimator is not None else []
+        return (shlex.join(fit), shlex.join([*release, *self._place()]), self._report(data, states))
+
+    def next_commands(self, data: str, folder: str) -> tuple[str, ...]:
+        """The commands that use the files of a folder: release, report."""
+        states = f"{folder}/discretiser.json"
+        release = ["csdp", "release", data, *self._reading(), "--discretiser", states]
+        release += ["--plan", f"{folder}/plan.json", *self._place()]
+        return (shlex.join(release), self._report(data, states))
+
+    def _place(self) -> list[str]:
+        limits = ["--budget", f"{self.budget:g}", "--event-limit", f"{self.event_limit:g}"]
+        place = ["--dataset", "NAME", "--ledger", "ledger.db"]
+        return [*limits, *place, "--on-refusal", "skip", "-o", "released.csv"]
+
+    def _report(self, data: str, states: str) -> str:
+        words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading()]
+        return shlex.join([*words, "--discretiser", states, "-o", "report"])
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write discretiser, chain and plan."""
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / name for name in ("discretiser.json", "chain.json", "plan.json", "next.txt")]
+        paths = [folder / name for name in ("discretiser.json", "chain.json", "plan.json")]
         self.discretiser.save(paths[0])
-        save_model(self.chain, paths[1])
-        _write_plan(paths[2], self.plan, StoredEstimate(self.error.about, self.estimator))
-        paths[3].write_text("\n".join(self.commands(data, str(folder))) + "\n", encoding="utf-8")
-        if self.other is not None:
-            paths.append(folder / f"plan-{self.other.error.about}.json")
-            _write_plan(paths[-1], self.other.plan, StoredEstimate(self.other.error.about))
+        save_model(self.certified.chain, paths[1])
+        content = {**self.plan.to_dict(), **StoredEstimate(self.about, self.certified.estimator).to_dict()}
+        paths[2].write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         return paths
 
 
-def _write_plan(path: Path, plan: Plan, estimate: StoredEstimate) -> None:
-    path.write_text(json.dumps({**plan.to_dict(), **estimate.to_dict()}, indent=2) + "\n", encoding="utf-8")
+@dataclass(frozen=True)
+class Suggestion:
+    """Useful plans, the best first, and the reason for each choice of the best.
+
+    `tried`: settings that were looked at. `interrupted`: whether the search was ended by hand.
+    """
+
+    plans: tuple[ProposedPlan, ...]
+    budget: float
+    tried: int
+    interrupted: bool
+
+    @property
+    def best(self) -> ProposedPlan:
+        """The plan that is proposed first."""
+        return self.plans[0]
+
+    @property
+    def reasons(self) -> tuple[tuple[str, str, str], ...]:
+        """Of the best plan: what, the choice, why."""
+        best, fitted = self.best, self.best.certified.screened.fitted
+        kind, plan, quality = fitted.kind, self.best.plan, fitted.quality
+        verdict = "not asked of so many sequences" if quality is None else quality.verdict
+        found = {"yes": "accepted", "NO": "NOT explained"}.get(best.explained, "unknown")
+        noise = f"epsilon_c {plan.epsilon_c:.3g}: leaks at most {with_chance(best.leakage)} without end"
+        estimator = best.certified.estimator
+        about = about_words(best.about, plan.max_age)
+        return (
+            (
+                "states",
+                f"{fitted.layout.states} ({fitted.layout.strategy}), step {best.step}",
+                "as useful as any tried",
+            ),
+            ("chain", kind.words, f"gains {kind.gain:.3f} nats a tick on readings set aside (error {kind.error:.3f})"),
+            ("certified for", best.sure, "what the readings leave possible; more with csdp fit --ensemble 20"),
+            ("fit", found, verdict),
+            ("query", best.certified.screened.text, "the most useful of those tried"),
+            ("budget", f"{self.budget:g} for the present", "the odds of any present state change by at most e^budget"),
+            ("plan", f"{about}, age {plan.max_age}, {noise}", f"it {best.error.in_words}"),
+            ("event limit", f"{plan.epsilon_c:.3g}", "plain differential privacy of one reading, under any model"),
+            ("missing readings", f"at most {plan.stale_limit} steps older", "so that most ticks can be released"),
+            (
+                "estimate",
+                "by the chain" if estimator is None else f"{estimator.kind}, learned on these readings",
+                "too few complete ticks to learn from" if estimator is None else estimator.in_words,
+            ),
+        )
+
+    def save(self, folder: Path, *, data: str) -> list[Path]:
+        """Write every plan to a folder of its own, 1 the best, and the commands to run next."""
+        paths = [path for n, plan in enumerate(self.plans, 1) for path in plan.save(folder / str(n))]
+        paths.append(folder / "next.txt")
+        commands = self.best.next_commands(data, f"{folder}/1")
+        paths[-1].write_text("\n".join(commands) + "\n", encoding="utf-8")
+        return paths
 
 
-def suggest(data: Any, *, budget: float = 1.0, public: bool = False, progress: Progress | None = None) -> Suggestion:
-    """Propose states, chain, query, limits and plan for readings (a file, a frame, an array, or `Readings`).
+def suggest(
+    data: Any,
+    *,
+    budget: float = 1.0,
+    event_limit: float = EVENT_LIMIT,
+    query: str | None = None,
+    about: About | None = None,
+    of: ReadingRange | None = None,
+    fixed_step: bool = False,
+    seconds: float = SECONDS,
+    public: bool = False,
+    progress: Progress | None = None,
+) -> Suggestion:
+    """Search for useful plans for readings: step, states, kind of chain, query, age and noise within a budget.
+
+    Kinds of chain (independent, by the clock, a hidden environment, coupled; forward, backward) are chosen by how well
+    they explain readings that were set aside. Usefulness is measured on the readings; leakage is certified for a
+    release at every tick, for ever. NotUsefulError, with what would help, where no plan is useful.
 
     The proposal is derived from the readings and reveals something about them: it warns with PrivacyLeakWarning
     unless they are declared public.
 
+    Args:
+        data: a file, a frame, an array, or `Readings`.
+        budget: largest leakage of the present.
+        event_limit: largest epsilon_c.
+        query: the text of the query; by default mean, max, and with several states a count and a histogram.
+        about: "now" or "then"; by default both.
+        of: the range of the readings, if it is known without them: means of readings are then proposed.
+        fixed_step: keep the step of the readings; by default longer ones are tried.
+        seconds: after about which the best so far is kept; an interrupt (Ctrl-C) keeps it as well.
+        public: the readings are public.
+        progress: called with (what is tried, done, total).
+
     >>> from csdp import CoupledChain
     >>> states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(600, seed=1)
-    >>> proposal = suggest(states.astype(float), public=True)
-    >>> proposal.chain.sequences, proposal.ceiling <= 1.0, [what for what, _, _ in proposal.reasons][:3]
-    (2, True, ['states', 'chain', 'fit'])
+    >>> proposal = suggest(states.astype(float), query="mean", public=True, fixed_step=True)
+    >>> proposal.best.leakage <= 1.0, proposal.best.error.usefulness > 0.05, proposal.best.plan.model.sequences
+    (True, True, 2)
     """
     if not public:
-        from csdp.errors import PrivacyLeakWarning
-
         warnings.warn(PRIVACY, PrivacyLeakWarning, stacklevel=2)
+    for name, number in (("budget", budget), ("event_limit", event_limit), ("seconds", seconds)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
+            raise InputError(f"{name}: {number!r} given; a positive number expected")
+    if about not in {None, "now", "then"}:
+        raise InputError(f"about: {about!r} given; 'now' or 'then', or leave it out for both")
     readings = data if isinstance(data, Readings) else read_readings(data)
-    reasons: list[tuple[str, str, str]] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CsdpWarning)  # warned above, once
-        discretiser = _propose_discretiser(readings, reasons)
-        panel = discretiser.apply(readings)
-        chain, quality = _propose_chain(panel, reasons, progress)
-    found, other = _propose_plans(chain, budget, reasons, progress)
-    learned = _learn(found, panel, reasons)
-    error = found.error if learned is None else learned.expected(found.plan.noise_variance)
-    return Suggestion(
-        discretiser,
-        chain,
-        quality,
-        found.plan,
-        budget,
-        found.leakage.epsilon,
-        error,
-        learned,
-        other,
-        tuple(reasons),
+    if len(readings) < FEWEST_TICKS:
+        raise InputError(f"data: {len(readings)} ticks; at least {FEWEST_TICKS} are needed to propose anything")
+
+    def report(what: str, share: float) -> None:
+        if progress is not None:
+            progress(what, min(100, round(100 * share)), 100)
+
+    search = PlanSearch(
+        readings,
+        budget=float(budget),
+        event_limit=float(event_limit),
+        queries=partial(_queries, query, of, len(readings.names)),
+        abouts=("now", "then") if about is None else (about,),
+        factors=FACTORS[:1] if fixed_step else FACTORS,
+        public=public,
+        seconds=float(seconds),
+        report=report,
     )
+    search.run()
+    if not search.certified:
+        raise _not_useful(search)
+    plans = tuple(ProposedPlan(one, float(budget), float(event_limit), public) for one in search.certified)
+    return Suggestion(plans, float(budget), search.tried, search.interrupted)
 
 
-def _propose_discretiser(readings: Readings, reasons: list[tuple[str, str, str]]) -> Discretiser:
-    if len(readings) < 50:
-        raise InputError(f"data: {len(readings)} ticks; at least 50 are needed to propose anything")
-    cells = readings.readings[np.isfinite(readings.readings)]
-    distinct = np.unique(cells[: 10**6]).size
-    if 2 <= distinct <= FEW_NUMBERS:
-        discretiser = Discretiser.fit(readings, strategy="categories", public=True)
-        choice = f"{discretiser.state_count}, one for each number"
-        reasons.append(("states", choice, f"the readings have {distinct} distinct numbers"))
-        return discretiser
-    m = 3 if len(readings.names) <= 2 else 2
-    why = "equally many readings in each, because rare states leak most; few states, because joint states multiply"
-    reasons.append(("states", f"{m} for each sequence, by quantiles", why))
-    return Discretiser.fit(readings, states=m, strategy="quantile", public=True)
+def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
+    """The queries to try for a number of states; of readings first, where their range is known."""
+    texts = [given] if given is not None else ["mean", *(["max"] if sequences > 1 else [])]
+    if given is None and states > 2:
+        texts += [f"count:{states - 1}", "histogram"]
+    made: list[tuple[str, Query]] = []
+    if of is not None:
+        try:
+            ranged = with_readings(texts[0], of)
+            made.append((getattr(ranged, "text", texts[0]), ranged))
+        except InputError:
+            if given is not None:
+                raise
+    return [*made, *((text, parse_query(text)) for text in texts)]
 
 
-def _propose_chain(
-    panel: Panel, reasons: list[tuple[str, str, str]], progress: Progress | None
-) -> tuple[CoupledChain, FitQuality | None]:
-    s, m = len(panel.names), panel.state_count
-    largest = max(1, int(np.log(COMPONENT_STATES) / np.log(m) + 1e-9))
-    neighbours: Any = "all" if s <= largest else _strongest_pairs(panel)
-    coupling = "all sequences" if s <= largest else "pairs with the strongest dependence"
-    chain = fit(panel, neighbours=neighbours, public=True, ensemble=ENSEMBLE, progress=progress or False)
-    assert isinstance(chain, CoupledChain)
-    why = f"components of at most {COMPONENT_STATES} joint states keep the leakage of many releases tight"
-    reasons.append(("chain", f"couples {coupling}, by em; a family of {ENSEMBLE + 1}", why))
-    try:
-        quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
-    except InputError:
-        quality = None
-    verdict = "too few ticks to hold some out" if quality is None else quality.verdict
-    reasons.append(("fit", "accepted" if quality is not None and quality.explains else "NOT explained", verdict))
-    return chain, quality
-
-
-def _strongest_pairs(panel: Panel) -> Any:
-    """Choose disjoint pairs, the strongest lag-1 dependence first."""
-    states = np.where(panel.states < 0, np.nan, panel.states.astype(np.float64))
-    left, right = states[:-1], states[1:]
-    lagged = np.nan_to_num((left - np.nanmean(left, axis=0)).T @ np.nan_to_num(right - np.nanmean(right, axis=0)))
-    deviations = np.maximum(np.nanstd(states, axis=0), 1e-9)
-    strength = np.abs(lagged) / np.outer(deviations, deviations)
-    strength = strength + strength.T
-    free = set(range(strength.shape[0]))
-    pairs = []
-    for place in np.argsort(-strength, axis=None):
-        i, k = (int(n) for n in np.unravel_index(place, strength.shape))
-        if i < k and i in free and k in free:
-            free -= {i, k}
-            pairs += [(i, k), (k, i)]
-    return pairs or 0
-
-
-def _propose_plans(
-    chain: CoupledChain, budget: float, reasons: list[tuple[str, str, str]], progress: Progress | None
-) -> tuple[FoundPlan, FoundPlan | None]:
-    """Plans about now and about the time that was read: the one that is proposed first, and the other."""
-    reasons.append(("query", "mean", "each sequence changes it little, so it needs the least noise for a given budget"))
-    reasons.append(
-        (
-            "budget",
-            f"{budget:g} for the present",
-            f"the odds of any present state change by at most a factor e^{budget:g}, at every moment",
-        )
+def _not_useful(search: PlanSearch) -> NotUsefulError:
+    """The error that says what would help, computed where that is quick."""
+    best = min(search.screened, key=lambda one: one.order, default=None)
+    helps: list[str] = []
+    if best is not None and best.about == "now":
+        for factor in _MORE:
+            budget = search.budget * factor
+            try:
+                wider = search.screen_now(best.fitted, best.text, best.query, {}, budget=budget)
+            except CsdpError:
+                break
+            if wider is not None and wider.usefulness >= USEFUL:
+                helps.append(f"a budget of {budget:g}, with which about {100 * wider.usefulness:.0f} % are removed")
+                break
+    if search.event_limit < EVENT_LIMIT:
+        helps.append("a larger --event-limit")
+    if "then" not in search.abouts:
+        helps.append("numbers about the time of the readings (--about then)")
+    helps += ["more sequences in one answer", "longer readings", "a longer --step with --resample mean"]
+    usefulness = 0.0 if best is None else best.usefulness
+    found = (
+        f"the best removes {100 * max(usefulness, 0.0):.2g} % of the error of saying nothing"
+        if best is not None
+        else f"none keeps the budget within {LONGEST_DELAY} ticks of delay"
     )
-    now, then = _plan_now(chain, budget, progress), _plan_then(chain, budget, progress)
-    for found in (now, then):
-        if found is None:
-            why = "give a larger budget, or numbers about now"
-            reasons.append(("plan about the time read", f"none within {LONGEST_DELAY} ticks of delay", why))
-            continue
-        plan = found.plan
-        reasons.append(
-            (
-                f"plan {'about now' if found is now else 'about the time read'}",
-                f"age {plan.max_age}, epsilon_c {plan.epsilon_c:.3g}: leaks at most {as_text(found.leakage.epsilon)} "
-                "without end",
-                f"the least error of ages {AGES[0]} to {AGES[-1]}; it {found.error.in_words}"
-                if found is now
-                else f"the least delay; it {found.error.in_words} {about_words('then', found.delay)}",
-            )
-        )
-    first, other = (now, then) if now.useful or then is None else (then, now)
-    if not first.useful:
-        reasons.append(("beware", "hardly worth publishing", "; ".join(improvements(first.plan, first.error.about))))
-    level = f"{first.plan.epsilon_c:.3g}"
-    reasons.append(("event limit", level, "plain differential privacy of one reading, which holds under any model"))
-    return first, other
-
-
-def _plan_now(chain: CoupledChain, budget: float, progress: Progress | None) -> FoundPlan:
-    """The least error about the present; the age is chosen for the point estimate alone, a family takes far longer."""
-    options: dict[str, Any] = {"budget": budget, "releases": "continual", "progress": progress}
-    point = find_plan(chain.without_family(), Mean(), min_age=AGES[0], max_age=AGES[-1], **options)
-    age = point.plan.max_age
-    return find_plan(certified_model(chain), Mean(), min_age=age, max_age=age, **options)
-
-
-def _plan_then(chain: CoupledChain, budget: float, progress: Progress | None) -> FoundPlan | None:
-    """The least delay of accurate numbers about the time that was read; None where none is short enough."""
-    no_data = float(np.trace(moments(chain.without_family(), Mean(), ages=[0] * chain.sequences).cov_now))
-    options: dict[str, Any] = {"budget": budget, "releases": "continual", "progress": progress, "about": "then"}
-    options["max_mse"] = (1 - ACCURATE) * no_data
-    try:
-        point = find_plan(chain.without_family(), Mean(), max_age=LONGEST_DELAY, **options)
-        family = certified_model(chain)
-        return find_plan(family, Mean(), min_age=point.delay, max_age=LONGEST_DELAY, **options)
-    except InfeasibleError:
-        return None
-
-
-def _learn(found: FoundPlan, panel: Panel, reasons: list[tuple[str, str, str]]) -> LearnedEstimator | None:
-    """The estimator that the readings themselves teach, where there are enough of them."""
-    try:
-        learned = learn_from_past(found.plan, panel, about=found.error.about)
-    except InputError as error:
-        reasons.append(("estimate", "by the chain, from the last releases", str(error)))
-        return None
-    reasons.append(("estimate", f"{learned.kind}, learned on these readings", learned.in_words))
-    return learned
+    return NotUsefulError(
+        f"no useful plan with a budget of {search.budget:g}: of {search.tried} settings {found}, less than "
+        f"{100 * USEFUL:g} %. What would help: {'; '.join(helps)}",
+        usefulness=usefulness,
+        helps=tuple(helps),
+    )

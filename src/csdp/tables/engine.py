@@ -115,6 +115,11 @@ class EngineSource:
         return np.asarray(getattr(self._engine, "times", ()))
 
     @property
+    def ticks(self) -> Ints | None:
+        """The ticks of these times, where the engine knows them."""
+        return getattr(self._engine, "ticks", None)
+
+    @property
     def step(self) -> int:
         """Time from one tick to the next."""
         return int(getattr(self._engine, "step", 1))

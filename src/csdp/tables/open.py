@@ -80,7 +80,7 @@ def find_table(path: str | Path | InputSpec, names: Sequence[str]) -> TableFiles
         files = _folder_files(file)
         header = _common_header(file.name, files)
     elif kind == ".parquet":
-        files, header = (file,), tuple(_parquet_schema(file).names)
+        files, header = (file,), tuple(parquet_schema(file).names)
     elif kind == ".csv":
         files, header = (file,), _csv_header(file)
     else:
@@ -137,10 +137,14 @@ def _folder_files(folder: Path) -> tuple[Path, ...]:
 
 
 def _common_header(label: str, files: Sequence[Path]) -> tuple[str, ...]:
-    """The columns of all files, which must be equal in name and type: engines would fill, cast or drop others."""
-    columns = [[(column.name, column.type) for column in _parquet_schema(file)] for file in files]
-    for file, own in zip(files, columns, strict=True):
-        if own != columns[0]:
+    """The columns of all files, which must be equal in name and type: engines would fill, cast or drop others.
+
+    Spark does not read files together that store one type in two ways, such as times in 96 and in 64 bits.
+    """
+    columns = [[(column.name, column.type) for column in parquet_schema(file)] for file in files]
+    stored = [_stored_kinds(file) for file in files]
+    for file, own, kinds in zip(files, columns, stored, strict=True):
+        if own != columns[0] or kinds != stored[0]:
             raise InputError(
                 f"{label}: {file.name!r} has other columns, or columns of other kinds, than {files[0].name!r}; write "
                 "all files of a folder alike"
@@ -148,7 +152,16 @@ def _common_header(label: str, files: Sequence[Path]) -> tuple[str, ...]:
     return tuple(name for name, _ in columns[0])
 
 
-def _parquet_schema(file: Path) -> Any:
+def _stored_kinds(file: Path) -> list[str]:
+    """How a Parquet file stores its columns."""
+    import pyarrow.parquet as pq
+
+    with file.open("rb") as handle:
+        schema = pq.read_metadata(handle).schema
+    return [schema.column(i).physical_type for i in range(len(schema))]
+
+
+def parquet_schema(file: Path) -> Any:
     """Return the columns of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -170,6 +183,8 @@ def _csv_header(file: Path) -> tuple[str, ...]:
         raise InputError(f"{file.name}: not a text file in UTF-8") from None
     if header is None or first is None:
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
+    if any("\n" in name.strip() or "\r" in name.strip() for name in header):
+        raise InputError(f"{file.name}: the name of a column has a line break; write it in one line, or use Parquet")
     return tuple(name.strip() for name in header)
 
 
@@ -266,7 +281,7 @@ def _read_folder(folder: TableFiles) -> object:
                 tables.append(pq.read_table(handle))
         except (pa.ArrowException, OSError):
             raise InputError(f"{file.name}: not a Parquet file, or a damaged one") from None
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables, promote_options="default")  # cells may be empty in one file and not in another
 
 
 def pair_counts(

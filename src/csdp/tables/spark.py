@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
@@ -19,7 +20,7 @@ from csdp.errors import InputError
 from csdp.panel.input import InputSpec
 from csdp.panel.readings import Outside
 from csdp.scratch import Scratch
-from csdp.tables.open import TableFiles, find_table
+from csdp.tables.open import TableFiles, find_table, parquet_schema
 from csdp.tables.relational import RelationalEngine, RowNoise
 from csdp.tables.sql import Domain, Layout, cell_kind
 
@@ -155,6 +156,8 @@ class SparkBackend:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session.newSession()  # so that views do not collide
+        # Spark has no times of nanoseconds; as whole numbers they are read by `csdp.tables.survey`.
+        self._session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
 
     @contextmanager
     def plain_errors(self, label: str) -> Iterator[None]:
@@ -169,6 +172,11 @@ class SparkBackend:
             condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
             if condition == "USER_RAISED_EXCEPTION":  # raised by `_read_csv`
                 raise InputError(f"{label}: a row has more or fewer cells than the header") from None
+            if condition == "PARQUET_TYPE_ILLEGAL":
+                raise InputError(
+                    f"{label}: a column has a type that Spark does not know, such as numbers of 16 bits; write it as "
+                    "float64, leave it out, or use another engine"
+                ) from None
             raise InputError(f"{label}: Spark cannot read it as a table of readings ({condition})") from None
 
     def view(self, name: str, folder: str) -> None:
@@ -205,7 +213,11 @@ class SparkBackend:
                 )
         paths = [str(file) for file in table.files]
         with self.plain_errors(table.label):
-            frame = _read_csv(self._session, paths[0], table) if table.csv else _read_parquet(self._session, paths)
+            frame = (
+                _read_csv(self._session, paths[0], table, lines=any("\n" in name or "\r" in name for name in names))
+                if table.csv
+                else _read_parquet(self._session, paths)
+            )
             # Exactly these files may be read, however Spark interprets their names. It lists them as quoted URLs.
             if sorted(unquote(urlsplit(address).path) for address in frame.inputFiles()) != sorted(paths):
                 raise InputError(f"{table.label}: Spark does not open a file of this name; rename it")
@@ -214,7 +226,8 @@ class SparkBackend:
             kinds = dict(frame.dtypes)
         numbers = {*_WHOLE, "float", "double"}
         cells = cell_kind(table.label, kinds["value"], small=_SMALL, numbers=numbers, text="string")
-        return Layout(table.label, "SELECT * FROM readings", kinds["sequence"] in _WHOLE, cells)
+        nanoseconds = kinds["time"] == "bigint" and _time_type(table) == "timestamp[ns]"
+        return Layout(table.label, "SELECT * FROM readings", kinds["sequence"] in _WHOLE, cells, nanoseconds)
 
 
 def literal_reader(session: SparkSession) -> DataFrameReader:
@@ -233,9 +246,15 @@ def _read_parquet(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     return reduce(lambda one, other: one.union(other), frames)
 
 
-def _read_csv(session: SparkSession, path: str, table: TableFiles) -> DataFrame:
+def _time_type(table: TableFiles) -> str:
+    """The type of the times in a Parquet file, without its time zone; empty for a CSV file."""
+    return "" if table.csv else re.sub(r", tz=[^]]*", "", str(parquet_schema(table.files[0]).field(table.time).type))
+
+
+def _read_csv(session: SparkSession, path: str, table: TableFiles, *, lines: bool) -> DataFrame:
     """Read a CSV file, all cells as text. A row with a wrong number of cells raises an error when its time is read.
 
+    `lines`: whether cells may have line breaks. One task then reads the whole file.
     Spark's own check (mode FAILFAST) would quote the row in its message and in the logs of its workers.
     """
     from pyspark.sql.functions import col, lit, raise_error, when
@@ -243,6 +262,7 @@ def _read_csv(session: SparkSession, path: str, table: TableFiles) -> DataFrame:
     wrong = next(name for name in _WRONG_ROW if name not in table.header)
     schema = ", ".join(f"{_quote(name)} STRING" for name in (*table.header, wrong))
     settings = {"header": "true", "escape": '"', "mode": "PERMISSIVE", "columnNameOfCorruptRecord": wrong}
+    settings["multiLine"] = str(lines).lower()
     frame = literal_reader(session).options(**settings).schema(schema).csv(path)
     time = col(_quote(table.time))
     checked = when(col(_quote(wrong)).isNull(), time).otherwise(
@@ -257,6 +277,8 @@ def _long(frame: DataFrame, table: TableFiles, names: Sequence[str]) -> DataFram
 
     time = col(_quote(table.time))
     when = trim(time) if table.csv else time
+    if _time_type(table) == "uint64":  # as decimals on Spark
+        when = when.try_cast("bigint")
     if table.value is None:
         kinds = dict(frame.dtypes)
         kind = "string" if any(kinds[name.strip()] == "string" for name in names) else "double"

@@ -20,6 +20,8 @@ from csdp.panel.grid import EMPTY
 from csdp.panel.readings import match_names
 from csdp.plan import Plan
 
+#: Every character that `str.strip` and the reader in memory take for a space.
+SPACES = "".join(map(chr, filter(lambda code: chr(code).isspace(), range(0x3001))))
 #: Codes in the column of states for rows without a valid state.
 MISSING, UNDECLARED, INFINITE, NO_NUMBER = -1, -2, -3, -4
 
@@ -31,13 +33,18 @@ class Layout:
     """A table as a relation with the columns time, sequence, value.
 
     `whole_names`: the sequences are whole numbers. `cells`: "small" for whole numbers of at most 16 bits, which have
-    few distinct values; "numbers"; or "text".
+    few distinct values; "numbers"; or "text". `nanoseconds`: times are whole numbers of nanoseconds since 1970.
     """
 
     label: str
     relation: str
     whole_names: bool
     cells: CellKind
+    nanoseconds: bool = False
+
+    def trim_names(self) -> Layout:
+        """Return the same table with no spaces around names of sequences, as the reader in memory has them."""
+        return replace(self, relation=f"SELECT time, {trim('sequence')} AS sequence, value FROM ({self.relation}) t")
 
 
 def cell_kind(label: str, kind: str, *, small: Container[str], numbers: Container[str], text: str) -> CellKind:
@@ -88,6 +95,11 @@ class Domain:
         return np.asarray(np.minimum(1e-5 * float(np.abs(self.values).max()), least / 2))
 
 
+def trim(column: str) -> str:
+    """SQL for a text without spaces around it; what SQL itself trims differs between dialects."""
+    return f"trim(BOTH '{SPACES}' FROM {column})"
+
+
 def number(value: float) -> str:
     """SQL literal that every dialect reads as the same double."""
     return f"CAST('{float(value)!r}' AS DOUBLE)"
@@ -127,16 +139,21 @@ def readings(layout: Layout, domain: Domain, more: Iterable[str] = (), *, readin
     nearest, place = (_stepwise(middle, choice) for choice in (level, state))
     wrong = "" if domain.clamp else f"WHEN abs({nearest} - v) > {tolerance} THEN {UNDECLARED} "
     text = layout.cells == "text"
-    words = ", ".join(f"'{word}'" for word in EMPTY)
-    not_empty = f"lower(trim(value)) NOT IN ({words})"
-    garbled = f"WHEN v IS NULL AND value IS NOT NULL AND {not_empty} THEN {NO_NUMBER} " if text else ""
+    words = ", ".join(f"'{word}'" for word in (*EMPTY, "-nan", "+nan"))
+    infinite = "abs(v) = CAST('Infinity' AS DOUBLE)"
+    # Dialects also take 1_000, 1d, 1f or 0x1p1 for numbers, which the reader in memory refuses.
+    unusual = f"NOT isnan(v) AND NOT {infinite} AND translate(cell, '0123456789+-.eE', '') <> ''"
+    garbled = f"WHEN (v IS NULL AND lower(cell) NOT IN ({words})) OR ({unusual}) THEN {NO_NUMBER} " if text else ""
     st = (
         f"CASE {garbled}WHEN v IS NULL OR isnan(v) THEN {MISSING} "
-        f"WHEN abs(v) = CAST('Infinity' AS DOUBLE) THEN {INFINITE} {wrong}ELSE {place} END"
+        f"WHEN {infinite} THEN {INFINITE} {wrong}ELSE {place} END"
     )
-    v = "TRY_CAST(trim(value) AS DOUBLE)" if text else "CAST(value AS DOUBLE)"
+    if text:
+        cells = f"SELECT time, sequence, {trim('value')} AS cell FROM ({layout.relation}) c"
+        inner = f"SELECT time, sequence, cell, TRY_CAST(cell AS DOUBLE) AS v FROM ({cells}) q"
+    else:
+        inner = f"SELECT time, sequence, CAST(value AS DOUBLE) AS v FROM ({layout.relation}) q"
     extra = "".join(f", d.{name}" for name in ("idx", "age", "w", "w2", *more))
-    inner = f"SELECT time, sequence, value, {v} AS v FROM ({layout.relation}) q"
     lv = "" if reading_level is None else f", {reading_level} AS lv"
     return (
         f"SELECT r.time, r.sequence{extra}, CAST({st} AS INT) AS st{lv} "

@@ -110,6 +110,10 @@ def survey_table(backend: Backend, domain: Domain, plan: Plan | None, *, step: i
     backend.register("dimensions", table)
     ages = tuple(sorted(set(plan.ages))) if plan is not None else (0,)
     groups = backend.run(_query(backend, domain, plan, several=len(ages) > 1))
+    if _has_unknown(groups) and not layout.whole_names:
+        # Spaces around names mean nothing. They are rare, so names are only trimmed where some are unknown otherwise.
+        backend.layout = layout = layout.trim_names()
+        groups = backend.run(_query(backend, domain, plan, several=len(ages) > 1))
     if not groups.num_rows:
         raise InputError(f"{layout.label}: no rows")
     if groups.num_rows > MAX_CELLS:
@@ -121,7 +125,7 @@ def survey_table(backend: Backend, domain: Domain, plan: Plan | None, *, step: i
     states = _states(layout, domain, plan, groups)
     _check_rows(backend, domain, groups, states)
     encoded = groups.column("time").combine_chunks().dictionary_encode()
-    clock = _clock(layout.label, groups.column("time"), encoded.dictionary)
+    clock = _clock(layout, groups.column("time"), encoded.dictionary)
     distinct = np.unique(clock.numbers)
     every = find_step(layout.label, clock, distinct, parse_step(step, stamps=clock.stamps))
     ticks, times = consecutive_ticks(layout.label, clock, distinct, every)
@@ -180,13 +184,17 @@ def _states(layout: Layout, domain: Domain, plan: Plan | None, groups: Any) -> I
     return np.asarray(code[distinct.indices.to_numpy()])
 
 
+def _has_unknown(groups: Any) -> bool:
+    return int(groups.column("n").to_numpy().sum()) != int(groups.column("known").to_numpy().sum())
+
+
 def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> None:
     n = groups.column("n").to_numpy()
     label = backend.layout.label
-    if int(n.sum()) != int(groups.column("known").to_numpy().sum()):
+    if _has_unknown(groups):
         rows = f"({backend.layout.relation}) r LEFT JOIN dimensions d ON r.sequence = d.name"
         [name] = backend.run(f"SELECT r.sequence FROM {rows} WHERE d.w IS NULL LIMIT 1").column(0).to_pylist()
-        if name is None:
+        if name is None or not str(name):
             raise InputError(f"{label}: column 'sequence' has empty cells; every reading needs its sequence")
         known = ", ".join(name.strip() for name in domain.names[:8])
         raise InputError(f"{label}: unknown sequence {str(name)!r}; the chain names {known}")
@@ -204,12 +212,13 @@ def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> 
         )
 
 
-def _clock(label: str, column: Any, distinct: Any) -> TimeColumn:
+def _clock(layout: Layout, column: Any, distinct: Any) -> TimeColumn:
     import pyarrow as pa
 
     if column.null_count:
-        raise InputError(f"{label}: column 'time' must hold whole numbers or ISO timestamps throughout")
-    return read_times(label, "time", pa.chunked_array([distinct]), None)
+        raise InputError(f"{layout.label}: column 'time' must hold whole numbers or ISO timestamps throughout")
+    times = distinct.cast(pa.timestamp("ns")) if layout.nanoseconds else distinct
+    return read_times(layout.label, "time", pa.chunked_array([times]), None)
 
 
 def fold_contributions(groups: Any, plan: Plan | None, place: tuple[Any, Any], shape: tuple[int, int]) -> Ints | None:

@@ -1,0 +1,223 @@
+"""Results in a notebook: tables, pictures, short pages and clean completion."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+
+import numpy as np
+import pandas
+import polars
+import pytest
+from matplotlib.figure import Figure
+
+import csdp
+from csdp.display import Displayed
+from csdp.errors import InputError
+
+CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], names=["ward A", "ward B"])
+BACKWARD = csdp.CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+PLAN = csdp.Plan(CHAIN, "mean", ages=2, epsilon_c=1.0)
+PANEL = csdp.Panel.from_states([[0, 1], [1, -1], [1, 1], [0, 1], [0, 0]] * 6, names=CHAIN.names)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    where = tmp_path_factory.mktemp("notebook") / "ledger.db"
+    states = csdp.Panel.from_states(CHAIN.simulate(20, seed=1), names=CHAIN.names)
+    then = csdp.plan_estimator(PLAN, about="then")
+    with csdp.Publisher(PLAN, dataset="d", ledger=where, estimator=then) as publisher:
+        batch = publisher.publish(states)
+    with csdp.Ledger.open(where, read_only=True) as ledger:
+        replayed = csdp.replay(ledger)
+    made = [
+        csdp.leakage(CHAIN, "mean", ages=2, epsilon_c=1.0),
+        csdp.leakage_table(CHAIN, "mean", ages=2, epsilon_c=1.0),
+        csdp.leakage_summary(CHAIN, "mean", ages=2, epsilon_c=1.0),
+        csdp.leakage_by_distance(csdp.Plan(BACKWARD, "mean", ages=1, epsilon_c=1.0), releases=2),
+        PLAN,
+        csdp.find_plan(CHAIN, "mean", budget=0.2, max_age=2),
+        csdp.frontier(CHAIN, "mean", ages=(1, 2), levels=(0.5, 1.0)),
+        csdp.dynamic_plan(CHAIN, "mean", ages=1, budget=0.2, horizon=3),
+        csdp.phase_plan(
+            csdp.EnvironmentChain([BACKWARD, BACKWARD], cycle=[0, 1]), "mean", ages=1, budget=0.5, releases=1
+        ),
+        batch,
+        PANEL,
+        csdp.Readings.from_array([[1.5, 2.0], [float("nan"), 3.0]]),
+        CHAIN,
+        csdp.JointChain(CHAIN.kernel(), states=2, sequences=2),
+        csdp.EnvironmentChain([CHAIN, CHAIN], cycle=[0, 1]),
+        csdp.InfluenceFamily.around(BACKWARD, 0.01),
+        csdp.Family([CHAIN, CHAIN]),
+        csdp.compare(CHAIN, "mean", budget=0.2, max_age=1, length=2),
+        csdp.compare(CHAIN, "mean", budget=0.2, max_age=1, releases="continual"),
+        csdp.audit(PLAN, samples=400, seed=1),
+        csdp.attack(PLAN, [release.values[0] for release in batch]),
+        replayed,
+    ]
+    return {type(result).__name__: result for result in made}
+
+
+NAMES = [
+    "Attack",
+    "Audit",
+    "Batch",
+    "Comparison",
+    "ContinualComparison",
+    "CoupledChain",
+    "DistanceTable",
+    "DynamicPlan",
+    "EnvironmentChain",
+    "Family",
+    "FoundPlan",
+    "Frontier",
+    "InfluenceFamily",
+    "JointChain",
+    "Leakage",
+    "LeakageSummary",
+    "LeakageTable",
+    "Panel",
+    "PhasePlan",
+    "Plan",
+    "Readings",
+    "Replay",
+]
+
+
+def test_all_results_are_here(results):
+    assert sorted(results) == NAMES
+    assert all(isinstance(result, Displayed) for result in results.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_of_pandas_and_polars_agree(results, name):
+    one, other = results[name].to_pandas(), results[name].to_polars()
+    assert isinstance(one, pandas.DataFrame)
+    assert isinstance(other, polars.DataFrame)
+    assert list(one.columns) == other.columns
+    assert len(one) == len(other) > 0
+    for column in other.columns:
+        if other[column].dtype.is_numeric():
+            cells = other[column].cast(polars.Float64).to_numpy()
+            np.testing.assert_array_equal(pandas.to_numeric(one[column]).to_numpy(dtype=float), cells)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_that_a_notebook_shows(results, name):
+    figure = results[name].plot()
+    assert isinstance(figure, Figure)
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    words = [text.get_text() for axes in figure.axes for text in (axes.xaxis.label, axes.yaxis.label, *axes.texts)]
+    assert any(words), "an unlabelled picture"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_and_reprs_are_short(results, name):
+    assert len(repr(results[name])) < 200
+    assert "array(" not in repr(results[name])
+    page = results[name]._repr_html_()
+    assert page.startswith('<div class="csdp" ')
+    assert page.count("<tr>") <= 9
+    for tag in ("div", "table", "tr", "td", "th", "p"):
+        assert page.count(f"<{tag}>") + page.count(f"<{tag} ") == page.count(f"</{tag}>")
+
+
+def test_other_reprs_are_short():
+    states = CHAIN.simulate(300, seed=1)
+    panel = csdp.Panel.from_states(states, names=CHAIN.names)
+    fitted = csdp.fit(panel, public=True)
+    table = csdp.optimal_plan(CHAIN, "mean", ages=1, budget=0.5, event_limit=2.0).mechanism
+    for result in (
+        fitted.fitted,
+        csdp.fit_quality(fitted, panel, public=True),
+        CHAIN.summary(),
+        PLAN.query,
+        csdp.plan_estimator(PLAN),
+        csdp.learn_from_past(PLAN, panel),
+        table,
+    ):
+        assert len(repr(result)) < 200, repr(result)
+        assert "array(" not in repr(result)
+
+
+def test_the_numbers_are_those_of_the_result(results):
+    leakage = results["Leakage"]
+    assert leakage.to_pandas().loc[0, "epsilon"] == leakage.epsilon
+    assert "a 50 % guess becomes at most 54 %" in leakage._repr_html_()
+    assert "<td>0.153046</td>" in leakage._repr_html_()  # 0.1530455...: rounded up
+    couplings = CHAIN.to_polars()
+    assert couplings.rows() == [
+        ("ward A", "ward A", 0.75),
+        ("ward A", "ward B", 0.25),
+        ("ward B", "ward A", 0.25),
+        ("ward B", "ward B", 0.75),
+    ]
+    table = PANEL.to_polars()
+    assert table["ward B"].to_list()[:3] == [1, None, 1]
+    batch = results["Batch"]
+    assert batch.to_polars()["value"].to_list() == [release.values[0] for release in batch]
+
+
+def test_what_is_not_proven_promises_nothing():
+    printed = csdp.leakage(CHAIN, "mean", ages=2, epsilon_c=1.0, bound="printed-loose")
+    assert "guess" not in printed._repr_html_()
+    assert "certifies nothing" in printed._repr_html_()
+    assert "certifies nothing" in printed.plot().axes[0].get_legend().get_texts()[0].get_text()
+
+
+def test_pages_of_readings_show_no_reading():
+    secret = csdp.Readings.from_array([[12345.5], [67890.5]], names=["ward A"])
+    assert "12345" not in secret._repr_html_() + repr(secret)
+    assert "ward A" in secret._repr_html_()
+    assert secret.to_polars()["ward A"].to_list() == [12345.5, 67890.5]
+
+
+def test_names_are_escaped():
+    chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], names=["<script>"])
+    assert "<script>" not in chain._repr_html_()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_without_the_package_it_says_what_to_install(monkeypatch, kind):
+    monkeypatch.setitem(sys.modules, kind, None)
+    with pytest.raises(InputError, match=f"pip install {kind}"):
+        getattr(CHAIN, f"to_{kind}")()
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match="pip install matplotlib"):
+        CHAIN.plot()
+
+
+@pytest.mark.parametrize("name", [None, "time", "when"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_frames_with_times_as_their_index(name, zone):
+    index = pandas.date_range("2024-05-01", periods=4, freq="h", tz=zone, name=name)
+    frame = pandas.DataFrame({"ward A": [0, 1, 1, 0], "ward B": [1, 1, 0, 0]}, index=index)
+    panel = csdp.read_panel(frame, values=CHAIN.value_table)
+    assert panel.names == CHAIN.names
+    assert panel.step == 3600
+    assert np.array_equal(panel.states, frame.to_numpy())
+    assert panel.times[0] == index[0].tz_convert("UTC").to_datetime64() if zone else index[0].to_datetime64()
+
+
+def test_completion_offers_what_is_public():
+    assert set(dir(csdp)) == {*csdp.__all__, *csdp._ROOMS, "__version__"}
+    for name in dir(csdp):
+        assert name == "__version__" or not name.startswith("_")
+        assert getattr(csdp, name) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_completion_on_results_is_documented(results, name):
+    result = results[name]
+    offered = [member for member in dir(result) if not member.startswith("_")]
+    assert {"plot", "to_pandas", "to_polars"} <= set(offered)
+    for member in offered:
+        assert re.fullmatch(r"[a-zA-Z][a-zA-Z_]*", member)
+        found = inspect.getattr_static(type(result), member, None)
+        if isinstance(found, property) or inspect.isfunction(found):
+            assert inspect.getdoc(found), f"{name}.{member} has no words"
