@@ -69,13 +69,16 @@ class Access:
     def __init__(self, path):
         self.store = Keys(path)
         self.texts = {}
+        self._lock = threading.Lock()  # a key is used only once the service can know it
 
     def key(self, role, *datasets):
         which = (role, *(datasets or (WARD,)))
-        if which not in self.texts:
-            made, self.texts[which] = new_key(role, datasets or (WARD,))
-            self.store.add(made)
-        return self.texts[which]
+        with self._lock:
+            if which not in self.texts:
+                made, text = new_key(role, datasets or (WARD,))
+                self.store.add(made)
+                self.texts[which] = text
+            return self.texts[which]
 
     def headers(self, role, *datasets):
         return {"Authorization": f"Bearer {self.key(role, *datasets)}"}
