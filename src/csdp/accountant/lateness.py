@@ -6,6 +6,7 @@ import base64
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,13 @@ class Lateness:
         """The longest delay."""
         return max((delay for delay, _ in self.by_delay), default=0)
 
+    @cached_property
+    def _missing(self) -> frozenset[int]:
+        return frozenset(self.missing)
+
     def was_read(self, members: Sequence[int]) -> Bools:
         """Whether each of some sequences was read."""
-        return ~np.isin(np.asarray(members, dtype=np.intp), np.asarray(self.missing, dtype=np.intp))
+        return np.array([member not in self._missing for member in members])
 
     def delays_of(self, members: Sequence[int]) -> Indices:
         """The delay of some sequences."""

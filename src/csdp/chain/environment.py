@@ -164,8 +164,10 @@ class EnvironmentChain(Model):
 
     def given_path(self) -> EnvironmentChain:
         """The same chains under environments that are known, tick by tick; a public environment is known already."""
-        if self.switching is None:
-            return self
+        return self if self.switching is None else self._given_path
+
+    @cached_property
+    def _given_path(self) -> EnvironmentChain:
         return EnvironmentChain(self.environments, cycle=self.cycle, series="environment")
 
     @cached_property
@@ -324,19 +326,21 @@ class EnvironmentChain(Model):
 
     def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """One component of each kind with the number of its copies: alike in every environment."""
-        return count_kinds(
-            self.components(), lambda part: tuple(chain.signature(part, labels) for chain in self.environments)
-        )
+        chains = self.environments
+        return count_kinds(self.components(), lambda part: tuple(chain.signature(part, labels) for chain in chains))
 
     def subchain(self, members: Iterable[int]) -> EnvironmentChain:
         """The chain of some sequences, under the same environments; of a hidden environment all of them."""
-        inside = sorted(set(members))
-        if self.kind == "hidden" and inside != list(range(self.sequences)):
-            raise InputError("subchain: a hidden environment ties its sequences together; take all of them")
-        if inside == list(range(self.sequences)):
+        inside = tuple(sorted(set(members)))
+        if inside == tuple(range(self.sequences)):
             return self
-        chains = [chain.subchain(inside) for chain in self.environments]
-        return EnvironmentChain(chains, cycle=self.cycle, switching=self.switching, series=self.series)
+        if self.kind == "hidden":
+            raise InputError("subchain: a hidden environment ties its sequences together; take all of them")
+        known: dict[tuple[int, ...], EnvironmentChain] = self.__dict__.setdefault("_subchains", {})
+        if inside not in known:  # every accountant of a search asks for them again
+            chains = [chain.subchain(inside) for chain in self.environments]
+            known[inside] = EnvironmentChain(chains, cycle=self.cycle, switching=self.switching, series=self.series)
+        return known[inside]
 
     @property
     def phases(self) -> int:  # type: ignore[override] # a constant of models without a clock
@@ -440,9 +444,6 @@ class EnvironmentChain(Model):
         return f"{clock} and {other}" if clock else other
 
     def __repr__(self) -> str:
-        backward = "backward, " * (self.direction == "backward")
-        kind = f"{',' if self.cycle is None else ''} {self._kind_text}"
-        return (
-            f"EnvironmentChain({backward}{len(self.environments)} environments{kind}, {self.sequences} "
-            f"sequence{'s' * (self.sequences > 1)}, {self.states} states, digest {self.digest[:8]})"
-        )
+        backward, comma = "backward, " * (self.direction == "backward"), "," * (self.cycle is None)
+        size = f"{self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, digest {self.digest[:8]}"
+        return f"EnvironmentChain({backward}{len(self.environments)} environments{comma} {self._kind_text}, {size})"

@@ -13,9 +13,9 @@ from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
 from csdp.chain import CoupledChain, EnvironmentChain, Model
 from csdp.computation import FoldComputation
-from csdp.ledger import Ledger
+from csdp.ledger import Charge, Ledger
 from csdp.panel import Panel, Readings
-from csdp.plan import Plan
+from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Standing
 from csdp.publisher.sources import true_answers
 from csdp.queries import Query
@@ -120,10 +120,16 @@ def leakage_records(
         assert entry.tick is not None
         following = live[number + 1].tick if number + 1 < len(live) else (entry.tick if until is None else until) + 1
         assert following is not None
-        recorded = entry.state()
-        state = accountant.restore(recorded.accountant, cost=recorded.cost)
-        for tick in range(entry.tick, following):
-            records.append(LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick))
+        charge = Charge.from_record(entry.data()["charge"])
+        if charge.algorithm == ALGORITHM:  # computed as it would be now
+            records.append(LeakageRecord(entry.tick, charge.present, True))
+        quiet = range(entry.tick + (charge.algorithm == ALGORITHM), following)
+        if quiet:
+            recorded = entry.state()
+            state = accountant.restore(recorded.accountant, cost=recorded.cost)
+            records += [
+                LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick) for tick in quiet
+            ]
     return records
 
 
