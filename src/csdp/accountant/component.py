@@ -338,7 +338,7 @@ class JointComponent:
             if self.kind == "metric":
                 solver = FlowSolver(state)
                 rows = self.backward.present_rows(self._caps.pairs(steps))
-                value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
+                value = min(value, max((float(each.max()) for each in solver.bounds_of_all(rows)), default=0.0))
         return (value, self.kind) if value <= cap else (cap, why)
 
     def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:

@@ -197,7 +197,7 @@ class EnvironmentComponent(JointComponent):
         if self.kind == "metric":
             solver = FlowSolver(block)
             rows = [LawPairs(p.first, p.second, p.gap, p.error, p.exponent) for p in pairs]
-            value = min(value, max((float(solver.bounds(row).max()) for row in rows), default=0.0))
+            value = min(value, max((float(each.max()) for each in solver.bounds_of_all(rows)), default=0.0))
         return value
 
     @cached_property

@@ -173,14 +173,15 @@ def step_back(metric: Floats, kernel: Floats, cap: Floats, *, relative: float) -
     solver = FlowSolver(metric)
     rounding = rounding_error(relative, float(metric.max()))
     out = np.zeros((n, n))
-    for y, rows in _pairs_by_second(kernel):
-        out[:, y] = solver.bounds(rows) + rounding
+    for y, bounds in enumerate(solver.bounds_of_all(_pairs_by_second(kernel))):
+        out[:, y] = bounds + rounding
     np.fill_diagonal(out, 0.0)
     return np.minimum(np.maximum(out, 0.0), cap)
 
 
-def _pairs_by_second(kernel: Floats) -> Iterator[tuple[int, LawPairs]]:
+def _pairs_by_second(kernel: Floats) -> Iterator[LawPairs]:
+    """For every snapshot, the law of each snapshot against its own."""
     n = kernel.shape[0]
     for y in range(n):
         second = np.broadcast_to(kernel[y], (n, n))
-        yield y, LawPairs(kernel, second, kernel - second, np.full(n, 1e-15), 0)
+        yield LawPairs(kernel, second, kernel - second, np.full(n, 1e-15), 0)

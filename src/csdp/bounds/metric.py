@@ -8,7 +8,9 @@ F >= 0 as `max_w [p(w) - sum_w' F(w,w') + sum_w' e^{b(w',w)} F(w',w)] / q(w)`, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +24,8 @@ SLACK = 1e-11
 _LONGEST_FLOW = 60.0
 #: How much further apart pairs are for the search, as a share of the largest distance.
 _APART = 1e-10
+#: Snapshots from which on the compiled search takes longer than starting a thread for it.
+_THREADED = 12
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,13 @@ class FlowSolver:
         solve_pairs(self._limits, self._gains, second, gap, rows.error, self._size, worst)
         told = np.maximum(worst, 0.0)
         return np.asarray((np.log1p(told) if rows.exponent == 0 else np.ldexp(told, rows.exponent)) * (1 + SLACK))
+
+    def bounds_of_all(self, many: Iterable[LawPairs]) -> list[Floats]:
+        """The bounds of several lists of pairs; on all cores where there are many snapshots. The same on any number."""
+        if self._gains.shape[0] < _THREADED:
+            return [self.bounds(rows) for rows in many]
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            return list(pool.map(self.bounds, many))
 
 
 def metric_bound(pairs: AgedPairs, metric: Floats) -> float:

@@ -17,11 +17,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from csdp.arrays import Ints
 from csdp.errors import InputError
-from csdp.noise.bitslice import draw
+from csdp.noise.bitslice import compiled_engine, draw
 from csdp.noise.randomness import Randomness
 from csdp.noise.table import MechanismTable
 
-__all__ = ["MechanismTable", "Randomness", "indexed_noise", "simulate_noise", "two_sided_geometric", "variance"]
+__all__ = [
+    "MechanismTable",
+    "Randomness",
+    "indexed_noise",
+    "prepare_draws",
+    "simulate_noise",
+    "two_sided_geometric",
+    "variance",
+]
 
 Scale = float | Fraction
 """A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""
@@ -30,6 +38,8 @@ _SMALLEST, _LARGEST = 1e-9, 1e9
 #: Indices that share one stream of the cipher. A stream is always drawn whole, so what an index gets depends on nothing
 #: but the key and itself: not on which others a worker holds, nor on their order.
 INDICES_PER_STREAM = 4096
+#: Single draws that take as long as loading the compiled loops does.
+_MANY_DRAWS = 2000
 
 
 def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], randomness: Randomness) -> Ints:
@@ -68,6 +78,12 @@ def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], 
         cells = np.flatnonzero(place.reshape(-1) == k)
         noise[cells] = draw(one, cells.size, randomness.words())
     return noise.reshape(dimensions)
+
+
+def prepare_draws(count: int) -> None:
+    """Load the compiled loops where so many draws follow, one after the other, that it pays; the law stays the same."""
+    if count >= _MANY_DRAWS:
+        compiled_engine()
 
 
 def indexed_noise(scale: Fraction, indices: NDArray[Any], key: bytes) -> Ints:

@@ -25,7 +25,7 @@ from csdp.errors import BudgetExceeded, InputError, LedgerConflictError
 from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
-from csdp.noise import Randomness
+from csdp.noise import Randomness, prepare_draws
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
@@ -266,8 +266,7 @@ class Publisher:
             environments: those of the plan's public series, as far as they are known (see `tell`): by tick, or for a
                 panel one number for each tick, below 0 where it is not known.
             progress: called with (done, total) as ticks are finished.
-            each: called with every release as it comes, in order; then none is kept in the batch, so that memory does
-                not grow with the number of ticks.
+            each: called with every release as it comes, in order; none is then kept, so that memory does not grow.
             on_wait: called with (held, seconds) while we wait for ticks that another process holds (`wait`).
         """
         self.tick_times.check_source(source, self.plan, begun=self.ledger.dataset(self.dataset).head_seq > 1)
@@ -279,6 +278,7 @@ class Publisher:
         ready = [(tick, stale) for tick, stale, _ in listed if skips[tick] is None]
         skipped = [skip for skip in skips.values() if skip is not None]
         counts = sources.read_counts(aged, self.plan, [tick for tick, _ in ready])
+        prepare_draws(len(ready))
         releases: list[Release] = []
         together = sources.chunk_size(self.plan)
         for start in range(0, len(ready), together):
