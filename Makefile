@@ -23,7 +23,7 @@ COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py
 	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
 	plan.py queries groups.py)
 
-.PHONY: help demo live test test-all check coverage system bench mutants attack reproduce figures docs lock release \
+.PHONY: help demo live test test-all check compiled coverage system bench mutants attack reproduce figures docs lock release \
 	audit clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
@@ -32,11 +32,15 @@ demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figur
 live: $(VENV)/.installed ## the same data replayed through a service, live in the browser; Ctrl-C stops it
 	$(BIN)/csdp demo --live
 
-test: check system $(VENV)/.installed ## the whole suite, the same as CI
+test: system $(VENV)/.installed ## the whole suite, the same as CI
+	$(MAKE) -j 2 check compiled
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
-test-all: check system coverage ## with the full-size sweeps, and branches counted
+test-all: check compiled system coverage ## with the full-size sweeps, and branches counted
 	CSDP_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+compiled: $(VENV)/.installed # once, or every process of the suite would compile at its beginning
+	$(BIN)/csdp doctor --compile
 
 check: $(VENV)/.installed ## lint, format, types, import contracts
 	$(BIN)/ruff check .

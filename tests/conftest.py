@@ -37,8 +37,10 @@ TOGETHER = {
 def pytest_collection_modifyitems(items):
     """What shares the demonstration, a Spark session or a server runs in one process, so that each is made once."""
     for item in items:
+        given = getattr(item, "callspec", None)  # a parameter may name the fixture that the test then asks for
+        named = {value for value in given.params.values() if isinstance(value, str)} if given else set()
         for fixture, group in TOGETHER.items():
-            if fixture in getattr(item, "fixturenames", ()):
+            if fixture in getattr(item, "fixturenames", ()) or fixture in named:
                 item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -111,6 +111,12 @@ class TestDoctor:
         assert not checks["csdp"].required
         assert checks["Python"].state == "ok"
 
+    def test_loops_are_compiled_on_request(self, run):
+        content = json.loads(run("doctor", "--compile", "--format", "json").stdout)
+        [loops] = [check for check in content["checks"] if check["name"] == "loops"]
+        assert loops["state"] == "ok"
+        assert loops["found"].startswith("compiled in")
+
     def test_a_folder_to_write_in(self, run, fails, tmp_path):
         run("doctor", "--folder", tmp_path)
         assert list(tmp_path.iterdir()) == []

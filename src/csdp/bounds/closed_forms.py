@@ -34,6 +34,8 @@ from csdp.errors import TooLargeError
 
 #: Joint states of a component up to which the N x N law of the aged snapshot is made.
 PAIR_STATES = 1024
+#: Numbers of threshold sets up to which they are kept between two profiles.
+_KEPT = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -140,26 +142,63 @@ class AgedPairs:
     def profile(self, alpha: float) -> float:
         """max over g in [1, e^alpha] of ln sum B[x,z] g / sum B[x',z] g; the optimum is a threshold of the ratio."""
         if self._last is None or self._last[0] != alpha:
-            self._last = alpha, max((_profile(pairs, alpha) for pairs in self), default=0.0)
+            few = len(self.laws) * self._model.sequences * self._model.size**2 <= _KEPT  # not dependent on alpha
+            sets = self._threshold_sets if few else map(_sort_thresholds, self)
+            self._last = alpha, max((each.profile(alpha) for each in sets), default=0.0)
         return max(self._last[1], 0.0)
 
+    @cached_property
+    def _threshold_sets(self) -> list[_ThresholdSets]:
+        """The threshold sets of all pairs, joined where they have the same accuracy."""
+        alike: dict[tuple[float, int], list[_ThresholdSets]] = {}
+        for each in map(_sort_thresholds, self):
+            alike.setdefault((each.relative, each.exponent), []).append(each)
+        return [_ThresholdSets.join(sets) for sets in alike.values()]
 
-def _profile(pairs: Pairs, alpha: float) -> float:
+
+@dataclass(frozen=True)
+class _ThresholdSets:
+    """For every pair of rows and every threshold of their ratio: what the set of snapshots above it weighs."""
+
+    log_over: Floats  # ln of its mass under the first law
+    log_under: Floats  # and under the second
+    under: Floats  # the same, rounded down
+    gap: Floats  # the difference, rounded up; times 2**exponent
+    exponent: int
+    relative: float
+
+    @classmethod
+    def join(cls, sets: Sequence[_ThresholdSets]) -> _ThresholdSets:
+        """Several of one accuracy as one."""
+        log_over, log_under, under, gap = (
+            np.concatenate([getattr(each, name).ravel() for each in sets])
+            for name in ("log_over", "log_under", "under", "gap")
+        )
+        return cls(log_over, log_under, under, gap, sets[0].exponent, sets[0].relative)
+
+    def profile(self, alpha: float) -> float:
+        """The largest ln sum B[x,z] g / sum B[x',z] g for g of 1 and, on one of the sets, e^alpha."""
+        coarse = log_mix(self.log_over, alpha) - log_mix(self.log_under, alpha) + 2.0 * self.relative
+        rest = math.exp(-alpha)
+        below = rest + (1.0 - rest) * self.under
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = -math.expm1(-alpha) * self.gap / below
+            fine = np.log1p(np.maximum(ratio, 0.0)) if self.exponent == 0 else np.ldexp(ratio, self.exponent)
+        return float(np.fmin(coarse, fine).max())
+
+
+def _sort_thresholds(pairs: Pairs) -> _ThresholdSets:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(pairs.first > 0, pairs.gap / pairs.second, -np.inf)
     order = np.argsort(-np.nan_to_num(ratio, nan=-np.inf, posinf=np.inf, neginf=-np.inf), axis=1, kind="stable")
     under = np.cumsum(np.take_along_axis(pairs.second, order, axis=1), axis=1)
     over = np.cumsum(np.take_along_axis(pairs.first, order, axis=1), axis=1)
-    with np.errstate(divide="ignore"):
-        coarse = log_mix(np.log(over), alpha) - log_mix(np.log(under), alpha) + 2.0 * pairs.relative
     gap = np.cumsum(np.take_along_axis(pairs.gap, order, axis=1), axis=1)
     slack = np.cumsum(pairs.error[order], axis=1)
-    rest = math.exp(-alpha)
-    below = rest + (1.0 - rest) * np.maximum(under * (1 - pairs.relative), 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = -math.expm1(-alpha) * (gap + slack) / below
-        fine = np.log1p(np.maximum(ratio, 0.0)) if pairs.exponent == 0 else np.ldexp(ratio, pairs.exponent)
-    return float(np.fmin(coarse, fine).max())
+    with np.errstate(divide="ignore"):
+        logs = np.log(over), np.log(under)
+    lowered = np.maximum(under * (1 - pairs.relative), 0.0)
+    return _ThresholdSets(*logs, lowered, gap + slack, pairs.exponent, pairs.relative)
 
 
 def log_mix(log_weight: Floats, alpha: float) -> Floats:

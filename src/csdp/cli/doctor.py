@@ -60,6 +60,13 @@ def doctor(
             show_default="a temporary folder",
         ),
     ] = None,
+    compile_all: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Compile the numerical loops now (about a minute), so that no first release, plan or fit waits for it.",
+        ),
+    ] = False,
     form: FormatOption = "table",
 ) -> None:
     """Check the installation: versions, cipher, noise, ledger, and optional packages.
@@ -75,7 +82,7 @@ def doctor(
     if folder is not None and not Path(folder).is_dir():
         raise InputError(f"{folder}: no such folder; give one that exists")
     with progress_bar() as progress:
-        checks = tuple(run_checks(folder, progress))
+        checks = tuple(run_checks(folder, progress, compile_all=compile_all))
     failed = [check for check in checks if check.required and check.state != "ok"]
     if form == "json":
         print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -98,14 +105,15 @@ def doctor(
 
 
 def run_checks(
-    folder: str | None = None, progress: Callable[[str, int, int], None] | None = None
+    folder: str | None = None, progress: Callable[[str, int, int], None] | None = None, *, compile_all: bool = False
 ) -> Iterator[CheckResult]:
-    """Run every check in turn; none of them raises."""
+    """Run every check in turn; none of them raises. `compile_all`: compile all loops first."""
     steps: list[Callable[[], Iterator[CheckResult]]] = [
         _check_python,
         _check_packages,
         _check_cipher,
         _check_noise,
+        *([_compile_loops] if compile_all else []),
         _check_compiled_code,
         lambda: _check_ledger(folder),
         _check_extras,
@@ -244,6 +252,41 @@ def _check_compiled_code() -> Iterator[CheckResult]:
         return
     hint = "every start compiles again for some seconds; set NUMBA_CACHE_DIR to a writable folder"
     yield CheckResult("compiled code", "wrong", "cannot be cached", False, hint)
+
+
+def _compile_loops() -> Iterator[CheckResult]:
+    """Compile the loops of all common kinds of work by a small piece of each; the compiled code is cached."""
+    import warnings
+
+    import numpy as np
+
+    from csdp.accountant import Accountant
+    from csdp.chain import CoupledChain, certified_model
+    from csdp.fitting.fit import fit
+    from csdp.noise import Randomness, prepare_draws, two_sided_geometric
+    from csdp.panel import Panel
+    from csdp.plan import Plan
+    from csdp.queries import Mean
+
+    start = time.perf_counter()
+    prepare_draws(_DRAWS)
+    two_sided_geometric(_SCALE, 1, Randomness.secure())
+    coupling = {(i, k): 0.8 if i == k else 0.2 for i in range(12) for k in (i, (i + 1) % 12)}
+    for m in (2, 3):
+        move = np.full((m, m), 0.2 / m) + 0.8 * np.eye(m)
+        pair = CoupledChain([[0.8, 0.2], [0.2, 0.8]], move)
+        ring = CoupledChain(coupling, move, direction="backward")
+        for chain in (pair, ring):
+            Accountant(Plan(chain, Mean(), 1, 0.5)).limit()
+        panel, many = (Panel.from_states(chain.simulate(200, seed=1)) for chain in (pair, ring))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of so few readings
+            fitted = fit(many, public=True, direction="backward", neighbours=1)
+            Accountant(Plan(certified_model(fitted), Mean(), 1, 0.5)).limit()
+            fit(panel, public=True, ensemble=1)
+            fit(panel, public=True, ensemble=0, kernel="ordinal")
+            fit(panel, public=True, ensemble=0, environment="hidden", environments=2)
+    yield CheckResult("loops", "ok", f"compiled in {time.perf_counter() - start:.0f} s", required=False)
 
 
 def _check_extras() -> Iterator[CheckResult]:

@@ -151,33 +151,31 @@ class Curves:
         self._phase = phase
         self._known: dict[float, Leakage] = {}
         self._firsts: dict[tuple[float, str], list[Leakage]] = {}
+        self._prepared: dict[int, tuple[Moments, HistoryEstimator | None]] = {}
         self.evaluations = 0
 
     # ---- error: falls with epsilon_c -------------------------------------------------------------------------------
 
-    @cached_property
-    def _moments(self) -> list[Moments]:
-        return [moments(member.point, self.query, ages=self.ages, phase=self._phase) for member in self._members]
+    def _prepare_error(self, number: int) -> tuple[Moments, HistoryEstimator | None]:
+        """What the error under one model needs at every level; an estimator where the last releases are used."""
+        if number not in self._prepared:
+            law = self._members[number].point
+            memory = MEMORY if self._releases == "continual" else min(MEMORY, self._releases)
+            estimator = None
+            if self._estimate == "history" and has_history(law, self.ages):
+                estimator = model_estimator(law, self.query, age=self.ages[0], about=self._about, memory=memory)
+            self._prepared[number] = moments(law, self.query, ages=self.ages, phase=self._phase), estimator
+        return self._prepared[number]
 
-    @cached_property
-    def _estimators(self) -> list[HistoryEstimator | None]:
-        """What estimates from the last releases are made with, of each model; None where another estimate counts."""
-        memory = MEMORY if self._releases == "continual" else min(MEMORY, self._releases)
-        return [
-            model_estimator(member.point, self.query, age=self.ages[0], about=self._about, memory=memory)
-            if self._estimate == "history" and has_history(member.point, self.ages)
-            else None
-            for member in self._members
-        ]
+    def point_error(self, epsilon_c: float, number: int = 0) -> Error:
+        """The error at a noise level under one model alone, the fitted one where there is a family."""
+        known, estimator = self._prepare_error(number)
+        law = self._members[number].point
+        return error_from_moments(law, self.query, known, self.ages, epsilon_c, self._estimate, self._about, estimator)
 
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
-        errors = [
-            error_from_moments(
-                member.point, self.query, known, self.ages, epsilon_c, self._estimate, self._about, estimator
-            )
-            for member, known, estimator in zip(self._members, self._moments, self._estimators, strict=True)
-        ]
+        errors = [self.point_error(epsilon_c, number) for number in range(len(self._members))]
         return max(errors, key=lambda error: error.safe)
 
     # ---- leakage: grows with epsilon_c -----------------------------------------------------------------------------

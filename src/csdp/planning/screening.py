@@ -22,6 +22,8 @@ from csdp.plan import Plan
 _HIGHEST, _LOWEST = 600.0, 1e-9
 #: Relative accuracy of a screened level, and the first factor by which a state is raised or lowered to find it.
 _ACCURACY, _FACTOR = 1e-3, 1.5
+#: Components that are asked at every age, of each of the two ages at which all are, and ticks between those ages.
+_ASKED, _LATER = 2, 4
 
 
 class ScalarScreen:
@@ -36,6 +38,7 @@ class ScalarScreen:
         self._unit = accountant.plan.epsilon_c
         self._limits: dict[float, list[float]] = {}
         self._near: dict[int, float] = {}  # the last state that kept a budget, by component: a start for the next age
+        self._binding: list[int] = []  # the components that allowed least where all were asked
 
     @classmethod
     def make(cls, plan: Plan) -> ScalarScreen | None:
@@ -47,8 +50,18 @@ class ScalarScreen:
         return cls(scalar) if all(component.kind == "scalar" for component in scalar.components) else None
 
     def level(self, age: int, budget: float, *, limit: float) -> float:
-        """About the largest level that keeps a budget at an age; 0 where none does."""
-        return min(limit, *(self._component_level(n, age, budget) for n in range(len(self._components))))
+        """About the largest level that keeps a budget at an age; 0 where none does.
+
+        Of many components, such as the models of a family have, all are asked at the first age and some ages later, and
+        then those that allowed least.
+        """
+        asked = self._binding or list(range(len(self._components)))
+        levels = {n: self._component_level(n, age, budget) for n in asked}
+        if not self._binding:
+            later = {n: self._component_level(n, age + _LATER, budget) for n in asked} if len(asked) > _ASKED else {}
+            few = {n for found in (levels, later) for n in sorted(found, key=found.__getitem__)[:_ASKED]}
+            self._binding = sorted(few)
+        return min(limit, *levels.values())
 
     def _component_level(self, number: int, age: int, budget: float) -> float:
         component = self._components[number]

@@ -316,7 +316,7 @@ class _Search:
             level, curves = waiting[age]
             if self.budget is None:
                 return screen.leakage(age, level) / credit
-            return curves.error(min(self.event_limit, level * credit)).safe
+            return curves.point_error(min(self.event_limit, level * credit)).safe  # no more than under all models
 
         while waiting and total - len(waiting) < _FINALISTS:
             credit = gain if run.best is None else gain * _CREDIT
