@@ -64,7 +64,7 @@ def doctor(
         bool,
         typer.Option(
             "--compile",
-            help="Compile the numerical loops now (about a minute), so that no first release, plan or fit waits for it.",
+            help="Compile the numerical loops now (about a minute), so that no first release, plan or fit waits.",
         ),
     ] = False,
     form: FormatOption = "table",
