@@ -128,7 +128,7 @@ class Process:
     def client(self, role, *datasets, **more):
         headers = self.access.headers(role, *datasets)
         url = f"http://127.0.0.1:{self.port}"
-        return httpx.Client(base_url=url, headers=headers, timeout=300, verify=_CONTEXT, **more)
+        return httpx.Client(base_url=url, headers=headers, timeout=30, verify=_CONTEXT, **more)
 
     def kill(self):
         self.process.kill()
