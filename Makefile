@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CONSTRAINTS := constraints/dev.txt
 
+# Where Python may not keep compiled modules, each of the many processes of the suite compiles all of them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How long to attack, and from which random history on.
 SECONDS ?= 600
 SEED ?= 1000000
@@ -34,13 +37,14 @@ live: $(VENV)/.installed ## the same data replayed through a service, live in th
 
 test: system $(VENV)/.installed ## the whole suite, the same as CI
 	$(MAKE) -j 2 check compiled
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
 
 test-all: check compiled system coverage ## with the full-size sweeps, and branches counted
 	CSDP_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-compiled: $(VENV)/.installed # once, or every process of the suite would compile at its beginning
+compiled: $(VENV)/.installed # once, or every process of the suite would compile loops and tests at its beginning
 	$(BIN)/csdp doctor --compile
+	$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null
 
 check: $(VENV)/.installed ## lint, format, types, import contracts
 	$(BIN)/ruff check .

@@ -33,6 +33,13 @@ TOGETHER = {
 }
 
 
+def _has_module_fixture(item):
+    """Whether it uses something that is made once for its module."""
+    made = getattr(item, "_fixtureinfo", None)
+    fixtures = made.name2fixturedefs.values() if made is not None else ()
+    return any(each.scope == "module" for several in fixtures for each in several)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """What shares the demonstration, a Spark session or a server runs in one process, so that each is made once."""
@@ -42,6 +49,10 @@ def pytest_collection_modifyitems(items):
         for fixture, group in TOGETHER.items():
             if fixture in getattr(item, "fixturenames", ()) or fixture in named:
                 item.add_marker(pytest.mark.xdist_group(group))
+                break
+        else:
+            if _has_module_fixture(item):
+                item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
 
 
 def _unexpected(reporter):

@@ -30,8 +30,8 @@ def synth(
 
     \b
     Example:
-      csdp fit readings.csv --epsilon 5 --edges 0.5 --bounds 0,1 -o chain.json
-      csdp synth chain.json --steps 1000 --seed 1 -o synthetic.csv
+      csdp fit readings.csv --epsilon 5 --edges 0.5 --bounds 0,1 -o private.json
+      csdp synth private.json --steps 1000 --seed 1 -o synthetic.csv
     """
     model = options.read_chain(chain)
     fits = private_fits(model)
