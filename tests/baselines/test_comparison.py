@@ -214,6 +214,7 @@ def test_progress_is_told():
     assert len(progress) == progress[0][2]
 
 
+@pytest.mark.slow
 def test_an_unequal_chain_with_values():
     chain = csdp.CoupledChain(np.eye(2), [[0.9, 0.1], [0.4, 0.6]], values=[[0, 4], [1, 2]])
     table = csdp.compare(chain, csdp.Sum(), budget=0.7, max_age=3, length=4)

@@ -209,7 +209,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("engine", ["memory", "duckdb", "spark"])
+@pytest.mark.parametrize("engine", ["memory", "duckdb", pytest.param("spark", marks=pytest.mark.slow)])
 def test_no_reading_of_a_bad_file_is_told(tmp_path, engine):
     """As an operator sees it: everything that a process and what it starts write to both streams."""
     paths = []

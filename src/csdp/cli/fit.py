@@ -139,7 +139,7 @@ def fit(
     \b
     Example:
       csdp fit readings.csv --public --strategy categories -o fitted.json
-      csdp fit readings.csv --public --strategy categories --environment clock --cycle 2 -o clock.json
+      csdp fit readings.csv --public --strategy categories --environment clock --cycle 2 --ensemble 2 -o clock.json
 
     A fitted chain reveals something about its readings. Fit public readings (--public, --until), or fit with
     differential privacy (--epsilon); otherwise a warning is printed. With --engine duckdb or spark, cells must be state
