@@ -42,7 +42,7 @@ import sys
 import tempfile
 import time
 import traceback
-import highspy
+import csdp.bounds.metric_loops
 from csdp.service import Settings, dataset, server
 from csdp.stream.from_spec import make_plan, open_runner
 from csdp.stream.spec import read_spec
@@ -76,7 +76,7 @@ def warm_up(settings):
     with tempfile.TemporaryDirectory() as folder:
         spec = dataclasses.replace(read_spec(settings.specs[0]), ledger=f"{folder}/ledger.db")
         with open_runner(spec, make_plan(spec)):
-            pass  # it publishes nothing: threads of a solver would not survive a fork
+            pass  # the first states are computed and compiled code is loaded; nothing is published
 warm_up(Settings.from_json(sys.argv[1]))
 """
 
