@@ -32,7 +32,7 @@ COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
 	$(BIN)/csdp demo --out demo-out
 
-live: $(VENV)/.installed ## the same data replayed through a service, live in the browser; Ctrl-C stops it
+live: $(VENV)/.compiled ## the same data replayed through a service, live in the browser; Ctrl-C stops it
 	$(BIN)/csdp demo --live
 
 test: system $(VENV)/.installed ## the whole suite, the same as CI
@@ -44,8 +44,7 @@ suite: compiled # at its beginning it waits for servers and browsers, so lint an
 test-all: check compiled system coverage ## with the full-size sweeps, and branches counted
 	CSDP_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-compiled: $(VENV)/.installed # once, or every process of the suite would compile loops and tests at its beginning
-	$(BIN)/csdp doctor --compile
+compiled: $(VENV)/.compiled # once, or every process of the suite would compile loops and tests at its beginning
 	$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null
 
 check: $(VENV)/.installed ## lint, format, types, import contracts
@@ -109,6 +108,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
 	$(PIP) install -c $(CONSTRAINTS) -e ".[all]" --group dev
+	touch $@
+
+$(VENV)/.compiled: $(VENV)/.installed # numerical loops, so that no first number waits for them
+	$(BIN)/csdp doctor --compile
 	touch $@
 
 $(VENV)/.release: $(VENV)/.installed constraints/release.txt
