@@ -140,9 +140,7 @@ class HistoryEstimator:
         Its squared distance from what was expected has the mean `size * moved + rest`, where the rest is noise.
         """
         expected, moved, drawn = self._solve(read[:-1], values[:-1], noise[:-1], int(read[-1]))
-        rest = drawn + noise[-1]
-        whole = np.maximum(moved + rest, np.finfo(float).tiny)
-        return np.array([moved * ((values[-1] - expected) ** 2 - rest) / whole**2, (moved / whole) ** 2])
+        return np.array(_surprise_of(values[-1] - expected, moved, drawn + noise[-1]))
 
     def smooth(self, releases: Sequence[Observation]) -> list[Estimated]:
         """Estimates of the answers at the times that were read, from the releases before and after each.
@@ -262,27 +260,57 @@ class HistoryEstimator:
         random = np.random.default_rng(seed)
         noisy = answers + random.laplace(0.0, np.sqrt(noise / 2), answers.shape)  # a simulation: nothing is published
         known: Bools = np.asarray(~np.isnan(answers).any(axis=1))
-        off, spread, truth = [], [], []
         read = np.flatnonzero(known[: max(len(answers) - self.age, 0)])
-        sizes = self._sizes(start + read, noisy[read], noise)
-        for n, at in enumerate(read.tolist()):
-            target = at + (0 if self.about == "then" else self.age)
-            if not known[target]:
-                continue
-            last = read[max(0, n + 1 - self.memory) : n + 1]
-            guess, *parts = self._solve(start + last, noisy[last], np.full(last.size, noise), start + target)
-            off.append(guess - answers[target])
-            spread.append(self._standard_error(parts[0], parts[1], sizes[n]))
-            truth.append(answers[target])
-        return np.array(off), np.array(spread), np.array(truth)
+        targets = read + (0 if self.about == "then" else self.age)
+        counted = np.flatnonzero(known[targets])
+        targets = targets[counted]
+        runs = [range(max(0, n + 1 - self.memory), n + 1) for n in counted.tolist()]
+        guess, moved, drawn = self._solve_runs(start + read, noisy[read], noise, runs, start + targets)
+        sizes = self._sizes(start + read, noisy[read], noise)[counted]
+        return guess - answers[targets], self._standard_error(moved, drawn, sizes), answers[targets]
 
-    def _sizes(self, read: Indices, values: Floats, noise: float) -> list[Floats | float]:
-        """The size of errors at each of some releases with equal noise, as `of` would follow it."""
-        if not self.watch:
-            return [1.0] * len(read)
-        runs = [np.arange(max(0, n - self.memory), n + 1) for n in range(1, len(read))]
-        seen = np.array([self._measure(read[run], values[run], np.full(run.size, noise)) for run in runs])
-        return [_size(seen[max(0, n - self.watch) : n]) for n in range(len(read))]
+    def _solve_runs(
+        self, read: Indices, values: Floats, noise: float, runs: Sequence[range], targets: Indices
+    ) -> tuple[Floats, Floats, Floats]:
+        """`_solve` for many runs of releases with equal noise, each (n, d); runs that lie alike are solved together."""
+        estimates, moved, drawn = (np.empty((len(runs), values.shape[1])) for _ in range(3))
+        alike: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        ticks = read.tolist()
+        for number, (run, target) in enumerate(zip(runs, targets.tolist(), strict=True)):
+            newest = ticks[run[-1]]
+            back = tuple(newest - tick for tick in ticks[run.start : run.stop])
+            alike.setdefault((back, target - newest), []).append(number)
+        for (back, ahead), numbers in alike.items():
+            weights, by_answers, by_noise = self._weights(back, ahead, (noise,) * len(back))
+            rows = np.array([runs[number] for number in numbers])  # (g, n)
+            off = (values[rows] - self.usual_at(read[rows])).reshape(*rows.shape, len(weights), -1)
+            added = np.einsum("bnik,gnbi->gbk", weights, off).reshape(len(numbers), -1)
+            estimates[numbers] = self.clip(self.usual_at(targets[numbers]) + added)
+            moved[numbers], drawn[numbers] = by_answers, by_noise
+        return estimates, moved, drawn
+
+    def _sizes(self, read: Indices, values: Floats, noise: float) -> Floats:
+        """The size of errors at each of some releases with equal noise, (n, d), as `of` would follow it."""
+        sizes = np.ones(values.shape)
+        if self.watch and len(read) > 1:
+            runs = [range(max(0, n - self.memory), n) for n in range(1, len(read))]
+            expected, moved, drawn = self._solve_runs(read, values, noise, runs, read[1:])
+            seen = np.stack(_surprise_of(values[1:] - expected, moved, drawn + noise), axis=1)
+            for n in range(1, len(read)):
+                sizes[n] = _size(seen[max(0, n - self.watch) : n])
+        return sizes
+
+
+def _surprise_of(off: Floats, moved: Floats, rest: Floats) -> tuple[Floats, Floats]:
+    """What distances from the expected add to the size of errors, and how much they count.
+
+    Args:
+        off: how far a release lies from what was expected.
+        moved: variance by answers.
+        rest: variance by noise.
+    """
+    whole = np.maximum(moved + rest, np.finfo(float).tiny)
+    return np.asarray(moved * (off**2 - rest) / whole**2), np.asarray((moved / whole) ** 2)
 
 
 def _size(surprises: Floats) -> Floats | float:
