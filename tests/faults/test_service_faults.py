@@ -130,6 +130,28 @@ def test_requests_that_a_leader_leaves_behind_are_told_to_come_back(tmp_path):
             assert writer.post(f"{URL}/snapshots", json=snapshot(0)).status_code == 200
 
 
+def test_upkeep_that_waits_while_its_thread_is_closed_on_purpose_is_no_error(tmp_path, monkeypatch):
+    """As at a change of the budget, or at the end of a service."""
+    logged = []
+    monkeypatch.setattr("csdp.service.dataset.log.error", lambda *words: logged.append(words))
+    with serving(settings_of(tmp_path)) as served:
+        dataset = served.app.state.service.datasets[WARD]
+        thread, begun, hold = dataset.publisher_thread, threading.Event(), threading.Event()
+        thread.submit(lambda: begun.set() or hold.wait(60))
+        assert begun.wait(60)
+        until(lambda: thread._executor._work_queue.qsize() >= 1)  # the upkeep of the dataset
+        dataset.publisher_thread = None
+        thread._executor.shutdown(wait=False, cancel_futures=True)
+        hold.set()
+        time.sleep(0.3)
+        dataset.publisher_thread = thread
+        thread._executor = ThreadPoolExecutor(1)
+        thread.submit = thread._executor.submit
+        with served.client("writer") as writer:
+            assert writer.post(f"{URL}/snapshots", json=snapshot(0)).status_code == 200
+    assert logged == []
+
+
 # ---- the network between service and database -----------------------------------------------------------------------
 
 

@@ -118,8 +118,13 @@ class ServedDataset:
 
         async def maintain_once() -> None:
             thread = self.publisher_thread
-            if thread is not None and thread.is_leader():
+            if thread is None or not thread.is_leader():
+                return
+            try:
                 await _result(thread.submit(thread.maintain))
+            except (LedgerLeaseError, RuntimeError):  # it had no turn before the thread was closed
+                if thread is self.publisher_thread:  # else it was closed here: for other terms, or at the end
+                    raise
 
         await self._repeat(maintain_once, MAINTENANCE)
 
