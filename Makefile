@@ -26,7 +26,7 @@ COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py
 	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
 	plan.py queries groups.py)
 
-.PHONY: help demo live test test-all suite check compiled coverage system bench mutants attack reproduce figures docs lock release \
+.PHONY: help demo live test test-all check compiled coverage system bench mutants attack reproduce figures docs lock release \
 	audit clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
@@ -36,10 +36,8 @@ live: $(VENV)/.compiled ## the same data replayed through a service, live in the
 	$(BIN)/csdp demo --live
 
 test: system $(VENV)/.installed ## the whole suite, the same as CI
-	$(MAKE) -j 2 check suite
-
-suite: compiled # at its beginning it waits for servers and browsers, so lint and types cost no time beside it
-	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
+	$(MAKE) -j 2 check compiled
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-all: check compiled system coverage ## with the full-size sweeps, and branches counted
 	CSDP_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
