@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,14 +81,14 @@ class Server:
 
 
 @contextmanager
-def cluster() -> Iterator[Server | None]:
-    """A running server, or None where PostgreSQL is not installed."""
+def cluster(make: Callable[[Path, Path], Server] = Server) -> Iterator[Server | None]:
+    """A running server, of another kind if asked for; None where PostgreSQL is not installed."""
     found = binaries()
     if found is None:
         yield None
         return
     folder = Path(tempfile.mkdtemp(prefix="csdp-pg-"))  # short: a socket's path may have 107 characters
-    server = Server(folder, found)
+    server = make(folder, found)
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, "postgres")

@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -193,7 +194,9 @@ class Namespace:
 class ReachableServer(postgres.Server):
     """A server on an address of this machine, for whoever is in its network."""
 
-    address = ""
+    def __init__(self, folder, binaries, *, address):
+        super().__init__(folder, binaries)
+        self.address = address
 
     def start(self):
         rules = self.folder / "data" / "pg_hba.conf"
@@ -201,26 +204,6 @@ class ReachableServer(postgres.Server):
         options = f"-p {postgres.PORT} -k {self.folder} -c listen_addresses={self.address} -c max_connections=60"
         log = str(self.folder / "log")
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", "60", "-l", log, "-o", options, "start")
-
-
-@contextmanager
-def reachable_server(address):
-    import tempfile
-
-    if postgres.binaries() is None:
-        pytest.skip("not installed: postgresql")
-    folder = Path(tempfile.mkdtemp(prefix="csdp-pg-"))
-    shutil.chown(folder, "postgres")
-    server = ReachableServer(folder, postgres.binaries())
-    server.address = address
-    try:
-        server.create()
-        server.start()
-        yield server
-    finally:
-        if server.running():
-            server.stop()
-        shutil.rmtree(folder)
 
 
 class InNamespace(Process):
@@ -263,7 +246,9 @@ def test_the_network_between_service_and_database_is_cut(tmp_path):
         pytest.skip("network namespaces need root")
     network = Namespace()
     try:
-        with reachable_server(network.database) as server:
+        with postgres.cluster(partial(ReachableServer, address=network.database)) as server:
+            if server is None:
+                pytest.skip("not installed: postgresql")
             database = server.new_database().partition("@/")[2].partition("?")[0]
             ledger = f"postgresql://postgres@{network.database}:{postgres.PORT}/{database}"
             service = InNamespace(tmp_path, [write_spec(tmp_path, count=4, ledger=ledger)], network)

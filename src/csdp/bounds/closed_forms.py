@@ -142,7 +142,8 @@ class AgedPairs:
     def profile(self, alpha: float) -> float:
         """max over g in [1, e^alpha] of ln sum B[x,z] g / sum B[x',z] g; the optimum is a threshold of the ratio."""
         if self._last is None or self._last[0] != alpha:
-            few = len(self.laws) * self._model.sequences * self._model.size**2 <= _KEPT  # not dependent on alpha
+            # The sets do not depend on alpha: where they are few they are kept for the next one.
+            few = len(self.laws) * self._model.sequences * self._model.size**2 <= _KEPT
             sets = self._threshold_sets if few else map(_sort_thresholds, self)
             self._last = alpha, max((each.profile(alpha) for each in sets), default=0.0)
         return max(self._last[1], 0.0)

@@ -121,15 +121,16 @@ def leakage_records(
         following = live[number + 1].tick if number + 1 < len(live) else (entry.tick if until is None else until) + 1
         assert following is not None
         charge = Charge.from_record(entry.data()["charge"])
+        ticks = range(entry.tick, following)
         if charge.algorithm == ALGORITHM:  # computed as it would be now
             records.append(LeakageRecord(entry.tick, charge.present, True))
-        quiet = range(entry.tick + (charge.algorithm == ALGORITHM), following)
-        if quiet:
-            recorded = entry.state()
-            state = accountant.restore(recorded.accountant, cost=recorded.cost)
-            records += [
-                LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick) for tick in quiet
-            ]
+            ticks = ticks[1:]
+        if not ticks:
+            continue
+        recorded = entry.state()
+        state = accountant.restore(recorded.accountant, cost=recorded.cost)
+        for tick in ticks:
+            records.append(LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick))
     return records
 
 
