@@ -159,10 +159,10 @@ def test_writers_that_wait_are_written_together(tmp_path, monkeypatch):
         ledgers[0].register(name, TERMS)
     together, plain = [], Database.append
 
-    def note(database, steps):
+    def note(database, steps, **options):
         together.append(len(steps))
         time.sleep(0.02)  # as a slow disk
-        return plain(database, steps)
+        return plain(database, steps, **options)
 
     monkeypatch.setattr(Database, "append", note)
     errors = []

@@ -68,10 +68,10 @@ class _Try(Generic[Result]):
 class Ledger:
     """A durable, append-only record of what was charged and what was published. It contains no mathematics.
 
-    Guarantees, for any number of processes: a charge is durable before its `Reserved` is handed out; one
-    tick and query is charged at most once and published at most once; what was published can be asked for
-    again and costs nothing; a transaction that fails leaves nothing behind. Raw readings never enter: a
-    payload holds only what the caller's `admit` rule and `commit` hand over.
+    Guarantees, for any number of processes: a charge is recorded before its `Reserved` is handed out, and durable
+    before its output can be read; one tick and query is charged at most once and published at most once; what was
+    published can be asked for again and costs nothing; a transaction that fails leaves nothing behind. Raw readings
+    never enter: a payload holds only what the caller's `admit` rule and `commit` hand over.
 
     >>> import tempfile
     >>> from csdp.errors import BudgetExceeded
@@ -219,7 +219,14 @@ class Ledger:
         return self._database.write(work)
 
     def reserve(
-        self, dataset: str, requests: Sequence[Request], admit: Admit, *, plan_digest: str, stop: bool = False
+        self,
+        dataset: str,
+        requests: Sequence[Request],
+        admit: Admit,
+        *,
+        plan_digest: str,
+        stop: bool = False,
+        durable: bool = True,
     ) -> list[Reserved | Published | Refused]:
         """Decide on requests in order, in one serialisable transaction; charges are then durable.
 
@@ -230,6 +237,10 @@ class Ledger:
         is already recorded (no charge), `Refused` when nothing may be published, or `Reserved`: only then draw noise,
         and `commit`. With `stop` the first refusal by a limit ends the batch: fewer answers than requests. Any other
         exception from `admit` undoes the whole batch.
+
+        With `durable=False` charges may reach the disk together with their commit, which waits once for both. A
+        power failure in between then loses the charge together with an output that nobody has seen. This is for
+        outputs that stay in memory until they are committed: a large one, which goes to a file, is refused.
         """
         work = partial(
             writing.reserve,
@@ -238,8 +249,9 @@ class Ledger:
             plan_digest=plan_digest,
             stop=stop,
             outputs=self._outputs,
+            durable=durable,
         )
-        return self._append(dataset, work)
+        return self._append(dataset, work, durable=durable)
 
     def commit(self, reserved: Reserved, output: JSONObject) -> Published:
         """Record the output of a reservation; durable when this returns, and only then may it leave.
@@ -260,10 +272,10 @@ class Ledger:
         work = partial(writing.commit, pairs=outputs, outputs=self._outputs)
         return list(map(self._outputs.to_published, self._append(names.pop(), work)))
 
-    def _append(self, name: str, work: Callable[[Log], Result]) -> Result:
+    def _append(self, name: str, work: Callable[[Log], Result], *, durable: bool = True) -> Result:
         """Let `work` append to a log: from memory where that holds, else, and again, with the dataset locked."""
         fence = self._fence_of(name)
-        tried = self._try_remembered(name, work, fence)
+        tried = self._try_remembered(name, work, fence, durable=durable)
         if tried is not None and tried.written:
             self._tails[name] = tried.tail
             return tried.result
@@ -280,7 +292,9 @@ class Ledger:
         self._tails[name], result = self._database.write(decide, uncertain=uncertain)
         return result
 
-    def _try_remembered(self, name: str, work: Callable[[Log], Result], fence: Fence | None) -> _Try[Result] | None:
+    def _try_remembered(
+        self, name: str, work: Callable[[Log], Result], fence: Fence | None, *, durable: bool
+    ) -> _Try[Result] | None:
         """Append without reading the log; None where that needs more than is remembered."""
         remembered = self._tails.get(name)
         if remembered is None:
@@ -290,13 +304,13 @@ class Ledger:
             result = work(log)
         except (NotRememberedError, CsdpError):  # it may rest on what is no longer so: the locked log decides
             return None
-        append = log.gather(fence)
+        append = log.gather(fence, durable=durable)
         if append is None:
             return None
         if self._queue is not None:
             written = self._queue.write(self._database, append)
         else:
-            (written,) = self._database.append([append.run])
+            (written,) = self._database.append([append.run], durable=append.durable)
         return _Try(log.tail, result, written)
 
     def migrate(self) -> list[str]:

@@ -59,11 +59,14 @@ class Database:
         self._closed = True
         self.engine.dispose()
 
-    def append(self, steps: Sequence[Callable[[sa.Connection], bool]]) -> list[bool | None]:
+    def append(self, steps: Sequence[Callable[[sa.Connection], bool]], *, durable: bool = True) -> list[bool | None]:
         """Run steps that say whether they wrote in one transaction that is durable when this returns.
 
         Returns what each said; None where the connection was lost, so that the outcome is unknown. A server gets one
         step, of one statement, which needs no transaction around it.
+
+        With `durable=False` a file is not forced to the disk: the next durable transaction takes this one along, since
+        a write-ahead log is valid up to its first gap only. To a server the statement itself must say so.
         """
         self._check_writable()
         try:
@@ -76,9 +79,10 @@ class Database:
                     finally:
                         if not driver.closed:
                             driver.autocommit = False
-                execute_raw(connection, "BEGIN IMMEDIATE")
-                written: list[bool | None] = [step(connection) for step in steps]
-                execute_raw(connection, "COMMIT")  # the pool rolls back what did not get here
+                with contextlib.nullcontext() if durable else _unforced(connection):
+                    execute_raw(connection, "BEGIN IMMEDIATE")
+                    written: list[bool | None] = [step(connection) for step in steps]
+                    execute_raw(connection, "COMMIT")  # the pool rolls back what did not get here
                 return written
         except sa.exc.TimeoutError:
             raise LedgerBusyError(f"{self.label}: every connection is in use; try again") from None
@@ -211,6 +215,27 @@ def execute_raw(connection: sa.Connection, statement: str, bound: Mapping[str, A
         if lost:
             connection.invalidate(error)
         raise sa.exc.DBAPIError(None, None, error, connection_invalidated=lost) from error
+
+
+@contextlib.contextmanager
+def _unforced(connection: sa.Connection) -> Iterator[None]:
+    """Let the next transaction of a SQLite connection leave forcing it to the disk to a later one.
+
+    Only where there is a write-ahead log: a file without one could be damaged by a power failure.
+    """
+    (mode,) = execute_raw(connection, "PRAGMA journal_mode").fetchone()
+    if mode != "wal":
+        yield
+        return
+    execute_raw(connection, "PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        # A setting cannot be changed inside a transaction: what was not committed is rolled back first.
+        raw: Any = connection.connection.dbapi_connection
+        if raw.in_transaction:
+            execute_raw(connection, "ROLLBACK")
+        execute_raw(connection, "PRAGMA synchronous = FULL")
 
 
 def _first_line(error: sa.exc.DBAPIError) -> str:

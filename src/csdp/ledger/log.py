@@ -60,10 +60,23 @@ _LOCK_FENCED = _for_psycopg(
     f"{_HEAD} JOIN csdp_leases ON dataset = name WHERE name = :name AND number = :fence"
     " FOR UPDATE OF csdp_datasets, csdp_leases"
 )
-_APPEND = _for_psycopg(f"WITH moved AS ({_MOVE} RETURNING 1) {_INSERT_ALL}")
-_APPEND_FENCED = _for_psycopg(
-    f"WITH {_HOLD}, moved AS ({_MOVE} AND EXISTS (SELECT FROM held) RETURNING 1) {_INSERT_ALL}"
-)
+# For this transaction alone, which is over when the statement is: a later one that waits for the disk takes it along.
+_UNFORCED = "unforced AS (SELECT set_config('synchronous_commit', 'off', true))"
+
+
+def _append_statement(*, fenced: bool, durable: bool) -> str:
+    """One statement that moves the head and inserts the rows, if the head is where it was and a lease is held."""
+    conditions = [(fenced, _HOLD, "held"), (not durable, _UNFORCED, "unforced")]
+    parts = [part for wanted, part, _ in conditions if wanted]
+    checks = "".join(f" AND EXISTS (SELECT FROM {name})" for wanted, _, name in conditions if wanted)
+    return _for_psycopg(f"WITH {', '.join([*parts, f'moved AS ({_MOVE}{checks} RETURNING 1)'])} {_INSERT_ALL}")
+
+
+_APPEND = {
+    (fenced, durable): _append_statement(fenced=fenced, durable=durable)
+    for fenced in (False, True)
+    for durable in (False, True)
+}
 
 # Built once: putting a statement together costs more than SQLite needs to run it.
 _TERMS = sa.select(plans).where(plans.c.dataset == sa.bindparam("name"), plans.c.number == sa.bindparam("number"))
@@ -93,13 +106,17 @@ class Tail:
 
 @dataclass(frozen=True)
 class Append:
-    """Rows for the end of a log, on condition that it still ends with the hash `before` and that a lease is held."""
+    """Rows for the end of a log, on condition that it still ends with the hash `before` and that a lease is held.
+
+    Those that are not `durable` reach the disk with the next append that is.
+    """
 
     name: str
     before: str
     tail: Tail
     rows: list[dict[str, Any]]
     fence: Fence | None
+    durable: bool = True
 
     def run(self, connection: sa.Connection) -> bool:
         """Write the rows and move the head, in the transaction of the caller; False, and nothing, where it moved."""
@@ -119,10 +136,9 @@ class Append:
                 execute_raw(connection, _INSERT, row)
             return True
         bound["rows"] = json.dumps(self.rows, ensure_ascii=False)
-        if self.fence is None:
-            cursor = execute_raw(connection, _APPEND, bound)
-        else:
-            cursor = execute_raw(connection, _APPEND_FENCED, {**bound, "fence": self.fence.number})
+        if self.fence is not None:
+            bound["fence"] = self.fence.number
+        cursor = execute_raw(connection, _APPEND[self.fence is not None, self.durable], bound)
         return bool(cursor.rowcount == len(self.rows))
 
 
@@ -157,7 +173,7 @@ class AppendQueue:
     def write(self, database: Database, append: Append) -> bool | None:
         """Append, together with what others want to; as `Database.append`."""
         if os.getpid() != self._process:  # forked: whoever holds the turn does not exist here
-            return database.append([append.run])[0]
+            return database.append([append.run], durable=append.durable)[0]
         one = _Waiting(append)
         self._waiting.append(one)
         with self._turn:
@@ -172,7 +188,8 @@ class AppendQueue:
 def _write_together(database: Database, waiting: list[_Waiting]) -> None:
     """Write several appends in one transaction; where that fails each in its own, so that each has its own error."""
     try:
-        written = database.append([one.append.run for one in waiting])
+        durable = any(one.append.durable for one in waiting)
+        written = database.append([one.append.run for one in waiting], durable=durable)
     except Exception as error:
         if len(waiting) > 1:
             for one in waiting:
@@ -258,9 +275,12 @@ class Log:
         """Where the log stands with what was appended."""
         return self._tail
 
-    def gather(self, fence: Fence | None) -> Append | None:
-        """What was appended, to be written; None where it is nothing."""
-        return Append(self.name, self._before, self._tail, self._pending, fence) if self._pending else None
+    def gather(self, fence: Fence | None, *, durable: bool = True) -> Append | None:
+        """What was appended, to be written; None where it is nothing. Only charges may wait for a later append."""
+        if not self._pending:
+            return None
+        wait = not durable and all(row["kind"] == "reserve" for row in self._pending)
+        return Append(self.name, self._before, self._tail, self._pending, fence, durable=not wait)
 
     def append(
         self, kind: Kind, payload: str, *, tick: int | None = None, query: str | None = None, plan: str | None = None

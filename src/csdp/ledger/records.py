@@ -249,7 +249,10 @@ AdmitChange = Callable[[DatasetState | None, int | None, Terms], Admission]
 
 @dataclass(frozen=True)
 class Reserved:
-    """A charge that is on record and durable; only its holder may draw noise for it, and then commit."""
+    """A charge that is on record; only its holder may draw noise for it, and then commit.
+
+    Where it is not `durable` a database that fails may lose it until the commit, which then says so.
+    """
 
     dataset: str
     tick: int
@@ -258,6 +261,7 @@ class Reserved:
     hash: str
     state: DatasetState
     charge: Charge
+    durable: bool = True
 
 
 @dataclass(frozen=True)

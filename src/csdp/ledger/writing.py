@@ -9,13 +9,15 @@ import sqlalchemy as sa
 
 from csdp.errors import (
     BudgetExceeded,
+    InputError,
+    LedgerBusyError,
     LedgerConflictError,
     LedgerCorruptError,
     LedgerTermsError,
 )
 from csdp.ledger.lease import Fence
 from csdp.ledger.log import EntryIndex, Log, Tail, now
-from csdp.ledger.outputs import Outputs
+from csdp.ledger.outputs import INLINE_VALUES, Outputs
 from csdp.ledger.records import (
     GENESIS,
     Admit,
@@ -73,7 +75,14 @@ def change_terms(connection: sa.Connection, log: Log, terms: Terms, admit: Admit
 
 
 def reserve(
-    log: Log, requests: Sequence[Request], admit: Admit, *, plan_digest: str, stop: bool, outputs: Outputs
+    log: Log,
+    requests: Sequence[Request],
+    admit: Admit,
+    *,
+    plan_digest: str,
+    stop: bool,
+    outputs: Outputs,
+    durable: bool,
 ) -> list[Reserved | Published | Refused]:
     """Decide on each request in order."""
     name = log.name
@@ -112,7 +121,7 @@ def reserve(
         content = decode(payload)
         state, last_tick, first = DatasetState.from_record(content["state"]), tick, tick
         charge = Charge.from_record(content["charge"])
-        answers.append(Reserved(name, tick, query, entry.seq, entry.hash, state, charge))
+        answers.append(Reserved(name, tick, query, entry.seq, entry.hash, state, charge, durable))
     return answers
 
 
@@ -124,6 +133,11 @@ def commit(log: Log, pairs: Sequence[tuple[Reserved, JSONObject]], outputs: Outp
     for reserved, output in pairs:
         tick, query = reserved.tick, reserved.query
         holds = known.get(("reserve", tick, query))
+        if holds is None and not reserved.durable:
+            raise LedgerBusyError(
+                f"the database of dataset {name!r} has failed and lost the charge of tick {tick}, which was to reach"
+                " the disk together with its output; nothing was published; try again"
+            )
         if holds is None or holds.hash != reserved.hash:
             raise LedgerConflictError(
                 f"dataset {name!r} has no such reservation of {query!r} at tick {tick}; reserve first"
@@ -133,6 +147,11 @@ def commit(log: Log, pairs: Sequence[tuple[Reserved, JSONObject]], outputs: Outp
         entry = known.get(("commit", tick, query))
         if entry is None:
             if content is not None:
+                if not reserved.durable:
+                    raise InputError(
+                        f"an output of more than {INLINE_VALUES:,} values goes to a file, which may not be on disk"
+                        " before its charge; reserve it with durable=True"
+                    )
                 outputs.write(prepared, content)
             entry = log.append("commit", payload, tick=tick, query=query, plan=holds.plan)
             known["commit", tick, query] = entry

@@ -1,8 +1,8 @@
 """THE GATE. Nothing is published except through here: reserve in the ledger, release, commit, in that order.
 
 A crash after the reservation loses the tick (it stays charged and is never published); a crash before it loses
-nothing. Whether a tick is released or refused depends on the plan, the ticks and which readings were missing, never
-on a value.
+nothing. An output can be read once it and its charge are on disk, never before. Whether a tick is released or refused
+depends on the plan, the ticks and which readings were missing, never on a value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from csdp.plan import Plan
 from csdp.publisher import admission, sources
 from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped
 from csdp.publisher.estimates import ReleaseEstimates
-from csdp.publisher.release import Release, record_output
+from csdp.publisher.release import Release, record_output, stays_in_memory
 from csdp.publisher.sources import AgedSource, PanelSource, ToldSeries
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, check_plan, describe_guarantee
 
@@ -225,7 +225,9 @@ class Publisher:
                 one for t, state in ready.items() for one in rule.list_requests([(t, state.stale)], state, told)
             ]
             draw = partial(fran.release_many, ready, self._randomness)
-            self._publish_together(requests, draw, releases=releases, skipped=skipped)
+            self._publish_together(
+                requests, draw, releases=releases, skipped=skipped, durable=not stays_in_memory(self.plan)
+            )
             outcomes |= {one.tick: one for one in releases} | {one.tick: one for one in skipped}
         return [outcomes[tick] for tick in snapshots]
 
@@ -304,9 +306,10 @@ class Publisher:
         *,
         releases: list[Release],
         skipped: list[Skipped],
+        durable: bool = True,
     ) -> None:
-        """Reserve, release what was granted, commit."""
-        answers, refusal = self._reserve(requests)
+        """Reserve, release what was granted, commit. With `durable=False` charge and output reach the disk together."""
+        answers, refusal = self._reserve(requests, durable=durable)
         recorded = [answer for answer in answers if isinstance(answer, Published)]
         releases.extend(map(Release.of, recorded))
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
@@ -349,7 +352,7 @@ class Publisher:
     # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(
-        self, requests: Sequence[Request]
+        self, requests: Sequence[Request], *, durable: bool
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
         """Charge some ticks: what came of each, and the refusal that ended them where refusals raise.
 
@@ -359,7 +362,7 @@ class Publisher:
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
         for answer in self.ledger.reserve(
-            self.dataset, requests, self._rule.admit, plan_digest=self.plan.digest, stop=stop
+            self.dataset, requests, self._rule.admit, plan_digest=self.plan.digest, stop=stop, durable=durable
         ):
             if not isinstance(answer, Refused):
                 answers.append(answer)

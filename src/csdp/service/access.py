@@ -118,8 +118,8 @@ class Service:
         self.listening -= 1
 
 
-def get_service(request: Request) -> Service:
-    """The service that a request belongs to."""
+async def get_service(request: Request) -> Service:
+    """The service that a request belongs to. Asynchronous, so that no request waits for a thread to look it up."""
     service: Service = request.app.state.service
     return service
 
@@ -144,7 +144,7 @@ def require(*roles: Role) -> Callable[..., Awaitable[Key]]:
     """
 
     async def check(request: Request, credentials: Credentials = None) -> Key:
-        service = get_service(request)
+        service = await get_service(request)
         challenge = {"WWW-Authenticate": 'Bearer realm="csdp"'}
         if credentials is None:
             detail = "an API key is needed: `Authorization: Bearer csdp_...`"

@@ -138,6 +138,7 @@ def create(
     if (DASHBOARD / "index.html").is_file():
         app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
     app.openapi = lambda: build_openapi(app)  # type: ignore[method-assign] # FastAPI's way to replace it
+    app.add_middleware(routes.SnapshotShortcut, service=service)
     app.add_middleware(RequestBoundary, send_seconds=settings.send_seconds, metrics=service.metrics)
     return app
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from csdp.errors import CsdpError, InputError
 from csdp.scratch import Scratch, forbid_core_dumps
@@ -36,14 +36,17 @@ ENVIRONMENT: Final = "CSDP_SERVICE"
 _CONNECTIONS = 1000
 #: Seconds after which an idle connection is closed; and, at the end, until requests under way are given up.
 _IDLE, _GRACE = 20, 5
+#: Bytes of a request besides its body, and how many more there may be for each byte that comes in chunks.
+_HEAD, _CHUNKING = 2**16, 8
 #: Seconds between looks at the workers, before a dead one is started again, and until they are killed at the end.
 _POLL, _RESTART_PAUSE, _STOP_LIMIT = 0.2, 1.0, 30.0
 
 
-class HeaderTimeoutProtocol(H11Protocol):
-    """HTTP that closes connections on which the head of the next request takes too long."""
+class LimitedProtocol(HttpToolsProtocol):
+    """HTTP that closes connections on which the head of the next request takes too long, or too many bytes."""
 
     _timer: asyncio.TimerHandle | None = None
+    _body = _other = 0  # bytes of the present request: of its body, and all others
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer when a client has connected."""
@@ -51,9 +54,23 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._update_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Stop the timer when the bytes complete the head of a request."""
+        """Stop the timer when the bytes complete the head of a request; close the connection where there is no end."""
+        self._other += len(data)
         super().data_received(data)
         self._update_timer()
+        if self._other > _HEAD + _CHUNKING * self._body and not self.transport.is_closing():
+            self.send_400_response(f"At most {_HEAD:,} bytes of headers are taken.")
+
+    def on_message_begin(self) -> None:
+        """Count the bytes of a new request."""
+        super().on_message_begin()
+        self._body = self._other = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Count a part of a body, which has a limit of its own."""
+        self._body += len(body)
+        self._other -= len(body)
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         """Start the timer for the next request."""
@@ -93,7 +110,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=HeaderTimeoutProtocol,
+                http=LimitedProtocol,
+                loop="asyncio",
                 ws="none",
                 access_log=False,
                 log_level="warning",
@@ -102,7 +120,6 @@ class Server(uvicorn.Server):
                 limit_concurrency=_CONNECTIONS,
                 timeout_keep_alive=_IDLE,
                 timeout_graceful_shutdown=_GRACE,
-                h11_max_incomplete_event_size=2**16,
             )
         )
         self._service: Service = app.state.service
