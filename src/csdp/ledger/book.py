@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,11 +10,12 @@ from typing import Any, Generic, Self, TypeVar
 
 import sqlalchemy as sa
 
-from csdp.errors import CsdpError, InputError, LedgerConflictError
+from csdp.errors import CsdpError, InputError
 from csdp.ledger import writing
-from csdp.ledger.database import Database, open_file, open_url, parse_place
+from csdp.ledger.database import Database
 from csdp.ledger.lease import DatabaseLease, Fence, Lease, OnlyProcess, create_table
 from csdp.ledger.log import AppendQueue, Log, NotRememberedError, Tail
+from csdp.ledger.open import open_file, open_url, parse_place
 from csdp.ledger.outputs import Outputs
 from csdp.ledger.records import (
     Admit,
@@ -33,7 +33,6 @@ from csdp.ledger.records import (
     Terms,
     check_name,
     check_tick,
-    decode,
     encode,
     terms_digest,
 )
@@ -182,11 +181,11 @@ class Ledger:
         about it is ever changed here.
         """
         check_name(dataset, "a dataset's name")
-        first = _normalise(replace(terms, number=1, from_tick=None, rule=None))
+        first = writing.normalise_terms(replace(terms, number=1, from_tick=None, rule=None))
 
         def work(connection: sa.Connection) -> RecordedDataset:
             for recorded in all_datasets(connection, dataset):
-                _check_same(recorded, first)
+                writing.check_same_terms(recorded, first)
                 return recorded
             writing.open_dataset(connection, dataset, first)
             return one_dataset(connection, dataset)
@@ -207,7 +206,7 @@ class Ledger:
                 "a change needs its first tick and its rule in words: how is the accountant's state carried over?"
             )
         # The next number is known once the dataset is locked.
-        changed = _normalise(replace(terms, number=1, from_tick=check_tick(terms.from_tick)))
+        changed = writing.normalise_terms(replace(terms, number=1, from_tick=check_tick(terms.from_tick)))
 
         def work(connection: sa.Connection) -> RecordedDataset:
             fence = self._fence_of(dataset)
@@ -430,34 +429,3 @@ class Ledger:
         found too.
         """
         return list(find_problems(self._database, self._outputs.load, name=name, head=head, file=self._file))
-
-
-def _normalise(terms: Terms) -> Terms:
-    """The terms as they come back from disk, where a tuple is a list; or an error where they cannot be recorded."""
-    try:
-        json.loads(terms.plan_json)
-    except (TypeError, ValueError):
-        raise InputError("plan_json must be the plan as JSON text") from None
-    if not (terms.plan_digest and terms.chain_digest):
-        raise InputError("plan_digest and chain_digest must not be empty")
-    return Terms.from_record(decode(encode(terms.to_record(), "limits, guarantee and fit cost")))
-
-
-def _check_same(dataset: RecordedDataset, asked: Terms) -> None:
-    live = dataset.terms
-    # Not the guarantee: it follows from the plan, and its wording may differ between versions.
-    differences = [
-        f"{what} (recorded {old!r}, given {new!r})"
-        for what, old, new in (
-            ("chain", live.chain_digest[:12], asked.chain_digest[:12]),
-            ("plan", live.plan_digest[:12], asked.plan_digest[:12]),
-            ("limits", live.recorded_limits(), asked.recorded_limits()),
-            ("fit cost", live.fit_cost, asked.fit_cost),
-        )
-        if old != new
-    ]
-    if differences:
-        raise LedgerConflictError(
-            f"dataset {dataset.name!r} is published under other terms: {'; '.join(differences)}. Use the recorded"
-            " ones, a new dataset name for other data, or Ledger.change_plan, which records the change"
-        )

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from csdp.errors import LedgerError
-from csdp.ledger.database import connect_settings
+from csdp.ledger.open import connect_settings
 
 #: Seconds to wait for the row of a lease: a former holder may have been stopped in the middle of a transaction.
 _LOCK_SECONDS = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from csdp.ledger.records import (
     Entry,
     JSONObject,
     Published,
+    RecordedDataset,
     Refused,
     Request,
     Reserved,
@@ -52,6 +54,38 @@ def open_dataset(connection: sa.Connection, name: str, terms: Terms) -> None:
     log = Log(name, Tail(0, GENESIS, terms, None), connection)
     log.append("open", encode({"number": 1, "terms": terms_digest(terms.to_record())}, "the terms"))
     save(connection, log)
+
+
+def normalise_terms(terms: Terms) -> Terms:
+    """The terms as they come back from disk, where a tuple is a list; or an error where they cannot be recorded."""
+    try:
+        json.loads(terms.plan_json)
+    except (TypeError, ValueError):
+        raise InputError("plan_json must be the plan as JSON text") from None
+    if not (terms.plan_digest and terms.chain_digest):
+        raise InputError("plan_digest and chain_digest must not be empty")
+    return Terms.from_record(decode(encode(terms.to_record(), "limits, guarantee and fit cost")))
+
+
+def check_same_terms(dataset: RecordedDataset, asked: Terms) -> None:
+    """Refuse other terms than those that are recorded."""
+    live = dataset.terms
+    # Not the guarantee: it follows from the plan, and its wording may differ between versions.
+    differences = [
+        f"{what} (recorded {old!r}, given {new!r})"
+        for what, old, new in (
+            ("chain", live.chain_digest[:12], asked.chain_digest[:12]),
+            ("plan", live.plan_digest[:12], asked.plan_digest[:12]),
+            ("limits", live.recorded_limits(), asked.recorded_limits()),
+            ("fit cost", live.fit_cost, asked.fit_cost),
+        )
+        if old != new
+    ]
+    if differences:
+        raise LedgerConflictError(
+            f"dataset {dataset.name!r} is published under other terms: {'; '.join(differences)}. Use the recorded"
+            " ones, a new dataset name for other data, or Ledger.change_plan, which records the change"
+        )
 
 
 def change_terms(connection: sa.Connection, log: Log, terms: Terms, admit: AdmitChange) -> None:

@@ -22,6 +22,7 @@ from csdp.noise.randomness import Randomness
 from csdp.noise.table import MechanismTable
 
 __all__ = [
+    "ENDLESS",
     "MechanismTable",
     "Randomness",
     "indexed_noise",
@@ -38,8 +39,8 @@ _SMALLEST, _LARGEST = 1e-9, 1e9
 #: Indices that share one stream of the cipher. A stream is always drawn whole, so what an index gets depends on nothing
 #: but the key and itself: not on which others a worker holds, nor on their order.
 INDICES_PER_STREAM = 4096
-#: Single draws that take as long as loading the compiled loops does.
-_MANY_DRAWS = 2000
+#: Single draws that take as long as loading the compiled loops does; and a number for draws that have no end.
+_MANY_DRAWS, ENDLESS = 2000, 2**63
 
 
 def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], randomness: Randomness) -> Ints:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import csdp
 from csdp.errors import InputError, LedgerTermsError
+from csdp.noise import ENDLESS, prepare_draws
 from csdp.service import Settings, routes
 from csdp.service.access import PendingBytes, RateLimit, Service
 from csdp.service.dataset import ServedDataset
@@ -68,6 +69,7 @@ def open_datasets(settings: Settings) -> dict[str, ServedDataset]:
         datasets[spec.dataset] = ServedDataset(spec, settings)
     if not datasets:
         raise InputError("spec: none given; at least one specification is needed")
+    prepare_draws(ENDLESS)
     return datasets
 
 
