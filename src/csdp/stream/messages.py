@@ -148,11 +148,13 @@ def to_numbers(values: Sequence[object], labels: Sequence[str] | None = None) ->
     >>> to_numbers([1, None, "x", float("inf")])
     (array([ 1., nan, nan, nan]), 2)
     """
-    if set(map(type, values)) <= {int, float, type(None)}:  # nearly always, and then much faster
+    kinds = set(map(type, values))
+    if kinds <= {int, float, type(None)}:  # nearly always, and then much faster
         with suppress(OverflowError):
             numbers = np.array(values, dtype=np.float64)
             numbers[np.isinf(numbers)] = np.nan
-            return numbers, int(np.isnan(numbers).sum()) - list(values).count(None)
+            gaps = list(values).count(None) if type(None) in kinds else 0
+            return numbers, int(np.isnan(numbers).sum()) - gaps
     each = [to_number(value, labels) for value in values]
     return np.array([np.nan if value is None else value for value in each]), sum(value is None for value in each)
 
