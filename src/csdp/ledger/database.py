@@ -68,7 +68,7 @@ class Database:
                     finally:
                         if not driver.closed:
                             driver.autocommit = False
-                with contextlib.nullcontext() if durable else _unforced(connection):
+                with contextlib.nullcontext() if durable else _leave_to_later(connection):
                     execute_raw(connection, "BEGIN IMMEDIATE")
                     written: list[bool | None] = [step(connection) for step in steps]
                     execute_raw(connection, "COMMIT")  # the pool rolls back what did not get here
@@ -207,7 +207,7 @@ def execute_raw(connection: sa.Connection, statement: str, bound: Mapping[str, A
 
 
 @contextlib.contextmanager
-def _unforced(connection: sa.Connection) -> Iterator[None]:
+def _leave_to_later(connection: sa.Connection) -> Iterator[None]:
     """Let the next transaction of a SQLite connection leave forcing it to the disk to a later one.
 
     Only where there is a write-ahead log: a file without one could be damaged by a power failure.

@@ -221,13 +221,10 @@ class Publisher:
         self._states = {tick: self._states[tick] for tick in snapshots if tick in self._states}
         if ready:
             rule, told, releases, skipped = self._rule, self._series, list[Release](), list[Skipped]()
-            requests = [
-                one for t, state in ready.items() for one in rule.list_requests([(t, state.stale)], state, told)
-            ]
+            requests = [one for t, at in ready.items() for one in rule.list_requests([(t, at.stale)], at, told)]
             draw = partial(fran.release_many, ready, self._randomness)
-            self._publish_together(
-                requests, draw, releases=releases, skipped=skipped, durable=not stays_in_memory(self.plan)
-            )
+            durable = not stays_in_memory(self.plan)
+            self._publish_together(requests, draw, releases=releases, skipped=skipped, durable=durable)
             outcomes |= {one.tick: one for one in releases} | {one.tick: one for one in skipped}
         return [outcomes[tick] for tick in snapshots]
 
