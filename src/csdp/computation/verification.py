@@ -31,8 +31,8 @@ from csdp.queries import (
     all_snapshots,
     is_enumerable,
     largest_change,
+    parse_query,
     reading_range,
-    to_query,
 )
 from csdp.reading_range import ReadingRange
 
@@ -65,7 +65,8 @@ def verify_query(
     >>> verify_query(Mean(), CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])).unit
     1.0
     """
-    table, names, query = model.value_table, model.names, to_query(query)
+    table, names = model.value_table, model.names
+    query = parse_query(query) if isinstance(query, str) else query
     if isinstance(query, Computation):
         ready = not isinstance(query, FunctionComputation) or query.step is not None or not on_lattice
         if ready and is_same_table(table, query.table):
@@ -84,11 +85,14 @@ def verify_query(
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"query: its name is {name!r}; a text that is not empty")
     of = reading_range(query)
+    computation: Computation
     if of is not None:
-        return _judge(_verify_readings(query, name, of, names, table), model, readings_check)
-    if isinstance(query, FoldQuery):
-        return _judge(_verify_fold(query, name, names, table), model, readings_check)
-    return _judge(_verify_function(query, name, names, table, on_lattice=on_lattice), model, readings_check)
+        computation = _verify_readings(query, name, of, names, table)
+    elif isinstance(query, FoldQuery):
+        computation = _verify_fold(query, name, names, table)
+    else:
+        computation = _verify_function(query, name, names, table, on_lattice=on_lattice)
+    return computation if of is None and readings_check is None else _judge(computation, model, readings_check)
 
 
 def _judge(computation: Computation, model: Model, given: ReadingsEvidence | None) -> Computation:
