@@ -19,7 +19,7 @@ from csdp.accountant import answers
 from csdp.accountant.answers import largest_by_phase, make_answer
 from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
-from csdp.accountant.lateness import Lateness, Stale, followed_stale
+from csdp.accountant.lateness import Lateness, Stale, simplify_stale
 from csdp.accountant.protocol import AccountedComponent, can_follow_missing, walk, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending
 from csdp.arrays import Floats
@@ -64,8 +64,7 @@ class Accountant:
             raise InputError("accountant: plans released together must share chain, adversary, protect and memory")
         if also and any(each.phase_levels for each in self.plans):
             raise InputError("accountant: a plan with a noise level per phase is released alone; leave also out")
-        self.plan = plan
-        self._kind = state
+        self.plan, self._kind = plan, state
         self._known: dict[int, Told] = {}
         self._peaks: dict[int, float] = {}
         self._single: dict[int, Leakage | None] = {}
@@ -119,7 +118,7 @@ class Accountant:
         if tick <= state.tick:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
         if isinstance(stale, Lateness):
-            stale = followed_stale(stale, delays=self.follows_delays, missing=self.follows_missing)
+            stale = simplify_stale(stale, delays=self.follows_delays, missing=self.follows_missing)
         known, count = dict[int, int](), None
         if environments or state.environments:
             known = answers.join_environments(state, tick, environments or {}, self.regimes)
@@ -238,8 +237,7 @@ class Accountant:
                     return worst
                 worst = max(worst, self.epsilon(state, state.tick + later))
             return max(worst, self._decaying_bound(state, PEAK_STEPS + 1))
-        path = state.path()
-        return round_up(max(component.peak(now, depth, path) for component, now, depth in self._newest(state)))
+        return round_up(max(component.peak(now, depth, state.path()) for component, now, depth in self._newest(state)))
 
     def _decaying_bound(self, state: State, later: int) -> float:
         """What the largest entry of a state tells some ticks later; never grows from there on."""
@@ -284,14 +282,13 @@ class Accountant:
 
     @cached_property
     def _history(self) -> ConsecutiveHistory:
-        oldest = max(component.oldest for component in self.components)
         sizes = [component.model.size for component in self.components if component.kind == "metric"]
         followed = max(_FOLLOWED, _METRIC_WORK // max(sizes) ** 2) if sizes else _LONGEST
         return ConsecutiveHistory(
             self.start(0),
             lambda state: self._add(state, state.tick + 1, stale=False),
             lambda: self._direct_rest,
-            oldest=oldest,
+            oldest=max(component.oldest for component in self.components),
             followed=followed,
         )
 
@@ -325,9 +322,9 @@ class Accountant:
             return None
         slices = [component.state_at_rest() for component in self.components]
         at_rest = tuple(state for state in slices if state is not None)
-        behind = tuple(component.oldest for component in self.components)
         pending = tuple((ago, False, 1.0) for ago in range(self._window))
-        return State(0, behind, at_rest, pending) if len(at_rest) == len(slices) else None
+        rested = replace(self.start(), slices=at_rest, pending=pending, consecutive=None)
+        return rested if len(at_rest) == len(slices) else None
 
     def ceiling(self, releases: int | None = None) -> float:
         """The largest leakage of the present at any moment, of n releases at consecutive ticks or of no end of them.
@@ -369,9 +366,13 @@ class Accountant:
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
+        return round_up(self._group_cost * releases)
+
+    @cached_property
+    def _group_cost(self) -> float:
         alpha = max(component.alpha for component in self.components)
         hidden = any(model.given_path() is not model for model in self.plan.chain.members)  # ties all sequences
-        return round_up((max(alpha, self.history_cost()) if hidden else alpha) * releases)
+        return max(alpha, self.history_cost()) if hidden else alpha
 
     @cached_property
     def largest_component(self) -> int:

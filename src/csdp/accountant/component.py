@@ -325,10 +325,10 @@ class JointComponent:
             view, compared = self.model.with_full_past(), self._protected
             value = contraction_coefficient(view, steps, self.adversary, protected=compared) * largest
         else:
-            pairs, seen = self._caps.pairs(steps), self.backward.seen
+            pairs, backward = self._caps.pairs(steps), self.backward
             value = pairs.profile(largest) * (1 + 1e-12)
             if self.kind == "metric":
-                rows = pairs if seen.size == self.model.size else (each.restrict(seen) for each in pairs)
+                rows = pairs if backward.is_full else (each.restrict(backward.seen) for each in pairs)
                 bounds = FlowSolver(state).bounds_of_all(rows)
                 value = min(value, max((float(each.max()) for each in bounds), default=0.0))
         return (value, self.kind) if value <= cap else (cap, why)

@@ -31,6 +31,7 @@ class BackwardKernel:
         law, self._law_error = model.oldest_law()
         self.seen: Indices = np.flatnonzero(law > 0)
         self.size = int(self.seen.size)  # snapshots that can occur
+        self.is_full = self.size == law.size  # whether all can
         self.law = law[self.seen]
         own = (model.kernel() if model.direction == "forward" else model.backward_kernel())[
             np.ix_(self.seen, self.seen)

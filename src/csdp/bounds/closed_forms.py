@@ -17,7 +17,7 @@ import numpy as np
 
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
-from csdp.bounds.environment import PLAIN, Vantage, aged_laws
+from csdp.bounds.environment import PLAIN, Vantage, list_aged_laws
 from csdp.chain import Model
 from csdp.chain.aging import AgedLaw, AgedReadings, Deviation, Mass, index_parts
 from csdp.chain.steps import joint_states
@@ -74,7 +74,7 @@ class AgedPairs:
     def laws(self) -> list[AgedReadings]:
         """The laws whose classes are the readings themselves: one, or one for each environment that may be known."""
         parts = index_parts(self._model.sequences, self._model.states)
-        return aged_laws(self._model, self._vantage, parts, ages=self._ages, oldest=self._oldest)
+        return list_aged_laws(self._model, self._vantage, parts, ages=self._ages, oldest=self._oldest)
 
     @cached_property
     def _kept(self) -> list[LawPairs] | None:

@@ -13,8 +13,8 @@ import numpy as np
 from csdp.arrays import Floats
 from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
-from csdp.bounds.environment import PLAIN, aged_laws, list_views
-from csdp.bounds.exact import ComponentLeakage, WorstCase, find_worst_case, widest_case
+from csdp.bounds.environment import PLAIN, list_aged_laws, list_views
+from csdp.bounds.exact import ComponentLeakage, WorstCase, find_widest_case, find_worst_case
 from csdp.bounds.influence import (
     InfluenceRanges,
     costs_by_age,
@@ -193,7 +193,7 @@ class Component:
         else:
             parts = index_parts(len(self.members), setting.model.states)
         read: dict[str, Any] = {"ages": self._ages, "oldest": self._oldest, "fold": fold}
-        return aged_laws(self.model, setting.vantage, parts, progress=setting.progress, **read)
+        return list_aged_laws(self.model, setting.vantage, parts, progress=setting.progress, **read)
 
     def variants(self, classes: Floats) -> list[Floats]:
         """The answers for what the other components may contribute: for sums a constant, which changes nothing."""
@@ -304,7 +304,7 @@ class Component:
         why = (
             f"{form} form, age {age}" if self._lineage_decays else f"{form} form at age 1: no decay for this adversary"
         )
-        worst = widest_case(self._lineage_result.ranges, self._lineage_result.pairs)
+        worst = find_widest_case(self._lineage_result.ranges, self._lineage_result.pairs)
         return ComponentLeakage(worst.value, "lineage", worst, why)
 
     @cached_property
@@ -319,7 +319,7 @@ class Component:
             why += (
                 ": hardly any decay left at this age, the sequences depend too strongly on each other or on their past"
             )
-        worst = widest_case(self._slice_result.ranges, self._slice_result.pairs)
+        worst = find_widest_case(self._slice_result.ranges, self._slice_result.pairs)
         return ComponentLeakage(worst.value, "slice", worst, why)
 
     @cached_property
@@ -331,7 +331,7 @@ class Component:
         return InfluenceRanges(self._of_phase(result.ranges), self._of_phase(result.pairs))
 
     def _influence(self) -> ComponentLeakage:
-        worst = widest_case(self._influence_result.ranges, self._influence_result.pairs)
+        worst = find_widest_case(self._influence_result.ranges, self._influence_result.pairs)
         return ComponentLeakage(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
 
     def _spectral(self) -> float:

@@ -224,7 +224,7 @@ class FoldedLaw:
         return Mass(self._fold(form.measure), self._fold(form.law), relative)
 
 
-def aged_laws(
+def list_aged_laws(
     model: Model,
     vantage: Vantage,
     parts: Floats,

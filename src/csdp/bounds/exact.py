@@ -57,7 +57,7 @@ class ComponentLeakage:
         return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
 
 
-def widest_case(ranges: Floats, pairs: Indices) -> WorstCase:
+def find_widest_case(ranges: Floats, pairs: Indices) -> WorstCase:
     """The sequence with the widest of some ranges (s,), with its two most distinguishable states (s, 2)."""
     i = int(np.argmax(ranges))
     return WorstCase(float(ranges[i]), i, (i,), (int(pairs[i, 1]),), int(pairs[i, 0]))

@@ -174,7 +174,7 @@ class Setting:
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)
-        level, far = check_epsilon(epsilon_c), check_protect(protect, model.value_table)
+        level, far = check_epsilon(epsilon_c), None if protect is None else check_protect(protect, model.value_table)
         return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike, protect=far)
 
     @classmethod

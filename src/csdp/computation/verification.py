@@ -70,7 +70,8 @@ def verify_query(
     if isinstance(query, Computation):
         ready = not isinstance(query, FunctionComputation) or query.step is not None or not on_lattice
         if ready and is_same_table(table, query.table):
-            return _judge(query, model, readings_check)
+            of_readings = isinstance(query, ReadingsComputation)
+            return _judge(query, model, readings_check) if of_readings or readings_check is not None else query
         if query.source is None:
             raise InputError(f"query {query.name}: it was verified for other values; give the query itself")
         query = query.source
@@ -103,8 +104,8 @@ def _judge(computation: Computation, model: Model, given: ReadingsEvidence | Non
         return computation
     record = model.point.fitted
     if record is None:
-        return computation.judged(None, given=given)
-    return computation.judged(record.readings_check, given=given, finer=record.finer_states)
+        return computation.judge(None, given=given)
+    return computation.judge(record.readings_check, given=given, finer=record.finer_states)
 
 
 def _read(name: str, what: str, call: Callable[..., T], *arguments: Any) -> T:
@@ -155,7 +156,7 @@ def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Flo
     inner, block, unit = _read_parts(query, name, table)
     if fold != "sum" and inner.shape[2] * (int(block.max()) + 1) > 1:
         raise InputError(f"query {name}: the {fold} of parts with several outputs; one output, or several queries")
-    divisor = _read_twice(name, "divisor", query.divisor, table)
+    divisor, text = _read_twice(name, "divisor", query.divisor, table), str(getattr(query, "text", name))
     if not is_positive(divisor):
         raise InputError(f"query {name}: divisor {divisor!r} given; it must be positive and finite")
     seen = _unique_rows(inner)
@@ -163,7 +164,7 @@ def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Flo
     rows.flags.writeable = False
     computation = FoldComputation(
         name=name,
-        text=str(getattr(query, "text", name)),
+        text=text,
         fold=fold,
         rows=rows,
         block=block,

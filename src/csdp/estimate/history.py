@@ -115,7 +115,8 @@ class HistoryEstimator:
 
     def _arrays(self, releases: Sequence[Observation]) -> tuple[Indices, Floats, Floats]:
         """When they were read, their values, and the variances of their noise."""
-        noise = np.array([one.noise for one in releases]) + self._late_noise([one.stale for one in releases])
+        noise, stale = np.array([one.noise for one in releases]), [one.stale for one in releases]
+        noise = noise + self._late_noise(stale) if any(stale) else noise
         return np.array([one.tick - one.age for one in releases]), np.array([one.values for one in releases]), noise
 
     def _standard_error(self, moved: Floats, drawn: Floats, size: Floats | float = 1.0) -> Floats:
