@@ -14,7 +14,7 @@ import typer.main
 from typer.testing import CliRunner
 
 import csdp
-from csdp.aging import Adversary
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import Bound
 from csdp.cli import app
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csdp.accountant import Accountant, components
+from csdp.accountant import Accountant, answers, components
 from csdp.accountant import accountant as accounting
 from csdp.accountant.environment import EnvironmentComponent
 from csdp.accountant.protocol import PhaseLevels
 from csdp.accountant.vector import InfluenceComponent
-from csdp.aging import ProtectedPairs
+from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
 from csdp.chain import CoupledChain, InfluenceFamily, environment
 from csdp.plan import Plan
@@ -74,8 +74,12 @@ def the_peak_is_now(patch: Patch) -> None:
 
 def a_schedule_counts_half(patch: Patch) -> None:
     """A noise level of its own costs half of what it should."""
-    real = Accountant._share
-    patch.setattr(Accountant, "_share", lambda self, level: real(self, level) * (0.5 if level else 1.0))
+    real = answers.level_share
+
+    def level_share(plans: Any, tick: int, level: float | None) -> float:
+        return real(plans, tick, level) * (0.5 if level and plans[0].phase_levels is None else 1.0)
+
+    patch.setattr(answers, "level_share", level_share)
 
 
 def half_the_noise(patch: Patch) -> None:
@@ -160,9 +164,8 @@ def levels_come_a_phase_late(patch: Patch) -> None:
     """Every phase of a clock is charged the level of the phase before it."""
     real = components._phase_levels
 
-    def levels(plan: Plan) -> PhaseLevels | None:
-        right = real(plan)
-        return None if right is None else PhaseLevels(np.roll(right.shares, 1))
+    def levels(*given: Any) -> PhaseLevels:
+        return PhaseLevels(np.roll(real(*given).shares, 1))
 
     patch.setattr(components, "_phase_levels", levels)
 

@@ -346,7 +346,7 @@ def test_too_rare_counts_are_refused_not_guessed():
 
 
 def test_all_subsets_for_any():
-    from csdp.aging import known_subsets
+    from csdp.bounds.adversary import known_subsets
 
     subsets = known_subsets("any", 4)
     assert sorted(subsets) == sorted(c for n in range(1, 5) for c in itertools.combinations(range(4), n))

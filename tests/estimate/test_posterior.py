@@ -8,7 +8,7 @@ import pytest
 import csdp
 from csdp.computation import verify_query
 from csdp.errors import InputError, TooLargeError
-from csdp.estimate.posterior import PosteriorMean
+from csdp.estimate.single import PosteriorMean
 from oracle import aged_law, snapshots
 
 SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]

@@ -57,7 +57,7 @@ def check(ledger: Ledger, asked: Plan | None = None, budget: float | None = BUDG
     for tick in charged:
         state = accountant._add(state, tick, stale=False)  # the general rule, not the shared one
         for quiet in range(3):
-            assert budget is None or accountant._leakage(state, quiet).epsilon <= budget * (1 + 1e-9)
+            assert budget is None or accountant._tell_followed(state, quiet)[0] <= budget * (1 + 1e-9)
     return published
 
 

@@ -136,7 +136,7 @@ class PublisherMachine(RuleBasedStateMachine):
         for tick in charged[len(self.charged) :]:
             self.state = self.accountant._add(self.state, tick, stale=False)
             for quiet in range(2):
-                assert self.accountant._leakage(self.state, quiet).epsilon <= self.budget * (1 + 1e-9)
+                assert self.accountant._tell_followed(self.state, quiet)[0] <= self.budget * (1 + 1e-9)
         self.before, self.charged = published, charged
 
     def teardown(self) -> None:

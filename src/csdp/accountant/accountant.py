@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from csdp.accountant import answers
 from csdp.accountant.answers import largest_by_phase, make_answer
 from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
-from csdp.accountant.lateness import Stale, followed_stale
+from csdp.accountant.lateness import Lateness, Stale, simplify_stale
 from csdp.accountant.protocol import AccountedComponent, can_follow_missing, walk, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending
 from csdp.arrays import Floats
@@ -32,6 +33,8 @@ _LONGEST = 2000
 _FOLLOWED, _METRIC_WORK = 24, 4096
 #: Joint states up to which the exact leakage of a first release is followed while it ages.
 EXACT_LATER = 1024
+#: A leakage, rounded up, and the bound that gives it, or the answer that it comes from.
+Told = tuple[float, str | Leakage]
 
 
 class Accountant:
@@ -61,9 +64,8 @@ class Accountant:
             raise InputError("accountant: plans released together must share chain, adversary, protect and memory")
         if also and any(each.phase_levels for each in self.plans):
             raise InputError("accountant: a plan with a noise level per phase is released alone; leave also out")
-        self.plan = plan
-        self._kind = state
-        self._known: dict[int, Leakage] = {}
+        self.plan, self._kind = plan, state
+        self._known: dict[int, Told] = {}
         self._peaks: dict[int, float] = {}
         self._single: dict[int, Leakage | None] = {}
 
@@ -109,14 +111,17 @@ class Accountant:
             environments: those of a public series that are known by now, by tick; the worst counts for others.
         """
         tick = state.tick + 1 if tick is None else tick
-        by_phase = self.plan.phase_levels is not None
-        share = answers.check_phase(self.plan, tick, epsilon_c) if by_phase else self._share(epsilon_c)
+        planned = epsilon_c is None and self.plan.schedule is None
+        share = 1.0 if planned else answers.level_share(self.plans, tick, epsilon_c)
         if state.consecutive == 0:
             state = replace(state, tick=tick - 1)
         if tick <= state.tick:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
-        stale = followed_stale(stale, delays=self.follows_delays, missing=self.follows_missing)
-        known, count = answers.join_environments(state, tick, environments or {}, self.regimes), None
+        if isinstance(stale, Lateness):
+            stale = simplify_stale(stale, delays=self.follows_delays, missing=self.follows_missing)
+        known, count = dict[int, int](), None
+        if environments or state.environments:
+            known = answers.join_environments(state, tick, environments or {}, self.regimes)
         if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
             count = state.consecutive + 1
             if not known:
@@ -139,17 +144,6 @@ class Accountant:
         """Whether missing readings cost nothing: where sequences are followed one by one, and states are not large."""
         return len(self.plans) == 1 and can_follow_missing(self.components)
 
-    def _share(self, epsilon_c: float | None) -> float:
-        """A noise level as a share of the plan's, rounded up."""
-        if epsilon_c is None or epsilon_c == self.plan.epsilon_c:
-            return 1.0
-        if not 0 < epsilon_c < self.plan.epsilon_c or len(self.plans) > 1:
-            raise InputError(
-                f"accountant: epsilon_c {epsilon_c!r} given for one release; above 0, at most the plan's "
-                f"{self.plan.epsilon_c:g}, and one plan only"
-            )
-        return min(1.0, math.nextafter(epsilon_c / self.plan.epsilon_c, math.inf))
-
     def _add(self, state: State, tick: int, *, stale: Stale, share: float = 1.0) -> State:
         """Add the slices that no later release can read any more; the newer ones stay pending."""
         passed = tick - state.tick
@@ -171,10 +165,7 @@ class Accountant:
         return max(component.oldest - component.ages[0] for component in self.components)
 
     def _newest(self, state: State, passed: int = 0) -> Iterator[tuple[AccountedComponent, Floats, int]]:
-        """Every component, its state at the newest slice that the history touches, and how far back that lies.
-
-        `passed`: ticks since the state's own.
-        """
+        """Every component, its state at the newest slice touched, and how far back that lies `passed` ticks later."""
         path, pending = state.path(passed), state.pending_after(passed)
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
             below = component.oldest + passed
@@ -183,17 +174,26 @@ class Accountant:
 
     def leakage(self, state: State, tick: int | None = None) -> Leakage:
         """Leakage of the present at a tick, given the state after the last release."""
+        told, why = self._tell(state, tick)
+        return why if isinstance(why, Leakage) else make_answer(self.plan, told, why)
+
+    def epsilon(self, state: State, tick: int | None = None) -> float:
+        """The number of `leakage` alone, without its words: what a charge needs at every tick."""
+        return self._tell(state, tick)[0]
+
+    def _tell(self, state: State, tick: int | None) -> Told:
         passed = 0 if tick is None else tick - state.tick
         if passed < 0:
             raise InputError(f"accountant: tick {tick} lies before tick {state.tick}, the newest that is charged")
         if state.consecutive is not None and passed == 0:
-            answer = self._consecutive_leakage(state.consecutive)
+            told = self._tell_consecutive(state.consecutive)
             if state.environments:  # both hold; the path is sharper but where a first release is known exactly
-                answer = min(answer, self._leakage(state, 0), key=lambda each: each.epsilon)
+                told = min(told, self._tell_followed(state, 0), key=itemgetter(0))
         else:
-            answer = self._sharpen(self._leakage(state, passed), state, passed)
+            told = self._tell_followed(state, passed)
+            told = self._sharpen(told, passed) if state.consecutive == 1 else told
         whole = self._whole_cost(state)
-        return answer if answer.epsilon <= whole else make_answer(self.plan, whole, "group")
+        return told if told[0] <= whole else (whole, "group")
 
     def by_phase(self, state: State) -> tuple[float, ...]:
         """Leakage of a present at each phase of the chain's clock, at the state's tick; one number without a clock."""
@@ -203,22 +203,18 @@ class Accountant:
         """What all releases together reveal, however the sequences are tied; infinite if their number is not known."""
         return self.group_level(state.consecutive) if state.consecutive else math.inf
 
-    def _sharpen(self, answer: Leakage, state: State, passed: int) -> Leakage:
-        """After a first release, as planned, the exact leakage of that one release where it is smaller."""
-        if state.consecutive != 1 or len(self.plans) > 1 or self._kind != "auto":
-            return answer
-        one = self._single_release(passed)
-        return one if one is not None and one.epsilon <= answer.epsilon else answer
-
-    def _single_release(self, passed: int) -> Leakage | None:
-        """The leakage of one release some ticks after it; None where computing it takes too long."""
+    def _sharpen(self, told: Told, passed: int) -> Told:
+        """After a first release, as planned, its exact leakage some ticks after it, where that is smaller and quick."""
+        if len(self.plans) > 1 or self._kind != "auto":
+            return told
         if passed and any(component.model.size > EXACT_LATER for component in self.components):
-            return None
+            return told
         if passed not in self._single:
             self._single[passed] = None
             with suppress(CsdpError):
                 self._single[passed] = self.plan.one_release(passed)
-        return self._single[passed]
+        one = self._single[passed]
+        return (one.epsilon, one) if one is not None and one.epsilon <= told[0] else told
 
     def peak(self, state: State) -> float:
         """The largest leakage of the present, now and at every later tick if nothing more is published.
@@ -229,41 +225,41 @@ class Accountant:
             return self._peak(state)
         at = self._history.place(state.consecutive)
         if at not in self._peaks:
-            self._peaks[at] = self._peak(self._history[at])
+            self._peaks[at] = self._peak(self._history.states[at])
         along = self._peak(replace(state, consecutive=None)) if state.environments else math.inf
         return min(self._peaks[at], along, self._whole_cost(state))
 
     def _peak(self, state: State) -> float:
         if state.consecutive == 1 and len(self.plans) == 1 and self._kind == "auto":
-            worst = self.leakage(state).epsilon
+            worst = self.epsilon(state)
             for later in range(1, PEAK_STEPS + 1):
                 if self._decaying_bound(state, later) <= worst:
                     return worst
-                worst = max(worst, self.leakage(state, state.tick + later).epsilon)
+                worst = max(worst, self.epsilon(state, state.tick + later))
             return max(worst, self._decaying_bound(state, PEAK_STEPS + 1))
-        path = state.path()
-        return round_up(max(component.peak(now, depth, path) for component, now, depth in self._newest(state)))
+        return round_up(max(component.peak(now, depth, state.path()) for component, now, depth in self._newest(state)))
 
     def _decaying_bound(self, state: State, later: int) -> float:
         """What the largest entry of a state tells some ticks later; never grows from there on."""
         newest, path = self._newest(state), state.path(later)
         return round_up(max(component.decaying_bound(now, depth + later, path) for component, now, depth in newest))
 
-    def _consecutive_leakage(self, count: int) -> Leakage:
+    def _tell_consecutive(self, count: int) -> Told:
         """Equal histories have equal leakage: computed once."""
         at = self._history.place(count)
         if at not in self._known:
-            state = self._history[at]
-            self._known[at] = self._sharpen(self._leakage(state, 0), state, 0)
+            told = self._tell_followed(self._history.states[at], 0)
+            self._known[at] = self._sharpen(told, 0) if at == 1 else told
         return self._known[at]
 
-    def _leakage(self, state: State, passed: int) -> Leakage:
+    def _tell_followed(self, state: State, passed: int) -> Told:
+        """The largest over the components, by their states."""
         worst, why = 0.0, str(self.components[0].kind)
         for component, now, depth in self._newest(state, passed):
             value, bound = component.leakage(now, depth, state.path(passed))
             if value > worst:
                 worst, why = value, bound
-        return make_answer(self.plan, worst, why)
+        return round_up(worst), why
 
     # ---- releases at consecutive ticks ---------------------------------------------------------------------------
 
@@ -281,18 +277,18 @@ class Accountant:
 
     def history(self, releases: int) -> State:
         """The state after n releases at consecutive ticks; computed once, up to a state at rest."""
-        return replace(self._history[self._history.extend(releases)], tick=releases, consecutive=releases)
+        at = self._history.extend(releases)
+        return replace(self._history.states[at], tick=releases, consecutive=releases)
 
     @cached_property
     def _history(self) -> ConsecutiveHistory:
-        oldest = max(component.oldest for component in self.components)
         sizes = [component.model.size for component in self.components if component.kind == "metric"]
         followed = max(_FOLLOWED, _METRIC_WORK // max(sizes) ** 2) if sizes else _LONGEST
         return ConsecutiveHistory(
             self.start(0),
             lambda state: self._add(state, state.tick + 1, stale=False),
             lambda: self._direct_rest,
-            oldest=oldest,
+            oldest=max(component.oldest for component in self.components),
             followed=followed,
         )
 
@@ -314,7 +310,7 @@ class Accountant:
         for n in range(1, _LONGEST):
             self._history.extend(n)
             if self._history.at_rest:
-                return replace(self._history[-1], consecutive=None)
+                return replace(self._history.states[-1], consecutive=None)
             if all(component.kind == "cap" for component in self.components):
                 break
         return None
@@ -326,9 +322,9 @@ class Accountant:
             return None
         slices = [component.state_at_rest() for component in self.components]
         at_rest = tuple(state for state in slices if state is not None)
-        behind = tuple(component.oldest for component in self.components)
         pending = tuple((ago, False, 1.0) for ago in range(self._window))
-        return State(0, behind, at_rest, pending) if len(at_rest) == len(slices) else None
+        rested = replace(self.start(), slices=at_rest, pending=pending, consecutive=None)
+        return rested if len(at_rest) == len(slices) else None
 
     def ceiling(self, releases: int | None = None) -> float:
         """The largest leakage of the present at any moment, of n releases at consecutive ticks or of no end of them.
@@ -337,8 +333,8 @@ class Accountant:
         """
         if releases is not None:
             return max(self.after(releases).epsilon, self.peak(self.history(releases)))
-        settled, limit = self.long_run(), self.limit().epsilon
-        return limit if settled is None else max(limit, self.peak(settled))
+        settled = self.long_run()
+        return self.limit().epsilon if settled is None else max(self.epsilon(settled), self.peak(settled))
 
     # ---- other guarantees ----------------------------------------------------------------------------------------
 
@@ -370,9 +366,13 @@ class Accountant:
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
+        return round_up(self._group_cost * releases)
+
+    @cached_property
+    def _group_cost(self) -> float:
         alpha = max(component.alpha for component in self.components)
         hidden = any(model.given_path() is not model for model in self.plan.chain.members)  # ties all sequences
-        return round_up((max(alpha, self.history_cost()) if hidden else alpha) * releases)
+        return max(alpha, self.history_cost()) if hidden else alpha
 
     @cached_property
     def largest_component(self) -> int:
@@ -385,7 +385,8 @@ class Accountant:
 
     @cached_property
     def _history_cost(self) -> float:
-        return sum(map(answers.release_cost, self.plans))
+        wholes = [plan.query.sensitivity(plan.model.sequences, plan.model.value_table) for plan in self.plans]
+        return sum(each / plan.sensitivity * plan.epsilon_c for each, plan in zip(wholes, self.plans, strict=True))
 
     # ---- a change of plan ----------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -66,19 +66,27 @@ def count_regimes(plan: Plan) -> int:
     return models[0].regimes if same else 0
 
 
-def release_cost(plan: Plan) -> float:
-    """What one release adds, at most, to the log ratio of the history under any model whatever."""
-    whole = plan.query.sensitivity(plan.model.sequences, plan.model.value_table)
-    return whole / plan.sensitivity * plan.epsilon_c
+def level_share(plans: Sequence[Plan], tick: int, epsilon_c: float | None) -> float:
+    """The noise level of one release as a share of the plan's, rounded up.
 
-
-def check_phase(plan: Plan, tick: int, epsilon_c: float | None) -> float:
-    """1.0: the components know the level of every phase. Refuse another one, and a tick without a release."""
-    level = plan.level(tick)
-    if level == 0 or epsilon_c not in {None, level}:
-        words = f"the plan's level at its phase is {level:g} (0: nothing is published)"
-        raise InputError(f"accountant: epsilon_c {epsilon_c!r} given at tick {tick}; {words}")
-    return 1.0
+    1 where the plan has a level for each phase of a clock: the components know these. Another level than that of the
+    phase, and a tick without a release, are refused.
+    """
+    plan = plans[0]
+    if plan.phase_levels is not None:
+        level = plan.level(tick)
+        if level == 0 or epsilon_c not in {None, level}:
+            words = f"the plan's level at its phase is {level:g} (0: nothing is published)"
+            raise InputError(f"accountant: epsilon_c {epsilon_c!r} given at tick {tick}; {words}")
+        return 1.0
+    if epsilon_c is None or epsilon_c == plan.epsilon_c:
+        return 1.0
+    if not 0 < epsilon_c < plan.epsilon_c or len(plans) > 1:
+        raise InputError(
+            f"accountant: epsilon_c {epsilon_c!r} given for one release; above 0, at most the plan's "
+            f"{plan.epsilon_c:g}, and one plan only"
+        )
+    return min(1.0, math.nextafter(epsilon_c / plan.epsilon_c, math.inf))
 
 
 def join_environments(state: State, tick: int, told: Mapping[int, int], regimes: int) -> dict[int, int]:

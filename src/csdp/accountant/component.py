@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from csdp.accountant.kernels import BackwardKernel, step_back
 from csdp.accountant.lateness import Stale, was_late
 from csdp.accountant.protocol import UNKNOWN, Before, Kind, PhaseLevels, Read, SeriesPath, worst_component
 from csdp.accountant.rest import accelerate_to_rest
-from csdp.aging import Adversary, ProtectedPairs
 from csdp.arrays import Floats, Indices
+from csdp.bounds.adversary import Adversary, ProtectedPairs
 from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
 from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
@@ -68,12 +69,8 @@ class Caps:
         self._known: dict[int, tuple[float, str]] = {}
         self._pairs: dict[tuple[int, Vantage], AgedPairs] = {}
 
-    def pairs(self, steps: int) -> AgedPairs:
+    def pairs(self, steps: int, vantage: Vantage = PLAIN) -> AgedPairs:
         """The laws of the snapshot `steps` ago given presents that the adversary must not tell apart."""
-        return self.pairs_at(steps, PLAIN)
-
-    def pairs_at(self, steps: int, vantage: Vantage) -> AgedPairs:
-        """The same where the environment is known as `vantage` says."""
         if (steps, vantage) not in self._pairs:
             if len(self._pairs) > _CACHED_LAWS:
                 self._pairs.clear()
@@ -90,7 +87,7 @@ class Caps:
         """The largest log ratio, over the phases of a clock or the paths of a given environment."""
         counted = min(steps, longest_paths(self._model))  # it never grows with more of them
         vantages = [vantage for _, vantage in find_vantages(self._model, None, None)]
-        return max(self.pairs_at(counted, vantage).log_ratio for vantage in vantages)
+        return max(self.pairs(counted, vantage).log_ratio for vantage in vantages)
 
     def at(self, steps: int) -> tuple[float, str]:
         """The cap `steps` after the newest reading, and the bound that gives it; infinite for a fresh reading."""
@@ -143,6 +140,9 @@ class JointComponent:
 
     alike: bytes | None = None
     levels: PhaseLevels | None = None
+    follows_delays = follows_missing = False
+    #: the kinds of state of which ticks without a release may raise what they tell
+    _rising: ClassVar[frozenset[Kind]] = frozenset({"metric"})
 
     def __init__(
         self,
@@ -156,10 +156,12 @@ class JointComponent:
     ) -> None:
         self.model = model
         self.ages = tuple(sorted(set(ages)))
+        self.oldest = self.ages[-1]
         self.adversary = adversary
         self.alpha = sum(cost.alpha for cost in costs)
         self._costs = tuple(costs)
         self.kind: Kind = self._choose(kind)
+        self.finds_rest = self.kind in {"metric", "scalar"}
         self._protected = protected
         self._caps = Caps(model, adversary, protected)
         self._last: tuple[Floats, int, SeriesPath, tuple[float, str]] | None = None
@@ -202,11 +204,6 @@ class JointComponent:
         n = self.backward.size if self.kind == "metric" else 1
         return np.zeros((n, n))
 
-    @property
-    def finds_rest(self) -> bool:
-        """Whether `state_at_rest` may find one."""
-        return self.kind in {"metric", "scalar"}
-
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, at the oldest age; None where none is found."""
         cost = self.initial_state()
@@ -248,16 +245,10 @@ class JointComponent:
         state = self.initial_state()
         return np.asarray(state + level * (1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1)))
 
-    @property
-    def oldest(self) -> int:
-        """Steps before now from which on a state waits for no more readings."""
-        return self.ages[-1]
-
-    follows_delays = follows_missing = False
-
     def reads(self, stale: Stale) -> list[Read]:
         """What a release reads, by age; whole, at its newest age, where something was late."""
-        return [Read(self.ages[0], whole=True)] if was_late(stale) else [Read(age) for age in self.ages]
+        late = stale and was_late(stale)
+        return [Read(self.ages[0], whole=True)] if late else [Read(age) for age in self.ages]
 
     def add(self, state: Floats, read: Read, *, behind: int = 0, share: float | Floats = 1.0) -> Floats:
         """Add what a release reads at one slice; a release that counts whole does so between any two snapshots."""
@@ -323,7 +314,7 @@ class JointComponent:
         largest = float(state.max())
         if largest <= 0:
             return 0.0, self.kind
-        cap, why = self.cap(steps)
+        cap, why = self._caps.at(steps)
         if self.kind == "cap":
             # The state has added up what all releases cost, however the sequences are tied.
             return (largest, "group") if largest < cap else (cap, why)
@@ -334,11 +325,12 @@ class JointComponent:
             view, compared = self.model.with_full_past(), self._protected
             value = contraction_coefficient(view, steps, self.adversary, protected=compared) * largest
         else:
-            value = self._caps.pairs(steps).profile(largest) * (1 + 1e-12)
+            pairs, backward = self._caps.pairs(steps), self.backward
+            value = pairs.profile(largest) * (1 + 1e-12)
             if self.kind == "metric":
-                solver = FlowSolver(state)
-                rows = self.backward.present_rows(self._caps.pairs(steps))
-                value = min(value, max((float(each.max()) for each in solver.bounds_of_all(rows)), default=0.0))
+                rows = pairs if backward.is_full else (each.restrict(backward.seen) for each in pairs)
+                bounds = FlowSolver(state).bounds_of_all(rows)
+                value = min(value, max((float(each.max()) for each in bounds), default=0.0))
         return (value, self.kind) if value <= cap else (cap, why)
 
     def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
@@ -348,7 +340,7 @@ class JointComponent:
         tells never grows with age, so the search ends where that falls below the largest so far.
         """
         worst = self.leakage(state, steps, path)[0]
-        if not self._may_rise:
+        if self.kind not in self._rising:
             return worst
         for later in range(1, 1 + PEAK_STEPS):
             ceiling = self.decaying_bound(state, steps + later, path.later(later))
@@ -357,16 +349,11 @@ class JointComponent:
             worst = max(worst, self.leakage(state, steps + later, path.later(later))[0])
         return max(worst, self.decaying_bound(state, steps + 1 + PEAK_STEPS, path.later(1 + PEAK_STEPS)))
 
-    @property
-    def _may_rise(self) -> bool:
-        """Whether ticks without a release may raise what a state tells."""
-        return self.kind == "metric"
-
     def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """What the largest entry of a state tells; never grows with `steps`."""
         if self.kind in {"cap", "contraction"} or steps == 0 or state.max() <= 0:
             return self.leakage(state, steps, path)[0]
-        return min(self._caps.pairs(steps).profile(float(state.max())) * (1 + 1e-12), self.cap(steps)[0])
+        return min(self._caps.pairs(steps).profile(float(state.max())) * (1 + 1e-12), self._caps.at(steps)[0])
 
     @property
     def _possible(self) -> Indices:

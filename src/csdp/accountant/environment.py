@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,11 +23,10 @@ from csdp.accountant.component import (
 )
 from csdp.accountant.kernels import ProfileTable, step_back
 from csdp.accountant.protocol import UNKNOWN, Kind, Read, SeriesPath, walk
-from csdp.aging import UNIT
-from csdp.arrays import Floats, Indices
+from csdp.arrays import UNIT, Floats, Indices
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
 from csdp.bounds.environment import Environment, Regimes, Vantage, any_known, list_paths, longest_paths
-from csdp.bounds.metric import FlowSolver, LawPairs
+from csdp.bounds.metric import FlowSolver
 from csdp.chain import EnvironmentChain
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
@@ -43,6 +43,7 @@ class EnvironmentComponent(JointComponent):
     """A component of an EnvironmentChain whose environment is public: states (blocks, n, n), or (blocks, 1, 1)."""
 
     model: EnvironmentChain
+    _rising: ClassVar[frozenset[Kind]] = frozenset({"metric", "scalar", "contraction"})
 
     def _choose(self, kind: str) -> Kind:
         is_forward = self.model.direction == "forward"
@@ -195,9 +196,8 @@ class EnvironmentComponent(JointComponent):
         pairs = self._pairs_at(known, phase)
         value = pairs.profile(largest) * (1 + 1e-12)
         if self.kind == "metric":
-            solver = FlowSolver(block)
-            rows = [LawPairs(p.first, p.second, p.gap, p.error, p.exponent) for p in pairs]
-            value = min(value, max((float(each.max()) for each in solver.bounds_of_all(rows)), default=0.0))
+            bounds = FlowSolver(block).bounds_of_all(pairs)
+            value = min(value, max((float(each.max()) for each in bounds), default=0.0))
         return value
 
     @cached_property
@@ -218,7 +218,7 @@ class EnvironmentComponent(JointComponent):
     def _pairs_at(self, known: Regimes, phase: int) -> AgedPairs:
         given: Environment | None = None if self.model.kind == "clock" else "given"
         vantage = Vantage(given, None if self.model.cycle is None else phase, known if any_known(known) else ())
-        return self._caps.pairs_at(len(known), vantage)
+        return self._caps.pairs(len(known), vantage)
 
     def _contraction_over_paths(self, known: Regimes) -> float:
         if not known:
@@ -237,10 +237,6 @@ class EnvironmentComponent(JointComponent):
     @cached_property
     def _contractions(self) -> dict[Regimes, float]:
         return {}
-
-    @property
-    def _may_rise(self) -> bool:
-        return self.kind != "cap"
 
     @property
     def _possible(self) -> Indices:
@@ -269,7 +265,7 @@ class EnvironmentComponent(JointComponent):
         Of the newest steps the worst environments count, whatever is known: so one more step later can only be one more
         step before them.
         """
-        if not self._may_rise or steps == 0 or state.max() <= 0:
+        if self.kind == "cap" or steps == 0 or state.max() <= 0:
             return max(self.leakage(state, steps, path)[0], float(state.max()) * (steps == 0))
         level = float(state.max())
         newest: Regimes = (None,) * min(steps, self._longest)

@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.aging import UNIT
-from csdp.arrays import Floats, Indices
-from csdp.bounds.closed_forms import AgedPairs, log_mix
-from csdp.bounds.metric import SLACK, FlowSolver, LawPairs
+from csdp.arrays import UNIT, Floats, Indices
+from csdp.bounds.closed_forms import LawPairs, log_mix
+from csdp.bounds.metric import SLACK, FlowSolver
 from csdp.chain import Model
 
 #: Steps within which a chain must forget its start to count as settled.
@@ -31,6 +30,8 @@ class BackwardKernel:
         self.model = model
         law, self._law_error = model.oldest_law()
         self.seen: Indices = np.flatnonzero(law > 0)
+        self.size = int(self.seen.size)  # snapshots that can occur
+        self.is_full = self.size == law.size  # whether all can
         self.law = law[self.seen]
         own = (model.kernel() if model.direction == "forward" else model.backward_kernel())[
             np.ix_(self.seen, self.seen)
@@ -41,11 +42,6 @@ class BackwardKernel:
         self.forward, backward = (own, reverse) if model.direction == "forward" else (reverse, own)
         self._powers = {1: backward}
         self._tables: dict[int, ProfileTable] = {}
-
-    @property
-    def size(self) -> int:
-        """Snapshots that can occur."""
-        return int(self.seen.size)
 
     def power(self, steps: int) -> Floats:
         """R to a power."""
@@ -79,11 +75,6 @@ class BackwardKernel:
     def forward_table(self) -> ProfileTable:
         """The profile of the forward kernel over all pairs of snapshots."""
         return ProfileTable(self.forward, relative=self.relative(1))
-
-    def present_rows(self, pairs: AgedPairs) -> list[LawPairs]:
-        """Laws of an earlier snapshot given two presents that the adversary must not tell apart, where it can occur."""
-        seen = self.seen
-        return [LawPairs(p.first[:, seen], p.second[:, seen], p.gap[:, seen], p.error[seen], p.exponent) for p in pairs]
 
 
 class ProfileTable:

@@ -108,7 +108,7 @@ def was_late(stale: Stale) -> bool:
     return stale.worst > 0 if isinstance(stale, Lateness) else stale
 
 
-def followed_stale(stale: Stale, *, delays: bool, missing: bool) -> Stale:
+def simplify_stale(stale: Stale, *, delays: bool, missing: bool) -> Stale:
     """What an accountant remembers of how a release was read.
 
     Args:

@@ -167,33 +167,30 @@ class ConsecutiveHistory:
         oldest: int,
         followed: int,
     ) -> None:
-        self._states = [start]
+        self.states = [start]
         self._release, self._find_rest, self._oldest = release, find_rest, oldest
         self._followed = max(followed, oldest + 2)
         self._moves: list[float] = []
         self.at_rest = False
 
-    def __getitem__(self, place: int) -> State:
-        return self._states[place]
-
     def extend(self, releases: int) -> int:
         """The place of the state after n releases, computed where it is not known yet; that at rest for larger n."""
-        while len(self._states) <= releases and not self.at_rest:
-            last = self._states[-1]
+        while len(self.states) <= releases and not self.at_rest:
+            last = self.states[-1]
             following = self._release(replace(last, consecutive=None))
-            n = len(self._states)
-            self._states.append(replace(following, consecutive=n))
+            n = len(self.states)
+            self.states.append(replace(following, consecutive=n))
             moved = _movement(last.slices, following.slices)
             self._moves.append(moved)
             if n <= 1 + self._oldest:
                 continue
             if moved < _STILL or (n >= self._followed and self._find_rest() is not None):
-                self._settle(self._states[-1], moved)
+                self._settle(self.states[-1], moved)
             # An exact rule would move the state less at every tick; a solver's noise does not shrink.
             stalled = len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
             if not self.at_rest and stalled:
                 self._settle_above_noise()
-        return min(releases, len(self._states) - 1)
+        return min(releases, len(self.states) - 1)
 
     def place(self, releases: int) -> int:
         """The place whose state is looked at for n releases: up to 64 their own, then one of 32 for every doubling.
@@ -205,10 +202,10 @@ class ConsecutiveHistory:
 
     def _settle(self, base: State, moved: float) -> None:
         """Once the state hardly moves: raise it to one that a further release does not raise at all."""
-        tick, n = self._states[-1].tick + 1, len(self._states)
+        tick, n = self.states[-1].tick + 1, len(self.states)
         at_rest = self._find_rest()
         if at_rest is not None:  # above every history, and what plans are held against
-            self._states.append(replace(at_rest, tick=tick, consecutive=n))
+            self.states.append(replace(at_rest, tick=tick, consecutive=n))
             self.at_rest = True
             return
         for factor in (4, 32, 256, 2048):
@@ -216,7 +213,7 @@ class ConsecutiveHistory:
             above = replace(base, slices=tuple(_raise(s, excess) for s in base.slices), consecutive=None)
             following = self._release(above)
             if all((f <= a).all() for f, a in zip(following.slices, above.slices, strict=True)):
-                self._states.append(replace(above, tick=tick, consecutive=n))
+                self.states.append(replace(above, tick=tick, consecutive=n))
                 self.at_rest = True
                 return
 
@@ -225,15 +222,15 @@ class ConsecutiveHistory:
 
         Whatever lies above the state of every history still does so after one more release of each.
         """
-        recent = self._states[-_STALLED:]
+        recent = self.states[-_STALLED:]
         noise = max(_STILL, float(np.median(self._moves[-_STALLED:])))  # one that repeats itself shows in no movement
         least = tuple(np.minimum.reduce(slices) for slices in zip(*(state.slices for state in recent), strict=True))
         self._moves.clear()
         self._settle(replace(recent[-1], slices=least), noise)
         for _ in range(_STALLED if self.at_rest else 0):
-            above = replace(self._states[-1], consecutive=None)
+            above = replace(self.states[-1], consecutive=None)
             lower = tuple(map(np.minimum, above.slices, self._release(above).slices))
-            self._states[-1] = replace(self._states[-1], slices=lower)
+            self.states[-1] = replace(self.states[-1], slices=lower)
             if _movement(above.slices, lower) < noise:
                 return
 

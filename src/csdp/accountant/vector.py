@@ -27,8 +27,8 @@ from csdp.accountant.protocol import (
     worst_component,
 )
 from csdp.accountant.rest import follow_to_rest
-from csdp.aging import ProtectedPairs
 from csdp.arrays import Floats
+from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.influence import InfluenceRule, Recursion, influence_rule
 from csdp.bounds.slice.bound import SliceHistory

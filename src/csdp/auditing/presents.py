@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary, ProtectedPairs
 from csdp.arrays import Floats, Indices
+from csdp.bounds.adversary import Adversary, ProtectedPairs
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Witness
 from csdp.chain import Family, Model

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from csdp.aging import Adversary
 from csdp.arrays import Floats
 from csdp.baselines.laplace import (
     LaplaceBaseline,
@@ -19,6 +18,7 @@ from csdp.baselines.laplace import (
     record_pairs,
     safe_log,
 )
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.computation import FoldComputation, verify_query

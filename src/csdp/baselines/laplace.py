@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant import Accountant
-from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
 from csdp.baselines.protocol import (
     Errors,
@@ -38,6 +37,7 @@ from csdp.baselines.protocol import (
     mechanism_record,
 )
 from csdp.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.closed_forms import loose_bound
 from csdp.bounds.leakage import Setting
 from csdp.chain import CoupledChain, Model

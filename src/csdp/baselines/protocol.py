@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary
 from csdp.arrays import Floats
+from csdp.bounds.adversary import Adversary
 from csdp.chain import Model
 from csdp.computation import Computation, verify_query
 from csdp.errors import InputError

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary, known_subsets
 from csdp.arrays import Floats, Indices
 from csdp.baselines.laplace import largest_log_ratio, safe_log
 from csdp.baselines.protocol import (
@@ -34,6 +33,7 @@ from csdp.baselines.protocol import (
     mechanism_record,
 )
 from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
+from csdp.bounds.adversary import Adversary, known_subsets
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Adversary
 from csdp.arrays import Floats
 from csdp.baselines.protocol import (
     Errors,
@@ -34,6 +33,7 @@ from csdp.baselines.protocol import (
     mechanism_record,
 )
 from csdp.baselines.temporal import group_sensitivity, newest_bound, tick_bound
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError

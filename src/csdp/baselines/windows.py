@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from csdp.accountant import Accountant
-from csdp.aging import Adversary
 from csdp.arrays import Floats, Indices
 from csdp.baselines.protocol import Quantity, check_inputs, check_one_target, check_positive, check_whole
 from csdp.baselines.strategies import (
@@ -23,6 +22,7 @@ from csdp.baselines.strategies import (
     check_power,
 )
 from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import as_text
 from csdp.chain import Model
 from csdp.errors import InputError

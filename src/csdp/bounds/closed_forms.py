@@ -11,43 +11,40 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from csdp.aging import (
-    Adversary,
-    AgedLaw,
-    AgedReadings,
-    Deviation,
-    Mass,
-    ProtectedPairs,
-    index_parts,
-    known_subsets,
-    marginal,
-)
 from csdp.arrays import Floats
-from csdp.bounds.environment import PLAIN, Vantage, aged_laws
+from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
+from csdp.bounds.environment import PLAIN, Vantage, list_aged_laws
 from csdp.chain import Model
+from csdp.chain.aging import AgedLaw, AgedReadings, Deviation, Mass, index_parts
 from csdp.chain.steps import joint_states
 from csdp.chain.views import View
 from csdp.errors import TooLargeError
 
 #: Joint states of a component up to which the N x N law of the aged snapshot is made.
 PAIR_STATES = 1024
-#: Numbers of threshold sets up to which they are kept between two profiles.
+#: Numbers of pairs of laws, and of their threshold sets, up to which they are kept between two questions.
 _KEPT = 1 << 15
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Rows of B for ordered pairs of presents that differ in one sequence: mass, and deviations with their error."""
+class LawPairs:
+    """Pairs of laws on snapshots, such as the rows of B for presents that differ in one sequence."""
 
     first: Floats  # Pr(z | x)
     second: Floats  # Pr(z | x')
     gap: Floats  # first - second, accurate when tiny; times 2**exponent
     error: Floats  # (C,) bound on the rounding of gap; times 2**exponent
     exponent: int
-    relative: float  # of first and second
+    relative: float = 0.0  # bound on the relative error of first and second
+
+    def restrict(self, seen: Any) -> LawPairs:
+        """The same on some snapshots, outside of which neither law has weight."""
+        gap, error = self.gap[:, seen], self.error[seen]
+        return LawPairs(self.first[:, seen], self.second[:, seen], gap, error, self.exponent, self.relative)
 
 
 class AgedPairs:
@@ -77,13 +74,22 @@ class AgedPairs:
     def laws(self) -> list[AgedReadings]:
         """The laws whose classes are the readings themselves: one, or one for each environment that may be known."""
         parts = index_parts(self._model.sequences, self._model.states)
-        return aged_laws(self._model, self._vantage, parts, ages=self._ages, oldest=self._oldest)
+        return list_aged_laws(self._model, self._vantage, parts, ages=self._ages, oldest=self._oldest)
 
-    def __iter__(self) -> Iterator[Pairs]:
+    @cached_property
+    def _kept(self) -> list[LawPairs] | None:
+        """All of them, where they are few enough to be kept between two questions."""
+        few = len(self.laws) * self._model.sequences * self._model.size**2 <= _KEPT
+        return list(self._list_pairs()) if few else None
+
+    def __iter__(self) -> Iterator[LawPairs]:
+        return self._list_pairs() if self._kept is None else iter(self._kept)
+
+    def _list_pairs(self) -> Iterator[LawPairs]:
         for aged in self.laws:
-            yield from self._pairs(aged.mass, aged.deviation)
+            yield from self._compare_rows(aged.mass, aged.deviation)
 
-    def _pairs(self, mass: Mass, form: Deviation) -> Iterator[Pairs]:
+    def _compare_rows(self, mass: Mass, form: Deviation) -> Iterator[LawPairs]:
         s, m = self._model.sequences, self._model.states
         for known in known_subsets(self._adversary, s):
             law = marginal(mass.law, known, s, m)
@@ -101,7 +107,7 @@ class AgedPairs:
                         if not _compared(self._protected, sequence, a, b) or not both.any():
                             continue
                         x, y = lines[a][both], lines[b][both]
-                        yield Pairs(
+                        yield LawPairs(
                             laws[x],
                             laws[y],
                             shift[x] - shift[y],
@@ -143,8 +149,7 @@ class AgedPairs:
         """max over g in [1, e^alpha] of ln sum B[x,z] g / sum B[x',z] g; the optimum is a threshold of the ratio."""
         if self._last is None or self._last[0] != alpha:
             # The sets do not depend on alpha: where they are few they are kept for the next one.
-            few = len(self.laws) * self._model.sequences * self._model.size**2 <= _KEPT
-            sets = self._threshold_sets if few else map(_sort_thresholds, self)
+            sets = map(_sort_thresholds, self) if self._kept is None else self._threshold_sets
             self._last = alpha, max((each.profile(alpha) for each in sets), default=0.0)
         return max(self._last[1], 0.0)
 
@@ -188,7 +193,7 @@ class _ThresholdSets:
         return float(np.fmin(coarse, fine).max())
 
 
-def _sort_thresholds(pairs: Pairs) -> _ThresholdSets:
+def _sort_thresholds(pairs: LawPairs) -> _ThresholdSets:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(pairs.first > 0, pairs.gap / pairs.second, -np.inf)
     order = np.argsort(-np.nan_to_num(ratio, nan=-np.inf, posinf=np.inf, neginf=-np.inf), axis=1, kind="stable")

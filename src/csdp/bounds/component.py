@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from csdp.aging import AgedReadings, ProtectedPairs, index_parts
 from csdp.arrays import Floats
+from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
-from csdp.bounds.environment import PLAIN, aged_laws, list_views
-from csdp.bounds.exact import ComponentLeakage, WorstCase, find_worst_case, widest_case
+from csdp.bounds.environment import PLAIN, list_aged_laws, list_views
+from csdp.bounds.exact import ComponentLeakage, WorstCase, find_widest_case, find_worst_case
 from csdp.bounds.influence import (
     InfluenceRanges,
     costs_by_age,
@@ -30,6 +30,7 @@ from csdp.bounds.result import BOUNDS, Witness
 from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
 from csdp.bounds.spectral import spectral_factor
 from csdp.chain import CoupledChain, Model
+from csdp.chain.aging import AgedReadings, index_parts
 from csdp.chain.steps import METRIC_STATES
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
@@ -56,14 +57,15 @@ class Component:
         self.members = members
         self.copies = copies
         self._ages = tuple(setting.ages[i] for i in members)
+        self._oldest = max(setting.ages)  # of all sequences: the age at which an initial law holds
 
     def value(self, bound: str) -> ComponentLeakage:
         """The leakage of this component by one bound."""
-        if self.setting.vantage == PLAIN:
+        if self.setting.vantage == PLAIN and not self.setting.model.has_one_kernel:
             self.setting.model.require_one_kernel()
         if bound == "auto":
             return self._sharpest()
-        if bound in OF_THE_PAST and self.setting.needs_any_past:
+        if bound in OF_THE_PAST and self.setting.no_law_of_past:
             raise InputError(
                 f"bound: {bound} rests on the law of the past, and {self.setting.no_law_of_past}; use auto, "
                 "contraction, lineage, slice or group, or ask csdp.leakage about one release"
@@ -123,8 +125,10 @@ class Component:
         return self.setting.model if whole else self.setting.model.subchain(self.members)
 
     @cached_property
-    def protected(self) -> ProtectedPairs:
-        """Which present states of its sequences must not be told apart."""
+    def protected(self) -> ProtectedPairs | None:
+        """Which present states of its sequences must not be told apart; None for any two."""
+        if self.setting.protect is None:
+            return None
         return ProtectedPairs.of(self.setting.model.value_table[list(self.members)], self.setting.protect)
 
     @cached_property
@@ -143,7 +147,7 @@ class Component:
         known: dict[str, Any] = {"adversary": setting.adversary, "vantage": setting.vantage}
         # What depends on older states too tells of the present only through the newest slice that is read.
         ages = [min(self._ages)] * len(self._ages) if setting.query.memory else self._ages
-        return AgedPairs(self.model, ages=ages, oldest=setting.oldest, protected=self.protected, **known)
+        return AgedPairs(self.model, ages=ages, oldest=self._oldest, protected=self.protected, **known)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
@@ -174,14 +178,6 @@ class Component:
         return worst
 
     @property
-    def _reading(self) -> tuple[Floats, Fold]:
-        """What every state contributes, and how that is combined: the reading itself for a query that does not fold."""
-        query = self.setting.query
-        if isinstance(query, FoldComputation):
-            return query.contributions(self.members), query.fold
-        return index_parts(len(self.members), self.setting.model.states), "sum"
-
-    @property
     def _is_lumped(self) -> bool:
         setting = self.setting
         several = len(self.members) < setting.model.sequences
@@ -189,16 +185,15 @@ class Component:
 
     @cached_property
     def _aged_folds(self) -> list[AgedReadings]:
-        setting, (parts, fold) = self.setting, self._reading
-        return aged_laws(
-            self.model,
-            setting.vantage,
-            parts,
-            ages=self._ages,
-            oldest=setting.oldest,
-            fold=fold,
-            progress=setting.progress,
-        )
+        """The laws of what the query folds; of the readings themselves where it does not fold."""
+        setting, query = self.setting, self.setting.query
+        fold: Fold = "sum"
+        if isinstance(query, FoldComputation):
+            parts, fold = query.contributions(self.members), query.fold
+        else:
+            parts = index_parts(len(self.members), setting.model.states)
+        read: dict[str, Any] = {"ages": self._ages, "oldest": self._oldest, "fold": fold}
+        return list_aged_laws(self.model, setting.vantage, parts, progress=setting.progress, **read)
 
     def variants(self, classes: Floats) -> list[Floats]:
         """The answers for what the other components may contribute: for sums a constant, which changes nothing."""
@@ -246,13 +241,14 @@ class Component:
         assert isinstance(query, FoldComputation)
         assert isinstance(self.model, CoupledChain)
         lumped = lump(self.model, setting.progress)
+        any_two = np.ones((self.model.states, self.model.states), dtype=bool)
         worst = find_lumped_worst_case(
             lumped,
             query.answers_of_counts(lumped.counts),
             age=self._ages[0],
             rate=setting.epsilon_c / (setting.sensitivity * query.denominator),
             adversary=setting.adversary,
-            close=self.protected.close[0],
+            close=any_two if self.protected is None else self.protected.close[0],
         )
         return ComponentLeakage(worst.value, "exact", worst, "counts of an exchangeable chain")
 
@@ -278,9 +274,9 @@ class Component:
         if setting.vantage.environment not in {None, "given"}:
             raise InputError("contraction: holds for a known environment only; use exact, or environment='given'")
         self.setting.vantage.require_known_present(self.model, self.setting.adversary)
-        oldest = age if setting.needs_any_past or setting.vantage != PLAIN else setting.oldest
+        oldest = age if setting.no_law_of_past or setting.vantage != PLAIN else self._oldest
         views = list_views(self.model, setting.vantage, oldest)
-        if setting.needs_any_past or setting.vantage.environment == "given":
+        if setting.no_law_of_past or setting.vantage.environment == "given":
             # The present may then be anything that follows some past.
             views = [view.with_full_past() for view in views]
         compared: dict[str, Any] = {"oldest": oldest, "protected": self.protected}
@@ -308,7 +304,7 @@ class Component:
         why = (
             f"{form} form, age {age}" if self._lineage_decays else f"{form} form at age 1: no decay for this adversary"
         )
-        worst = widest_case(self._lineage_result.ranges, self._lineage_result.pairs)
+        worst = find_widest_case(self._lineage_result.ranges, self._lineage_result.pairs)
         return ComponentLeakage(worst.value, "lineage", worst, why)
 
     @cached_property
@@ -323,7 +319,7 @@ class Component:
             why += (
                 ": hardly any decay left at this age, the sequences depend too strongly on each other or on their past"
             )
-        worst = widest_case(self._slice_result.ranges, self._slice_result.pairs)
+        worst = find_widest_case(self._slice_result.ranges, self._slice_result.pairs)
         return ComponentLeakage(worst.value, "slice", worst, why)
 
     @cached_property
@@ -335,7 +331,7 @@ class Component:
         return InfluenceRanges(self._of_phase(result.ranges), self._of_phase(result.pairs))
 
     def _influence(self) -> ComponentLeakage:
-        worst = widest_case(self._influence_result.ranges, self._influence_result.pairs)
+        worst = find_widest_case(self._influence_result.ranges, self._influence_result.pairs)
         return ComponentLeakage(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
 
     def _spectral(self) -> float:
@@ -355,7 +351,7 @@ class Component:
 
     def _printed_tight(self) -> float:
         self._refuse_environments("printed-tight")
-        correlation = bounded_aged_correlation(self.model, ages=self._ages, oldest=self.setting.oldest)
+        correlation = bounded_aged_correlation(self.model, ages=self._ages, oldest=self._oldest)
         return correlation * self.setting.epsilon_c
 
     # ---- auto ----------------------------------------------------------------------------------------------------
@@ -365,10 +361,11 @@ class Component:
         if not self.model.has_law:
             best = min(self._at_any_size(), key=lambda value: value.epsilon)
             return replace(best, reason=f"for all members of a family at once; {best.bound}: {best.reason}")
-        if not self.setting.query.of_states and not self.setting.needs_any_past:
+        no_law_of_past = self.setting.no_law_of_past
+        if not no_law_of_past and not self.setting.query.of_states:
             best = min([*self._at_any_size(), *self._from_pairs()], key=lambda value: value.epsilon)
             return replace(best, reason=f"the law of the readings is not known; {best.bound}: {best.reason}")
-        if not self.setting.needs_any_past:
+        if not no_law_of_past:
             try:
                 return replace(self._exact(), reason="exact fits the size limit")
             except TooLargeError as error:
@@ -378,7 +375,7 @@ class Component:
         with suppress(TooLargeError):
             choices.append(self._contraction())
         best = min(choices, key=lambda value: value.epsilon)
-        why = f"{self.setting.no_law_of_past}, so this holds for any law of the past"
+        why = f"{no_law_of_past}, so this holds for any law of the past"
         return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
 
     def _from_pairs(self) -> list[ComponentLeakage]:

@@ -17,9 +17,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from csdp.aging import Adversary, AgedLaw, AgedReadings, Deviation, Mass, Progress
 from csdp.arrays import Floats
+from csdp.bounds.adversary import Adversary
 from csdp.chain import EnvironmentChain, Model
+from csdp.chain.aging import AgedLaw, AgedReadings, Deviation, Mass, Progress
 from csdp.chain.checks import check_phase
 from csdp.chain.views import ClockView, JointView, PathView, View
 from csdp.errors import InputError, TooLargeError
@@ -223,7 +224,7 @@ class FoldedLaw:
         return Mass(self._fold(form.measure), self._fold(form.law), relative)
 
 
-def aged_laws(
+def list_aged_laws(
     model: Model,
     vantage: Vantage,
     parts: Floats,

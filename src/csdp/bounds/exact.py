@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from csdp.aging import Adversary, AgedReadings, Progress, ProtectedPairs, known_subsets, marginal
 from csdp.arrays import Floats, Indices
+from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
 from csdp.bounds.result import UNSOUND, round_up
+from csdp.chain.aging import AgedReadings, Progress
 from csdp.errors import TooLargeError
 
 #: Combinations of output values that are searched at most.
@@ -56,7 +57,7 @@ class ComponentLeakage:
         return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
 
 
-def widest_case(ranges: Floats, pairs: Indices) -> WorstCase:
+def find_widest_case(ranges: Floats, pairs: Indices) -> WorstCase:
     """The sequence with the widest of some ranges (s,), with its two most distinguishable states (s, 2)."""
     i = int(np.argmax(ranges))
     return WorstCase(float(ranges[i]), i, (i,), (int(pairs[i, 1]),), int(pairs[i, 0]))

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import UNIT, ProtectedPairs
-from csdp.arrays import Bools, Floats, Indices
+from csdp.arrays import UNIT, Bools, Floats, Indices
+from csdp.bounds.adversary import ProtectedPairs
 from csdp.chain import CoupledChain, InfluenceFamily, Model, is_influence_family
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError

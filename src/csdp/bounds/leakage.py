@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, get_args
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from csdp.aging import Adversary, Progress, ProtectedPairs, check_ages, check_epsilon, check_protect
+from csdp.bounds.adversary import ADVERSARIES, Adversary, ProtectedPairs, check_protect
 from csdp.bounds.component import OF_THE_PAST, Component
 from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
-from csdp.bounds.parallel import Workers, map_components
 from csdp.bounds.result import UNSOUND, Leakage, protected_words
 from csdp.chain import Family, Model, certified_model
+from csdp.chain.aging import Progress, check_ages, check_epsilon
 from csdp.computation import Computation, verify_query
-from csdp.errors import InputError
+from csdp.errors import CsdpError, InputError
 from csdp.queries import Query
 
-ADVERSARIES: tuple[str, ...] = get_args(Adversary)
+T = TypeVar("T")
+Method = Callable[[Component, str], T]
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """Workers elsewhere, such as `csdp.tables.SparkWorkers`: how many they are, and answers in order."""
+
+    workers: int
+
+    def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+        """The answers of some work for each item, in the order of the items."""
+
 
 #: By bound: what it holds for.
 _HOLDS_FOR = {
@@ -97,45 +111,25 @@ def leakage(
     >>> [round(leakage(slow, Mean(), ages=1, epsilon_c=1.0, protect=r).epsilon, 3) for r in (1, 2)]
     [0.394, 0.784]
     """
-    chain = certified_model(chain)
-    if len(chain.members) > 1:
-        answers = [
-            leakage(
-                member,
-                query,
-                ages=ages,
-                epsilon_c=epsilon_c,
-                bound=bound,
-                adversary=adversary,
-                protect=protect,
-                at_any_tick=at_any_tick,
-                phase=phase,
-                environment=environment,
-                workers=workers,
-                progress=progress,
-            )
-            for member in chain.members
-        ]
-        worst = max(answers, key=lambda answer: answer.epsilon)
-        return replace(
-            worst,
-            point=answers[0].epsilon,
-            sound=all(answer.sound for answer in answers),
-            assumptions=(f"the sequences follow one of {len(answers)} given models", *worst.assumptions[1:]),
-        )
-    settings = Setting.list_all(
-        chain.members[0],
-        query,
-        ages=ages,
-        epsilon_c=epsilon_c,
-        adversary=adversary,
-        protect=protect,
-        at_any_tick=at_any_tick,
-        phase=phase,
-        environment=environment,
-        progress=progress,
-    )
-    return largest([setting.answer(bound, workers=workers) for setting in settings])
+    members = certified_model(chain).members
+    options: dict[str, Any] = {
+        "ages": ages,
+        "epsilon_c": epsilon_c,
+        "adversary": adversary,
+        "protect": protect,
+        "at_any_tick": at_any_tick,
+        "phase": phase,
+        "environment": environment,
+        "progress": progress,
+    }
+    if len(members) > 1:
+        answers = [leakage(member, query, bound=bound, workers=workers, **options) for member in members]
+        worst = largest(answers)
+        model = f"the sequences follow one of {len(answers)} given models"
+        return replace(worst, point=answers[0].epsilon, assumptions=(model, *worst.assumptions[1:]))
+    settings = Setting.list_all(members[0], query, **options)
+    answers = [setting.answer(bound, workers=workers) for setting in settings]
+    return answers[0] if len(answers) == 1 else largest(answers)
 
 
 def largest(answers: Sequence[Leakage]) -> Leakage:
@@ -180,7 +174,7 @@ class Setting:
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)
-        level, far = check_epsilon(epsilon_c), check_protect(protect, model.value_table)
+        level, far = check_epsilon(epsilon_c), None if protect is None else check_protect(protect, model.value_table)
         return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike, protect=far)
 
     @classmethod
@@ -198,22 +192,12 @@ class Setting:
         return [replace(cls.make(each, query, **options), vantage=vantage) for each, vantage in vantages]
 
     @property
-    def needs_any_past(self) -> bool:
-        """Whether a bound must hold for any law of the past: one is given, and the release may come at any tick."""
-        return bool(self.no_law_of_past)
-
-    @property
     def no_law_of_past(self) -> str:
-        """Why no law of the past can be relied on; empty where one can."""
+        """Why no law of the past can be relied on, so that bounds must hold for any; empty where one can."""
         if self.vantage.environment == "given" and self.model.direction == "forward":
             return "the law of the oldest reading depends on every environment before it"
         given = self.at_any_tick and self.model.initial is not None
         return "an initial law belongs to no tick of a plan" if given else ""
-
-    @cached_property
-    def oldest(self) -> int:
-        """The age at which an initial law holds: the oldest of all sequences."""
-        return max(self.ages)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -227,7 +211,8 @@ class Setting:
     def components(self) -> list[Component]:
         """The components of the model, one of each kind; sequences with equal labels are treated alike."""
         labels = self.query.labels(self.ages) if self.merge_alike else np.arange(self.model.sequences)
-        labels = ProtectedPairs.of(self.model.value_table, self.protect).labels(labels)
+        if self.protect is not None:
+            labels = ProtectedPairs.of(self.model.value_table, self.protect).labels(labels)
         return [Component(self, members, copies) for members, copies in self.model.distinct_components(labels)]
 
     def at(self, epsilon_c: float) -> Setting:
@@ -284,3 +269,67 @@ class Setting:
             extra,
         )
         return tuple(text for text in texts if text)
+
+
+# ---- components shared between processes -------------------------------------------------------------------------
+
+
+def map_components(setting: Setting, method: Method[T], bound: str, *, workers: int | Workers = 1) -> list[T]:
+    """`method(component, bound)` for every component of a setting, in order.
+
+    Args:
+        setting: whose components are asked.
+        method: a method of `Component` that takes a bound.
+        bound: the bound.
+        workers: number of processes, or workers elsewhere.
+    """
+    elsewhere = isinstance(workers, Workers)
+    count = workers.workers if isinstance(workers, Workers) else workers
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(f"workers: {workers!r} given; a whole number of processes, 1 or more")
+    components = setting.components
+    if (count == 1 and not elsewhere) or len(components) < 2:
+        return [method(component, bound) for component in components]
+    try:
+        task = pickle.dumps((replace(setting, progress=None), method, bound))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"workers: this query cannot be sent to another process ({error}); define its function at the top level of "
+            "a module, or use workers=1"
+        ) from None
+    size = max(1, len(components) // (4 * count))
+    chunks = [components[start : start + size] for start in range(0, len(components), size)]
+    groups = [[(component.members, component.copies) for component in chunk] for chunk in chunks]
+    out: list[T] = []
+    with _open_pool(workers) as pool:
+        for chunk, answers in zip(chunks, pool.map(partial(_run_task, task), groups), strict=True):
+            # What a component refuses is computed again here, so that the error is the same as without processes.
+            out += [
+                method(component, bound) if answer is None else answer[0]
+                for component, answer in zip(chunk, answers, strict=True)
+            ]
+            if setting.progress is not None:
+                setting.progress("components", len(out), len(components))
+    return out
+
+
+def _open_pool(workers: int | Workers) -> AbstractContextManager[Any]:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    if isinstance(workers, Workers):
+        return nullcontext(workers)
+    # Fresh processes: forking one whose linear algebra has threads may hang.
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+
+
+def _run_task(task: bytes, groups: Sequence[tuple[tuple[int, ...], int]]) -> list[tuple[Any] | None]:
+    """The work of one process: answers wrapped in tuples, None where a component was refused."""
+    setting, method, bound = pickle.loads(task)  # our own bytes, from the process that started this one
+    answers: list[tuple[Any] | None] = []
+    for members, copies in groups:
+        try:
+            answers.append((method(Component(setting, members, copies), bound),))
+        except CsdpError:
+            answers.append(None)
+    return answers

@@ -11,12 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
 from csdp.arrays import Floats
-from csdp.bounds.closed_forms import AgedPairs
+from csdp.bounds.closed_forms import AgedPairs, LawPairs
 
 #: Relative slack for the rounding of sums over kernels.
 SLACK = 1e-11
@@ -26,17 +25,6 @@ _LONGEST_FLOW = 60.0
 _APART = 1e-10
 #: Snapshots from which on the compiled search takes longer than starting a thread for it.
 _THREADED = 12
-
-
-@dataclass(frozen=True)
-class LawPairs:
-    """Pairs of laws on snapshots: p, q and their difference, accurate when tiny (times 2**exponent)."""
-
-    first: Floats
-    second: Floats
-    gap: Floats
-    error: Floats  # (n,) bound on the rounding of gap
-    exponent: int
 
 
 def answer_distances(answers: Sequence[Floats], rate: float) -> Floats:
@@ -97,6 +85,5 @@ def metric_bound(pairs: AgedPairs, metric: Floats) -> float:
         seen = ((each.first > 0) | (each.second > 0)).any(axis=0)
         if seen.tobytes() not in solvers:
             solvers[seen.tobytes()] = FlowSolver(metric[np.ix_(seen, seen)])
-        rows = LawPairs(each.first[:, seen], each.second[:, seen], each.gap[:, seen], each.error[seen], each.exponent)
-        worst = max(worst, float(solvers[seen.tobytes()].bounds(rows).max()))
+        worst = max(worst, float(solvers[seen.tobytes()].bounds(each.restrict(seen)).max()))
     return worst

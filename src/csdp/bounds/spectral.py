@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from csdp.aging import UNIT
-from csdp.arrays import Floats
+from csdp.arrays import UNIT, Floats
 from csdp.bounds.influence import require_backward
 from csdp.chain import Model
 from csdp.errors import InputError

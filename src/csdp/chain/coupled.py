@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import checks
-from csdp.chain.components import connected_parts, count_kinds
 from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
-from csdp.chain.stationary import sort_eigenvalues
+from csdp.chain.stationary import connected_parts, count_kinds, sort_eigenvalues
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
@@ -190,8 +189,8 @@ class CoupledChain(Model):
 
         Two components are of one kind where couplings, transitions and the labels of their sequences agree in order.
         """
-        components = self.components()
-        if self.initial is not None:
+        components = self._components
+        if self.initial is not None or len(components) == 1:
             return [(component, 1) for component in components]
         if len(components) == self.sequences:
             kinds = np.column_stack([self._which, labels])
@@ -277,18 +276,17 @@ class CoupledChain(Model):
         """Stationary law of every sequence (s, m); any number of sequences."""
         return self._marginals.copy()
 
-    @cached_property
-    def _marginals(self) -> Floats:
-        return self._solved_marginals() if self.sequences * self.states <= DENSE_SIZE else self._iterated_marginals()
-
     def _reduced_q(self, blocks: Floats) -> Floats:
         """Q on differences of laws, (s (m - 1), s (m - 1)): state b of each sequence against state 0."""
         size = self.sequences * (self.states - 1)
         return np.asarray((blocks[:, 1:, :, 1:] - blocks[:, 1:, :, :1]).reshape(size, size))
 
-    def _solved_marginals(self) -> Floats:
+    @cached_property
+    def _marginals(self) -> Floats:
         """From the equations themselves, so that slow mixing costs nothing: state 0 of each sequence is the rest."""
         s, m = self.sequences, self.states
+        if s * m > DENSE_SIZE:
+            return self._iterated_marginals()
         blocks = self._q.toarray().reshape(s, m, s, m)
         reduced = np.eye(s * (m - 1)) - self._reduced_q(blocks)
         if np.linalg.cond(reduced) > 1e13:

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
-from csdp.chain import checks
-from csdp.chain.components import connected_parts, count_kinds
+from csdp.chain import checks, stationary
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.environment_steps import (
     SwitchedStep,
@@ -28,7 +27,6 @@ from csdp.chain.environment_steps import (
     unroll_clock,
 )
 from csdp.chain.model import Model, States
-from csdp.chain.stationary import margins, reverse_kernel, sort_eigenvalues, stationary_law
 from csdp.chain.steps import KERNEL_STATES, ReversedStep, Step
 from csdp.errors import InputError
 
@@ -184,14 +182,14 @@ class EnvironmentChain(Model):
     def kernel(self, *, phase: int | None = None) -> Floats:
         """K[x, y] = Pr(y at a tick of this phase | x one tick before), for a clock; up to 4,096 joint states."""
         own = self.at_phase(phase)._small_kernel()
-        return own if self.direction == "forward" else reverse_kernel(own, self.stationary(phase=phase))
+        return own if self.direction == "forward" else stationary.reverse_kernel(own, self.stationary(phase=phase))
 
     def backward_kernel(self, *, phase: int | None = None) -> Floats:
         """R[x, w] = Pr(w one tick before | x at a tick of this phase), for a clock; up to 4,096 joint states."""
         own = self.at_phase(phase)._small_kernel()
         if self.direction == "backward" or phase is None:
             return own
-        return reverse_kernel(own, self.stationary(phase=(phase - 1) % self.period))
+        return stationary.reverse_kernel(own, self.stationary(phase=(phase - 1) % self.period))
 
     def stationary(self, *, phase: int | None = None) -> Floats:
         """Periodic stationary law of the snapshot at ticks of this phase, (m**s,), for a clock."""
@@ -217,7 +215,7 @@ class EnvironmentChain(Model):
         cycle = self._clock("marginals")
         if self.size <= KERNEL_STATES:
             laws = self.periodic_with_error[0]
-            return np.array([margins(law.reshape((self.states,) * self.sequences)) for law in laws])
+            return np.array([stationary.margins(law.reshape((self.states,) * self.sequences)) for law in laws])
         return checks.freeze(iterate_marginals([self.environments[e] for e in cycle]))
 
     # ---- joint states (e, x) of a hidden environment -----------------------------------------------------------
@@ -241,7 +239,7 @@ class EnvironmentChain(Model):
         """Long-run law of (environment, snapshot), (E m**s,) with the environment first, and its relative error."""
         self.refuse_large_joint()
         size = len(self.environments) * self.size
-        law, error = stationary_law(
+        law, error = stationary.stationary_law(
             self.joint_own_step,
             start=np.full(size, 1.0 / size),
             positive=self.is_positive and bool((np.asarray(self.switching) > 0).all()),
@@ -264,7 +262,7 @@ class EnvironmentChain(Model):
         """`switching` in the members' own direction of time."""
         assert self.switching is not None
         forward = self.direction == "forward"
-        return self.switching if forward else reverse_kernel(self.switching, self.environment_law)
+        return self.switching if forward else stationary.reverse_kernel(self.switching, self.environment_law)
 
     def _hidden(self) -> Floats:
         if self.switching is None or self.cycle is not None:
@@ -322,12 +320,14 @@ class EnvironmentChain(Model):
         """
         if self.kind == "hidden":
             return [tuple(range(self.sequences))]
-        return connected_parts(sum(chain.sparse_coupling for chain in self.environments))
+        return stationary.connected_parts(sum(chain.sparse_coupling for chain in self.environments))
 
     def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """One component of each kind with the number of its copies: alike in every environment."""
         chains = self.environments
-        return count_kinds(self.components(), lambda part: tuple(chain.signature(part, labels) for chain in chains))
+        return stationary.count_kinds(
+            self.components(), lambda part: tuple(chain.signature(part, labels) for chain in chains)
+        )
 
     def subchain(self, members: Iterable[int]) -> EnvironmentChain:
         """The chain of some sequences, under the same environments; of a hidden environment all of them."""
@@ -365,7 +365,7 @@ class EnvironmentChain(Model):
     def spectrum(self) -> tuple[tuple[complex, ...], float]:
         """Eigenvalues of every environment's Q, and the factor by which differences shrink in the slowest of them."""
         each = [chain.spectrum() for chain in self.environments]
-        return sort_eigenvalues(v for values, _ in each for v in values), max(rate for _, rate in each)
+        return stationary.sort_eigenvalues(v for values, _ in each for v in values), max(rate for _, rate in each)
 
     # ---- what a single kernel would answer -----------------------------------------------------------------------
 

@@ -40,20 +40,16 @@ def model_from_dict(content: Any) -> Model:
             f"chain: a JSON {type(content).__name__} given; an object expected, as `csdp chain new` writes"
         )
     try:
-        return _kind(content).from_dict(content)
+        if "schema" not in content:
+            return (JointChain if "kernel" in content else CoupledChain).from_dict(content)
+        schema = content["schema"]
+        if not isinstance(schema, str) or schema not in _KINDS:
+            raise InputError(f"chain: schema {schema!r} given; this version reads {', '.join(_KINDS)}")
+        return _KINDS[schema].from_dict(content)
     except InputError:
         raise
     except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"chain: the JSON is garbled ({error}); write it with to_json or `csdp chain new`") from None
-
-
-def _kind(content: dict[str, Any]) -> type[Model]:
-    if "schema" not in content:
-        return JointChain if "kernel" in content else CoupledChain
-    schema = content["schema"]
-    if not isinstance(schema, str) or schema not in _KINDS:
-        raise InputError(f"chain: schema {schema!r} given; this version reads {', '.join(_KINDS)}")
-    return _KINDS[schema]
 
 
 def load_model(path: str | PathLike[str]) -> Model:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import checks
-from csdp.chain.components import connected_parts
 from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.model import Direction, Model, States
+from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import Step
 from csdp.errors import InputError, TooLargeError
 

@@ -298,8 +298,9 @@ class Model(ABC, Displayed):
         return own if self.direction == "backward" else stationary.reverse_kernel(own, self.stationary())
 
     def _small_kernel(self) -> Floats:
-        advice = "Leakage does not need it: csdp.leakage works without storing a kernel"
-        self._refuse_above(KERNEL_STATES, f"kernel: {{}} joint states; at most {KERNEL_STATES:,}. {advice}")
+        if self.size > KERNEL_STATES:
+            advice = "Leakage does not need it: csdp.leakage works without storing a kernel"
+            raise self._too_large(KERNEL_STATES, "kernel: {} joint states; at most {}. " + advice)
         return self._own_kernel()
 
     def stationary(self) -> Floats:
@@ -321,8 +322,11 @@ class Model(ABC, Displayed):
         )
         return checks.freeze(law), error
 
-    def oldest_law(self) -> tuple[Floats, float]:
-        """Law of the oldest snapshot that a release reads (initial or stationary), and its relative error."""
+    def oldest_law(self, age: int = 0) -> tuple[Floats, float]:
+        """Law of the oldest snapshot that a release reads (initial or stationary), and its relative error.
+
+        The same whatever its age is.
+        """
         if self.initial is None:
             return self.stationary_with_error
         self.refuse_large()
@@ -331,12 +335,9 @@ class Model(ABC, Displayed):
     # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
 
     copies: ClassVar[int] = 1
+    law_at = oldest_law
     is_stationary = property(lambda self: self.initial is None, doc="Whether the law stays the same.")
     step_depth = property(lambda self: self.step.depth, doc="How much rounding one step adds.")
-
-    def law_at(self, age: int) -> tuple[Floats, float]:
-        """The law of the oldest snapshot that a release reads, whatever its age, and its relative error."""
-        return self.oldest_law()
 
     def step_to(self, age: int) -> Step:
         """The step forward in time that leads to a snapshot of this age: the same for all."""
@@ -359,13 +360,13 @@ class Model(ABC, Displayed):
 
     def refuse_large(self) -> None:
         """TooLargeError where the joint law has too many entries to be made."""
-        advice = "Use marginals(), or bound='auto'"
-        self._refuse_above(MAX_STATES, f"the joint law has {{}} entries; at most {MAX_STATES:,} are made. {advice}")
+        if self.size > MAX_STATES:
+            advice = "Use marginals(), or bound='auto'"
+            raise self._too_large(MAX_STATES, "the joint law has {} entries; at most {} are made. " + advice)
 
-    def _refuse_above(self, limit: int, message: str) -> None:
-        if self.size > limit:
-            size = f"{self.states}**{self.sequences}"
-            raise TooLargeError(message.format(size), needed=joint_states(self.sequences, self.states), limit=limit)
+    def _too_large(self, limit: int, message: str) -> TooLargeError:
+        text = message.format(f"{self.states}**{self.sequences}", f"{limit:,}")
+        return TooLargeError(text, needed=joint_states(self.sequences, self.states), limit=limit)
 
     def simulate(self, steps: int, *, seed: int, burn_in: int = 200) -> States:
         """Snapshots (steps, s) of small integers, drawn from the model; memory of the output plus a constant.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.aging import Adversary
+from csdp.bounds.adversary import Adversary
 from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
 from csdp.cli.of_readings import STATES, ReadingOptions

@@ -111,9 +111,7 @@ class ReadingsComputation:
         """Ticks before its own whose states a reading depends on."""
         return self.of.memory
 
-    def judged(
-        self, check: str | None, *, given: ReadingsEvidence | None = None, finer: int = 0
-    ) -> ReadingsComputation:
+    def judge(self, check: str | None, *, given: ReadingsEvidence | None = None, finer: int = 0) -> ReadingsComputation:
         """The same with what the record of a fit says of the readings; refused where that speaks against them, unless
         `given` (or what was given before) overrides it.
         """

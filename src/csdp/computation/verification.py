@@ -31,8 +31,8 @@ from csdp.queries import (
     all_snapshots,
     is_enumerable,
     largest_change,
+    parse_query,
     reading_range,
-    to_query,
 )
 from csdp.reading_range import ReadingRange
 
@@ -65,11 +65,13 @@ def verify_query(
     >>> verify_query(Mean(), CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])).unit
     1.0
     """
-    table, names, query = model.value_table, model.names, to_query(query)
+    table, names = model.value_table, model.names
+    query = parse_query(query) if isinstance(query, str) else query
     if isinstance(query, Computation):
         ready = not isinstance(query, FunctionComputation) or query.step is not None or not on_lattice
         if ready and is_same_table(table, query.table):
-            return _judge(query, model, readings_check)
+            of_readings = isinstance(query, ReadingsComputation)
+            return _judge(query, model, readings_check) if of_readings or readings_check is not None else query
         if query.source is None:
             raise InputError(f"query {query.name}: it was verified for other values; give the query itself")
         query = query.source
@@ -84,11 +86,14 @@ def verify_query(
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"query: its name is {name!r}; a text that is not empty")
     of = reading_range(query)
+    computation: Computation
     if of is not None:
-        return _judge(_verify_readings(query, name, of, names, table), model, readings_check)
-    if isinstance(query, FoldQuery):
-        return _judge(_verify_fold(query, name, names, table), model, readings_check)
-    return _judge(_verify_function(query, name, names, table, on_lattice=on_lattice), model, readings_check)
+        computation = _verify_readings(query, name, of, names, table)
+    elif isinstance(query, FoldQuery):
+        computation = _verify_fold(query, name, names, table)
+    else:
+        computation = _verify_function(query, name, names, table, on_lattice=on_lattice)
+    return computation if of is None and readings_check is None else _judge(computation, model, readings_check)
 
 
 def _judge(computation: Computation, model: Model, given: ReadingsEvidence | None) -> Computation:
@@ -99,8 +104,8 @@ def _judge(computation: Computation, model: Model, given: ReadingsEvidence | Non
         return computation
     record = model.point.fitted
     if record is None:
-        return computation.judged(None, given=given)
-    return computation.judged(record.readings_check, given=given, finer=record.finer_states)
+        return computation.judge(None, given=given)
+    return computation.judge(record.readings_check, given=given, finer=record.finer_states)
 
 
 def _read(name: str, what: str, call: Callable[..., T], *arguments: Any) -> T:
@@ -151,7 +156,7 @@ def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Flo
     inner, block, unit = _read_parts(query, name, table)
     if fold != "sum" and inner.shape[2] * (int(block.max()) + 1) > 1:
         raise InputError(f"query {name}: the {fold} of parts with several outputs; one output, or several queries")
-    divisor = _read_twice(name, "divisor", query.divisor, table)
+    divisor, text = _read_twice(name, "divisor", query.divisor, table), str(getattr(query, "text", name))
     if not is_positive(divisor):
         raise InputError(f"query {name}: divisor {divisor!r} given; it must be positive and finite")
     seen = _unique_rows(inner)
@@ -159,7 +164,7 @@ def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Flo
     rows.flags.writeable = False
     computation = FoldComputation(
         name=name,
-        text=str(getattr(query, "text", name)),
+        text=text,
         fold=fold,
         rows=rows,
         block=block,

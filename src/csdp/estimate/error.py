@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
+from csdp.chain.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.computation import FoldComputation, FunctionComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.history import HistoryEstimator, has_history, model_estimator
-from csdp.estimate.posterior import PosteriorMean
 from csdp.estimate.result import About, Error, Estimate, check_about
 from csdp.estimate.second_order import Moments, moments
+from csdp.estimate.single import PosteriorMean
 from csdp.noise import simulate_noise
 from csdp.queries import Query, all_snapshots, to_query
 

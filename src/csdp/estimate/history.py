@@ -106,7 +106,7 @@ class HistoryEstimator:
         estimate, moved, drawn = self._solve(*self._arrays(last), target)
         first = max(1, len(releases) - self.watch) if self.watch else len(releases)
         runs = [tuple(releases[max(0, n - self.memory) : n + 1]) for n in range(first, len(releases))]
-        size = _size(np.array([self._surprise(run) for run in runs]))
+        size = _size(np.array([self._surprise(run) for run in runs])) if runs else 1.0
         # Saying what is usual is off by as much more, or less.
         whole = float(self._variance.sum())
         nothing = self.silent_error * (float((size * self._variance).sum()) / whole if whole > 0 else 1.0)
@@ -115,7 +115,8 @@ class HistoryEstimator:
 
     def _arrays(self, releases: Sequence[Observation]) -> tuple[Indices, Floats, Floats]:
         """When they were read, their values, and the variances of their noise."""
-        noise = np.array([one.noise for one in releases]) + self._late_noise([one.stale for one in releases])
+        noise, stale = np.array([one.noise for one in releases]), [one.stale for one in releases]
+        noise = noise + self._late_noise(stale) if any(stale) else noise
         return np.array([one.tick - one.age for one in releases]), np.array([one.values for one in releases]), noise
 
     def _standard_error(self, moved: Floats, drawn: Floats, size: Floats | float = 1.0) -> Floats:
@@ -190,7 +191,7 @@ class HistoryEstimator:
         weights, by_answers, by_noise = self._weights(back, int(target - read[-1]), tuple(noise.tolist()))
         off = values - self.usual_at(read)  # (n, d)
         moved = np.einsum("bnik,nbi->bk", weights, off.reshape(len(off), weights.shape[0], -1)).ravel()
-        return self.clip(self.usual_at(target) + moved), by_answers, by_noise
+        return clip(self.usual_at(target) + moved, self.bounds), by_answers, by_noise
 
     @cached_property
     def _known(self) -> dict[tuple[tuple[int, ...], int, tuple[float, ...]], tuple[Floats, Floats, Floats]]:
@@ -285,7 +286,7 @@ class HistoryEstimator:
             rows = np.array([runs[number] for number in numbers])  # (g, n)
             off = (values[rows] - self.usual_at(read[rows])).reshape(*rows.shape, len(weights), -1)
             added = np.einsum("bnik,gnbi->gbk", weights, off).reshape(len(numbers), -1)
-            estimates[numbers] = self.clip(self.usual_at(targets[numbers]) + added)
+            estimates[numbers] = clip(self.usual_at(targets[numbers]) + added, self.bounds)
             moved[numbers], drawn[numbers] = by_answers, by_noise
         return estimates, moved, drawn
 
@@ -313,10 +314,8 @@ def _surprise_of(off: Floats, moved: Floats, rest: Floats) -> tuple[Floats, Floa
     return np.asarray(moved * (off**2 - rest) / whole**2), np.asarray((moved / whole) ** 2)
 
 
-def _size(surprises: Floats) -> Floats | float:
+def _size(surprises: Floats) -> Floats:
     """How large errors by answers are, as a share of those that were learned, by what releases (n, 2, d) show."""
-    if not len(surprises):
-        return 1.0
     added, counted = surprises.sum(axis=0)
     return np.asarray(np.maximum((_LEARNED + added) / (_LEARNED + counted), _LEAST_SIZE))
 

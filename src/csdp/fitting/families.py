@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
-from csdp.chain.components import connected_parts
 from csdp.chain.influence_family import FAMILY_STATES, influence_limits
+from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError
 from csdp.fitting import methods

@@ -1,13 +1,11 @@
 """Planning: from an error target or a budget to ages and noise."""
 
-from csdp.planning.curves import EVENT_LIMIT
+from csdp.planning.curves import EVENT_LIMIT, Frontier, Point, frontier
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
-from csdp.planning.found import FoundPlan
-from csdp.planning.frontier import Frontier, Point, frontier
+from csdp.planning.found import FoundPlan, check_useful, improvements
 from csdp.planning.optimal import optimal_plan, optimal_table, table_error
 from csdp.planning.phases import PhasePlan, phase_plan
 from csdp.planning.search import find_plan
-from csdp.planning.usefulness import check_useful, improvements
 
 __all__ = [
     "EVENT_LIMIT",

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from csdp.accountant import Accountant, State
-from csdp.aging import Adversary
 from csdp.arrays import Floats
+from csdp.bounds.adversary import Adversary
 from csdp.chain import Family, Model, certified_model
 from csdp.display import Displayed
 from csdp.errors import InfeasibleError, InputError

@@ -17,8 +17,8 @@ import numpy as np
 
 from csdp.accountant import Accountant
 from csdp.accountant.protocol import AccountedComponent, PhaseLevels
-from csdp.aging import Adversary
 from csdp.arrays import Floats
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.influence import has_influence
 from csdp.chain import Family, Model, certified_model
 from csdp.display import Displayed

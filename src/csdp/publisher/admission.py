@@ -189,7 +189,7 @@ class ReleaseRule:
         )
         lifetime = limits.lifetime_limit
         charge = Charge(
-            present=accountant.leakage(fresh).epsilon,
+            present=accountant.epsilon(fresh),
             peak=accountant.peak(fresh),
             event=costs.event(after),
             lifetime=None if lifetime is None else costs.lifetime(after, lifetime),

@@ -369,7 +369,7 @@ class Standing:
         """Leakage of the present at a tick."""
         if state is None:
             return 0.0
-        return self.accountant.leakage(self._restore(state), time).epsilon
+        return self.accountant.epsilon(self._restore(state), time)
 
     def _restore(self, state: DatasetState) -> State:
         """The state of the accountant on record."""

@@ -34,9 +34,19 @@ def level_from(of: ReadingRange, bound: float) -> int:
 
 
 class _PartsQuery:
-    """The methods that built-in fold queries share; a part is the value itself unless a query overrides `parts`."""
+    """The methods that built-in fold queries share; a part is the value itself unless a query overrides `parts`.
+
+    Some may be of readings: with `of`, a part depends on the level of a reading instead of on a state.
+    """
 
     fold: ClassVar[Fold] = "sum"
+    is_mean: ClassVar[bool] = False
+    of: ReadingRange | None = None
+
+    @property
+    def _plain(self) -> str:
+        """The query without what it is of, as text."""
+        raise NotImplementedError
 
     def __repr__(self: Any) -> str:
         given = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -51,16 +61,22 @@ class _PartsQuery:
         """Nothing is divided."""
         return 1.0
 
-    def evaluate(self: Any, snapshots: npt.ArrayLike, values: Floats) -> Floats:
-        """Answers (..., d) for snapshots (..., s) of state numbers."""
+    def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
+        """Answers (..., d) for snapshots (..., s) of state numbers; a query of readings has none."""
+        if self.of is not None:
+            raise InputError(
+                f"query {self.name}: states do not determine it; leave of= out for the answer on the values of states"
+            )
         chosen = self.parts(values)[np.arange(values.shape[0]), check_snapshots(snapshots, values)]
         fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[self.fold]
         return np.asarray(fold(chosen, axis=-2) / self.divisor(values))
 
-    def sensitivity(self: Any, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
+    def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
         """s_k: the sum of the k largest changes of one part, which add up without cancelling; or, of a largest part,
         what one record changes: from its best to what is left when all others are lowest.
         """
+        if self.of is not None:
+            return self._sensitivity_of_readings(k, values, members)
         if self.fold != "sum":
             table = self.parts(values)[:, :, 0] * (1.0 if self.fold == "max" else -1.0)
             inside = rows_of(table, members)
@@ -79,21 +95,9 @@ class _PartsQuery:
         largest = np.sort(change)[-k:] if k < change.size else change
         return float(largest.sum() / self.divisor(values))
 
-    def output_names(self: Any, names: Sequence[str], values: Floats) -> tuple[str, ...]:
+    def output_names(self, names: Sequence[str], values: Floats) -> tuple[str, ...]:
         """Names of the output coordinates."""
         return (self.name,)
-
-
-class _ReadableQuery(_PartsQuery):
-    """What the built-in queries share that are of states, or with `of` of readings."""
-
-    of: ReadingRange | None
-    is_mean: ClassVar[bool] = False
-
-    @property
-    def _plain(self) -> str:
-        """The query without what it is of, as text."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -123,18 +127,8 @@ class _ReadableQuery(_PartsQuery):
         """All sequences weigh 1."""
         return None
 
-    def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
-        """Answers (..., d) for snapshots (..., s) of state numbers; a query of readings has none."""
-        if self.of is not None:
-            raise InputError(
-                f"query {self.name}: states do not determine it; leave of= out for the answer on the values of states"
-            )
-        return super().evaluate(snapshots, values)
-
-    def sensitivity(self, k: int, values: Floats, *, members: Sequence[int] | None = None) -> float:
-        """s_k: of states, the k largest changes of a part; of readings, the k largest weights times the range."""
-        if self.of is None:
-            return super().sensitivity(k, values, members=members)
+    def _sensitivity_of_readings(self, k: int, values: Floats, members: Sequence[int] | None) -> float:
+        """The k largest weights times the range."""
         shares = self.shares(values.shape[0])
         weights = np.abs(np.ones(values.shape[0]) if shares is None else np.asarray(shares))
         weights = rows_of(weights, members)
@@ -143,7 +137,7 @@ class _ReadableQuery(_PartsQuery):
 
 
 @dataclass(frozen=True, repr=False)
-class Sum(_ReadableQuery):
+class Sum(_PartsQuery):
     """Sum of the values; s_k = k (largest - smallest value).
 
     `of`: of the readings themselves, clipped to a range; s_k = k (high - low).
@@ -157,7 +151,7 @@ class Sum(_ReadableQuery):
 
 
 @dataclass(frozen=True, repr=False)
-class Mean(_ReadableQuery):
+class Mean(_PartsQuery):
     """Mean of the values; s_k = k (largest - smallest value) / s.
 
     `of`: of the readings themselves, clipped to a range; s_k = k (high - low) / n, n the sequences that were read.
@@ -178,7 +172,7 @@ class Mean(_ReadableQuery):
 
 
 @dataclass(frozen=True, repr=False)
-class Count(_ReadableQuery):
+class Count(_PartsQuery):
     """How many sequences are in one state; s_k = k.
 
     Args:
@@ -235,7 +229,7 @@ class Count(_ReadableQuery):
 
 
 @dataclass(frozen=True, repr=False)
-class Histogram(_ReadableQuery):
+class Histogram(_PartsQuery):
     """How many sequences are in each state; s_1 = 2, s_k = 2 k.
 
     `of`: how many readings are below the first of the `edges`, from there to the next, ..., and from the last one on.
@@ -299,7 +293,7 @@ class Identity(_PartsQuery):
     [0.0, 1.0]
     """
 
-    name: ClassVar[str] = "identity"
+    _plain: ClassVar[str] = "identity"
 
     def parts(self, values: Floats, members: Sequence[int] | None = None) -> Floats:
         """The value, in the sequence's own coordinate."""
@@ -328,7 +322,7 @@ class Identity(_PartsQuery):
 
 
 @dataclass(frozen=True, repr=False)
-class Linear(_ReadableQuery):
+class Linear(_PartsQuery):
     """Weighted sum of the values; s_k = sum of the k largest |weight| (largest - smallest value).
 
     Weights are put on a lattice of 2^-20 of the largest, so that sums are exact. `of`: of the readings themselves; a
@@ -385,7 +379,7 @@ class Max(_PartsQuery):
     [1.0]
     """
 
-    name: ClassVar[str] = "max"
+    _plain: ClassVar[str] = "max"
     fold: ClassVar[Fold] = "max"
 
 
@@ -397,5 +391,5 @@ class Min(_PartsQuery):
     [0.0]
     """
 
-    name: ClassVar[str] = "min"
+    _plain: ClassVar[str] = "min"
     fold: ClassVar[Fold] = "min"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from csdp.errors import InputError
 from csdp.queries.folds import Count, Histogram, Identity, Linear, Max, Mean, Min, Sum
 from csdp.queries.protocol import Query
@@ -9,6 +11,15 @@ from csdp.reading_range import ReadingRange
 
 #: Between a query and the range of the readings that it is of.
 OF_READINGS = " of readings "
+#: The queries without arguments, by name.
+_WHOLE: dict[str, Callable[[], Query]] = {
+    "mean": Mean,
+    "sum": Sum,
+    "max": Max,
+    "min": Min,
+    "histogram": Histogram,
+    "identity": Identity,
+}
 
 
 def parse_query(text: str) -> Query:
@@ -23,10 +34,9 @@ def parse_query(text: str) -> Query:
     plain, found, declared = text.strip().lower().partition(OF_READINGS)
     if found:
         return with_readings(plain, ReadingRange.parse(declared))
-    whole: dict[str, Query] = {q.name: q for q in (Mean(), Sum(), Max(), Min(), Histogram(), Identity())}
     head, _, tail = plain.partition(":")
-    if head in whole and not tail:
-        return whole[head]
+    if head in _WHOLE and not tail:
+        return _WHOLE[head]()
     try:
         if head == "count":
             return Count(int(tail))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from csdp.aging import Adversary
+from csdp.bounds.adversary import Adversary
 from csdp.chain import CoupledChain, JointChain, Model, certified_model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from csdp.aging import UNIT
-from csdp.arrays import Floats
+from csdp.arrays import UNIT, Floats
 from csdp.bounds.slice.intervals import Boxes, MixtureCells
 from csdp.bounds.slice.local_numbers import LocalNumbers
 

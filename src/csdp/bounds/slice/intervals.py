@@ -12,8 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.aging import UNIT
-from csdp.arrays import Bools, Floats, Indices
+from csdp.arrays import UNIT, Bools, Floats, Indices
 from csdp.bounds.slice.local_numbers import BLOCK, LocalNumbers, logit_distance, over_states
 
 #: Tilts beyond this say nothing any more.

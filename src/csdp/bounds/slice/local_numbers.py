@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from csdp.aging import UNIT
-from csdp.arrays import Floats, Indices
+from csdp.arrays import UNIT, Floats, Indices
 from csdp.chain import CoupledChain
 
 #: Positive influences below this count as this, so that no product of them underflows unseen.
