@@ -14,6 +14,7 @@ import threading
 import time as system
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -204,9 +205,10 @@ class Clock:
         return self.tick(now) - 1
 
 
-def _since_boot() -> float:
-    """Seconds of a clock that cannot be set; it also counts while the machine sleeps where the system supports it."""
-    return system.clock_gettime(system.CLOCK_BOOTTIME) if hasattr(system, "CLOCK_BOOTTIME") else system.monotonic()
+#: Seconds of a clock that cannot be set; it also counts while the machine sleeps where the system supports it.
+_since_boot: Callable[[], float] = (
+    partial(system.clock_gettime, system.CLOCK_BOOTTIME) if hasattr(system, "CLOCK_BOOTTIME") else system.monotonic
+)
 
 
 class WallClock:

@@ -10,11 +10,11 @@ import numpy as np
 
 from csdp.arrays import Ints
 from csdp.errors import InputError
-from csdp.panel.columns import Layout, find_layout, holds_words
-from csdp.panel.files import ColumnTable, read_table
-from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated, to_grid
+from csdp.panel.columns import ColumnTable, Layout, find_decimal, find_layout, holds_words
+from csdp.panel.files import read_table
+from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated
 from csdp.panel.input import InputSpec
-from csdp.panel.read import find_decimal_mark, read_raw, to_spec
+from csdp.panel.read import place_readings, read_raw, to_spec
 from csdp.panel.readings import Readings
 from csdp.panel.times import find_time_format, format_step, looks_like_times
 
@@ -61,21 +61,14 @@ def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
     spec = spec.override(**table.found)
     if isinstance(source, str | Path):
         spec = spec.override(file=str(source))
-    layout = find_layout(table, spec, spec.names)
+    layout = find_layout(table, spec)
     spec = spec.override(time=layout.time, sequence=layout.sequence, value=layout.value)
     spec, left_out = _choose_columns(table, spec, layout)
     spec = _find_formats(table, spec, layout)
     raw = read_raw(table, spec, layout)
     spec, handled = _choose_rows(raw, spec)
     spec, pace = _choose_step(raw, spec)
-    readings = to_grid(
-        raw,
-        step=spec.step,
-        duplicates=spec.duplicates or "refuse",
-        sort=bool(spec.sort),
-        resample=spec.resample,
-        fill=0,
-    )
+    readings = place_readings(raw, spec)
     if spec.step is None:
         spec = spec.override(step=format_step(readings.step) if raw.clock.stamps else readings.step)
     facts = (
@@ -144,7 +137,7 @@ def _find_formats(table: ColumnTable, spec: InputSpec, layout: Layout) -> InputS
         words = pc.utf8_trim_whitespace(column.cast(pa.string()))
         spec = spec.override(time_format=find_time_format(table.label, layout.time, words))
     if spec.decimal is None and spec.categories is None:
-        mark = find_decimal_mark(table, spec, layout)
+        mark = find_decimal(table, spec, layout)
         spec = spec.override(decimal=mark if mark != "." or spec.delimiter is not None else None)
     return spec
 
