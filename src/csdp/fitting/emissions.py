@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
-from csdp.fitting.residual_tests import LEAST_COUNT, chi_square_tail
+from csdp.fitting.fit_checks import LEAST_COUNT, chi_square_tail
 from csdp.panel import Panel, Readings
 from csdp.queries import Query, with_readings
 from csdp.reading_range import ReadingRange

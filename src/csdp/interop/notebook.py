@@ -23,7 +23,7 @@ from csdp.bounds.result import Leakage, as_text, belief
 from csdp.chain import CoupledChain, EnvironmentChain, Family, Model
 from csdp.display import import_package
 from csdp.errors import InputError
-from csdp.interop.frames import Kind, releases_frame
+from csdp.interop.conversions import Kind, releases_frame
 from csdp.panel import Panel, Readings
 from csdp.plan import Plan
 from csdp.planning import DynamicPlan, Frontier, PhasePlan

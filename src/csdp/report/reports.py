@@ -45,8 +45,7 @@ from csdp.report.page import (
     percent,
     save_report,
 )
-from csdp.report.records import TruthRecord, truth_records
-from csdp.report.time_axis import day_names, label_times
+from csdp.report.records import TruthRecord, day_names, label_times, truth_records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

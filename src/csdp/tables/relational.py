@@ -21,17 +21,19 @@ from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.tables import sql
 from csdp.tables.engine import ClosingEngine, check_edges, count_pairs, write_long
-from csdp.tables.reading_sums import ReadingSums, level_column, sum_readings
 from csdp.tables.sql import Domain
 from csdp.tables.survey import (
     Backend,
+    ReadingSums,
     Survey,
     check_repeated,
     dimension_columns,
     dimensions,
     fold_contributions,
+    level_column,
     register_clock,
     staleness_by_age,
+    sum_readings,
     survey_table,
 )
 
