@@ -50,7 +50,7 @@ def export(
     """Write a Python script and a notebook that reproduce a release: readings, plan, publisher, release, report.
 
     Nothing is published or charged by writing them. A script that runs on the ledger of a release gives back what is
-    recorded there; on a new ledger it publishes anew, with noise of its own.
+    recorded there; on a new ledger it publishes again, with new noise.
 
     \b
     Example:

@@ -161,7 +161,9 @@ def plan(
         data = _plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()}
         if phased is not None:
             data |= {"per_phase": {**phased.summary(), "levels": phased.records(), "plan_digest": phased.plan.digest}}
-        print_json(data | ({} if learned is None else {"usefulness": error.usefulness, "learned": measured(learned)}))
+        print_json(
+            data | ({} if learned is None else {"usefulness": error.usefulness, "learned": _learned_data(learned)})
+        )
     else:
         _print_plan(found, error)
         print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
@@ -172,7 +174,7 @@ def plan(
         print_written(path for path in (output, figure) if path is not None)
 
 
-def measured(learned: LearnedEstimator) -> dict[str, Any]:
+def _learned_data(learned: LearnedEstimator) -> dict[str, Any]:
     """What was measured of a learned estimator, for JSON."""
     names = ("kind", "about", "ticks", "mse", "no_data", "usefulness", "level", "coverage", "compared")
     return {name: getattr(learned, name) for name in names}
@@ -288,17 +290,13 @@ def _headline(found: FoundPlan, error: Error) -> str:
     )
 
 
-def _level_words(found: FoundPlan) -> str:
-    """What epsilon_c is: of noise its level, of a table what it tells of a record."""
-    return "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
-
-
 def _print_plan(found: FoundPlan, error: Error) -> None:
     print_lines([_headline(found, error)])
     ages, leaks = sorted(set(found.plan.ages)), found.leakage
+    level = "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        (_level_words(found), f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
+        (level, f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
         ("leakage of the present", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"),
         (
             "mean squared error",

@@ -286,11 +286,11 @@ def write_plan(path: Path, plan: Plan, *, about: About, estimator: LearnedEstima
     path.write_text(json.dumps({**plan.to_dict(), **further}, indent=1) + "\n", encoding="utf-8")
 
 
-def read_stored(plan_file: str | None) -> StoredEstimate:
-    """What a plan file holds beside the plan, which was read before."""
+def read_stored(plan_file: str) -> StoredEstimate:
+    """What a plan file holds besides the plan, which was read before."""
     from csdp.publisher.estimates import StoredEstimate
 
-    return StoredEstimate() if plan_file is None else StoredEstimate.read(Path(plan_file).read_text(encoding="utf-8"))
+    return StoredEstimate.read(Path(plan_file).read_text(encoding="utf-8"))
 
 
 def choose_estimator(
@@ -304,9 +304,9 @@ def choose_estimator(
 ) -> Estimator | None:
     """The estimator of a release: learned on a public past, in its file, in the plan file, or by the model."""
     from csdp.estimate import LearnedEstimator
-    from csdp.publisher import learn_from_past
+    from csdp.publisher.estimates import StoredEstimate, learn_from_past
 
-    stored = read_stored(plan_file)
+    stored = StoredEstimate() if plan_file is None else read_stored(plan_file)
     if past is not None:
         learned = learn_from_past(plan, past, period=period, about=about or stored.about)
         if estimator_file is not None:

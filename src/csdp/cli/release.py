@@ -314,10 +314,10 @@ def _read_series(path: Path, readings: Panel | Engine) -> dict[int, int]:
             "readings) and environment (whole numbers, empty where one is not known)"
         ) from None
     ticks = dict(zip(readings.times.astype(times.dtype).tolist(), readings.ticks.tolist(), strict=True))
-    told = {ticks[time]: number for time, number in zip(times.tolist(), numbers, strict=True) if time in ticks}
-    if rows and not told:
+    by_tick = {ticks[time]: number for time, number in zip(times.tolist(), numbers, strict=True) if time in ticks}
+    if rows and not by_tick:
         raise InputError(f"series: no time of {path} is one of the readings; write times as in the readings")
-    return told
+    return by_tick
 
 
 def _publish(

@@ -105,9 +105,9 @@ def _kruskal_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any
     # Evenly spread ranks reach a square of 3; where many readings are equal, the few others need larger groups.
     _pool_small(counts, sums, LEAST_COUNT * np.maximum(1.0, (largest / 3.0) ** 2))
     between = (sums**2 / np.maximum(counts, 1)).sum(axis=1) - total**2 / np.maximum(size, 1)
-    told = squares > 1e-9 * size  # not the rounding of equal ranks
-    statistic = np.where(told, (size - 1) * between / np.where(told, squares, 1.0), 0.0).sum()
-    freedom = np.where(told, (counts > 0).sum(axis=1) - 1, 0).sum()
+    varies = squares > 1e-9 * size  # more than the rounding of equal ranks
+    statistic = np.where(varies, (size - 1) * between / np.where(varies, squares, 1.0), 0.0).sum()
+    freedom = np.where(varies, (counts > 0).sum(axis=1) - 1, 0).sum()
     return float(chi_square_tail(statistic, freedom))
 
 

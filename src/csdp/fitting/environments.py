@@ -147,7 +147,9 @@ class _Split:
         self.past = readings.between(0, cut).in_direction(direction)
         self.future = readings.between(cut - 1, ticks)
         known = settings.known
-        self.settings = settings if known is None else replace(settings, known=_cut_labels(known, 0, cut))
+        self.settings = (
+            settings if known is None else replace(settings, known=replace(known, labels=known.labels[:cut]))
+        )
         self.labels = None if known is None else known.labels[cut - 1 :]
         free = replace(self.settings, kernel="free")
         self.independent = fit_candidate(Candidate("independent", 0), self.past, free).chain
@@ -176,10 +178,6 @@ class _Split:
             if len(gains) > 1 and gains[-1].gain <= gains[-2].gain:
                 break
         return gains
-
-
-def _cut_labels(known: KnownEnvironment, start: int, stop: int) -> KnownEnvironment:
-    return replace(known, labels=known.labels[start:stop])
 
 
 def fit_candidate(
@@ -296,7 +294,7 @@ class _EnvironmentProblem:
         common = self._common()
         prior = self._shrink(common[..., None], self.candidate.shrinkage)
         fitted = self._find_hidden(common, prior)
-        return fitted, {"parametric": self._simulated(fitted, prior)}
+        return fitted, {"parametric": self._draw_parametric(fitted, prior)}
 
     def _fit_both(self, known: KnownEnvironment) -> tuple[em.EnvironmentFit, dict[str, methods.Draw]]:
         """Hidden environments whose members depend on the clock, from a fit of hidden ones alone."""
@@ -315,7 +313,7 @@ class _EnvironmentProblem:
             iterations=self.effort.iterations,
             tolerance=self.effort.tolerance,
         )
-        return fitted, {"parametric": self._simulated(fitted, prior, known)}
+        return fitted, {"parametric": self._draw_parametric(fitted, prior, known)}
 
     def _find_hidden(self, common: Floats, prior: Floats) -> em.EnvironmentFit:
         return em.fit_hidden(
@@ -329,7 +327,7 @@ class _EnvironmentProblem:
             progress=self.settings.report,
         )
 
-    def _simulated(
+    def _draw_parametric(
         self, fitted: em.EnvironmentFit, prior: Floats, known: KnownEnvironment | None = None
     ) -> methods.Draw:
         """Fits on readings simulated from a fit, starting there."""

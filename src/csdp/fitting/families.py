@@ -37,7 +37,7 @@ from csdp.fitting.sample import Progress, Sample
 DEFAULT = "bootstrap"
 #: Share of the readings that is only learned from: where the graph is given, and where it is chosen on that share.
 FIRST, FIRST_OF_SCREENED = 0.15, 1 / 3
-#: Each block of predictions ends where so many times as many readings are known as at its beginning.
+#: Factor by which the number of known readings grows from the beginning of a block of predictions to its end.
 _GROWTH = 1.3
 #: Snapshots of those that a target follows up to which each has a limit of its own.
 _FEW_SNAPSHOTS = 64
@@ -195,7 +195,7 @@ class _Target:
         return np.concatenate([np.ones((len(rows), 1)), shown.reshape(len(rows), -1)], axis=1).astype(np.float64)
 
     @cached_property
-    def _decomposed(self) -> tuple[Floats, Floats, Floats]:
+    def _decomposition(self) -> tuple[Floats, Floats, Floats]:
         """The features that were seen: an orthonormal basis of their columns, scales, and one of their rows."""
         left, scale, right = np.linalg.svd(self._features(self.cells), full_matrices=False)
         kept = scale > 1e-9 * scale[0]
@@ -203,7 +203,7 @@ class _Target:
 
     @cached_property
     def _search(self) -> _Search:
-        return _Search(self._decomposed[0], self.counts, self.allowed)
+        return _Search(self._decomposition[0], self.counts, self.allowed)
 
     @property
     def is_empty(self) -> bool:
@@ -264,7 +264,7 @@ class _Target:
         """
         if self.is_empty:
             return np.full(len(features), np.inf)
-        _, scale, right = self._decomposed
+        _, scale, right = self._decomposition
         open_ = np.abs(features - features @ right.T @ right).max(axis=1) > 1e-7
         back = right / scale[:, None]
         columns = (states[:, None] == np.arange(1, self.m)) - (states == 0)[:, None].astype(np.float64)

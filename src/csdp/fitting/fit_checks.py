@@ -54,7 +54,7 @@ class FitCheck:
 
 
 def chi_square_tail(statistic: Any, freedom: Any) -> Floats:
-    """Chance that chi-square with so many degrees of freedom is larger; 1 where there are none."""
+    """Chance that chi-square with `freedom` degrees of freedom is larger than `statistic`; 1 if `freedom` is 0."""
     from scipy.special import gammaincc
 
     some = np.asarray(freedom) > 0
@@ -264,16 +264,18 @@ def _together_advice(chain: Chain) -> str:
 
 
 def _explain_emission(check: FitCheck, finer: tuple[int, bool] | None) -> str:
-    told = (
+    finding = (
         f"The reading inside a state tells more of the states before and after it ({_place(check)}), so certificates "
         "for these states do not hold where readings are published: "
     )
     if finer is None:
-        return told + "use a longer step, or rely on the plain and group level alone."
+        return finding + "use a longer step, or rely on the plain and group level alone."
     use = f"states={finer[0]} (Discretiser.fit(readings, states={finer[0]}) and fit(..., kernel='ordinal'))"
     if finer[1]:
-        return told + f"use finer states; {use} would do."
-    return told + f"even {use} are too few by this test; use a longer step as well, or the plain and group level alone."
+        return finding + f"use finer states; {use} would do."
+    return (
+        finding + f"even {use} are too few by this test; use a longer step as well, or the plain and group level alone."
+    )
 
 
 def _explain_readings(checks: FitChecks) -> list[str]:

@@ -57,7 +57,7 @@ def _make_table(
     check_columns(label, stripped)
     named = dict(zip(stripped, columns, strict=True))
     for name in [name for name in named if _INDEX.fullmatch(name)]:
-        index = named.pop(name)  # a pandas index without a name, as Arrow keeps it: times, or nothing of use
+        index = named.pop(name)  # a pandas index without a name, as Arrow stores it; only times are of use
         if str(index.type).startswith("timestamp") and "time" not in named:
             named["time"] = index
     return ColumnTable(label, named, found or {})
@@ -326,7 +326,7 @@ def _read_frame(source: Any) -> ColumnTable:
         ) from None
     columns = [_read_column("data frame", str(name), c) for name, c in zip(names, frame.iter_columns(), strict=True)]
     index = nw.maybe_get_index(frame)
-    # pandas keeps times in its index as a habit; no other index means anything here.
+    # With pandas, times are often in the index; no other index is read.
     if index is not None and str(getattr(index, "dtype", "")).startswith("datetime"):
         label = str(index.name) if index.name is not None else "time"
         if label not in map(str, names):

@@ -278,9 +278,6 @@ def _longest_run(flags: Any) -> int:
 
 def _first_rows(table: ColumnTable) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     names = tuple(table.columns)[:_SHOWN_COLUMNS]
-    columns = [[_show(cell) for cell in table.columns[name].slice(0, _SHOWN_ROWS).to_pylist()] for name in names]
-    return names, tuple(zip(*columns, strict=True))
-
-
-def _show(cell: object) -> str:
-    return "" if cell is None else str(cell)
+    columns = [table.columns[name].slice(0, _SHOWN_ROWS).to_pylist() for name in names]
+    rows = zip(*columns, strict=True)
+    return names, tuple(tuple("" if cell is None else str(cell) for cell in row) for row in rows)

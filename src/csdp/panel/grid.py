@@ -304,7 +304,7 @@ def _carry_forward(readings: Floats, fill: int) -> Floats:
 
 
 def coarsen(readings: Readings, factor: int) -> Readings:
-    """The means of so many ticks, as reading a file with a step that much longer and resample="mean" gives them.
+    """Average every `factor` ticks, as reading the file with a step `factor` times as long and resample="mean" does.
 
     >>> coarsen(Readings.from_array([[1.0], [3.0], [5.0], [float("nan")]]), 2).readings.tolist()
     [[2.0], [5.0]]

@@ -255,7 +255,7 @@ def _distance_sections(plan: Plan) -> list[PageSection]:
     table = leakage_by_distance(plan)
     charged = None if plan.protect is None else table.at(plan.protect)
     secret = "the secret of this plan: what is charged at most"
-    rows = [(f"at most {far:g}", with_chance(told), secret if told == charged else "") for far, told in table.rows]
+    rows = [(f"at most {far:g}", with_chance(eps), secret if eps == charged else "") for far, eps in table.rows]
     words = paragraph(
         "Releases at every tick, for ever: how much they tell apart two present values of one sequence, by how far the "
         "values (of its states) lie apart."

@@ -212,11 +212,6 @@ def folded_column(plan: Plan | None) -> str:
     return f", CAST({query.fold}({contribution(plan)}) AS BIGINT) AS p"
 
 
-def known_readings(readings_sql: str, clock: str) -> str:
-    """Relation of the known readings at the times listed in the table `clock`, with their ticks."""
-    return f"SELECT k.*, c.tick FROM ({readings_sql}) k JOIN {clock} c ON k.time = c.time WHERE k.st >= 0"
-
-
 def fill_gaps(known: str, *, limit: int, last: int, unnest: str) -> str:
     """Relation that repeats each reading at up to `limit` following ticks (`slice`) without a reading.
 
