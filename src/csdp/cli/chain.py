@@ -273,7 +273,7 @@ def simulate(
     """
     model = options.read_chain(chain)
     kind = check_output(output, model)
-    write_snapshots(model, draw_snapshots(model, steps, seed, content), output, kind)
+    write_snapshots(model, simulate_snapshots(model, steps, seed, content), output, kind)
     if output != "-":
         typer.echo(f"wrote {output}: {steps:,} snapshots of {model.sequences:,} sequences, seed {seed}")
 
@@ -288,7 +288,7 @@ def check_output(output: str, model: Model) -> str:
     return kind
 
 
-def draw_snapshots(model: Model, steps: int, seed: int, content: str) -> npt.NDArray[Any]:
+def simulate_snapshots(model: Model, steps: int, seed: int, content: str) -> npt.NDArray[Any]:
     """Snapshots of a model, one per row, as state numbers or as the values of the states."""
     rows = model.simulate(steps, seed=seed)
     return rows if content == "states" else model.value_table[np.arange(model.sequences), rows]
@@ -357,7 +357,7 @@ def synth(
             "readings without a limit; fit it with --epsilon, or declare --public if no private readings were used"
         )
     kind = check_output(output, model)
-    write_snapshots(model, draw_snapshots(model, steps, seed, content), output, kind)
+    write_snapshots(model, simulate_snapshots(model, steps, seed, content), output, kind)
     typer.echo(promise(sum(fits.values())), err=True)
 
 

@@ -195,10 +195,10 @@ def check_figure(path: Path | None) -> None:
 # ---- numbers, names and JSON ---------------------------------------------------------------------------------------
 
 
-def parse_step(text: str) -> int | str:
+def parse_step_option(text: str) -> int | str:
     """Parse a time step: a whole number, or text such as 5min, which readers of panels understand.
 
-    >>> parse_step("300"), parse_step("5min")
+    >>> parse_step_option("300"), parse_step_option("5min")
     (300, '5min')
     """
     try:

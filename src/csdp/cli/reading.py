@@ -103,7 +103,7 @@ def _make_spec(
     **given: Any,
 ) -> InputSpec:
     return InputSpec(
-        step=None if step is None else options.parse_step(step),
+        step=None if step is None else options.parse_step_option(step),
         names=None if names is None else tuple(options.parse_names(names)),
         categories=None if categories is None else tuple(options.parse_names(categories)),
         delimiter={"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),

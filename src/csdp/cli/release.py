@@ -199,7 +199,8 @@ def release(
                 estimator=estimating,
             ) as publisher,
         ):
-            publisher.tell({} if series is None else _read_series(Path(series), readings))
+            if series is not None:
+                publisher.tell(_read_series(Path(series), readings))
             releases, skipped, refusal = _publish(publisher, book, source, readings, wide=wide)
             count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
             certificate = certify(publisher, book, skipped=skipped)

@@ -39,7 +39,7 @@ CHECKED = 2000
 LEVEL = 0.001
 
 
-def read_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
+def arrange_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
     """Readings (T, s) in the order of a chain's names; NaN where missing. They must be those of the states."""
     if not isinstance(readings, Readings):
         table = np.asarray(readings)

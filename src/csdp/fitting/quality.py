@@ -16,7 +16,7 @@ import numpy as np
 from csdp.arrays import Floats
 from csdp.chain import EnvironmentChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.emissions import emission_ps, propose_states, read_numbers
+from csdp.fitting.emissions import arrange_numbers, emission_ps, propose_states
 from csdp.fitting.environment_prediction import add_environments, predict, start_cycle
 from csdp.fitting.fit import fit
 from csdp.fitting.fit_checks import (
@@ -172,7 +172,7 @@ def fit_quality(
     sample = add_environments(chain, sample, ticks, environment)
     numbers = None
     if readings is not None:
-        numbers = read_numbers(readings, chain.names, ticks if isinstance(data, Panel) else None, ticks.size)
+        numbers = arrange_numbers(readings, chain.names, ticks if isinstance(data, Panel) else None, ticks.size)
     with show_progress(progress) as report:
         scored, past, future, refitted = _split(chain, sample, train, held_out, report)
         rows, gain, error = _scores(scored, past, future, report)

@@ -14,7 +14,7 @@ from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Batch, Publisher, Release
-from csdp.report.files import Series, TickGrid, arrow_table
+from csdp.report.files import Series, TimedTicks, arrow_table
 
 Kind = Literal["pandas", "polars", "arrow"]
 
@@ -165,7 +165,7 @@ def lattice_steps(plan: Plan) -> int:
 
 
 def releases_frame(
-    releases: Iterable[Release], kind: Kind = "pandas", *, plan: Plan | None = None, readings: TickGrid | None = None
+    releases: Iterable[Release], kind: Kind = "pandas", *, plan: Plan | None = None, readings: TimedTicks | None = None
 ) -> Any:
     """Return releases, such as a `Batch`, as a table: one row for each tick, in order.
 
@@ -193,7 +193,7 @@ def releases_frame(
     return package.from_arrow(table) if package is not None else table
 
 
-def _series(releases: tuple[Release, ...], plan: Plan | None, readings: TickGrid | None) -> Series:
+def _series(releases: tuple[Release, ...], plan: Plan | None, readings: TimedTicks | None) -> Series:
     widths = {len(release.values) for release in releases} or {1}
     if len(widths) > 1:
         raise InputError("releases: some have more outputs than others; give those of one query at a time")

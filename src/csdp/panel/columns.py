@@ -73,7 +73,7 @@ def list_columns(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableColumns:
     """The columns of a table: a long one names the columns of sequence and value, a wide one has None there."""
 
     time: str
@@ -81,19 +81,19 @@ class Layout:
     value: str | None = None
 
 
-def find_layout(table: ColumnTable, spec: InputSpec) -> Layout:
+def find_columns(table: ColumnTable, spec: InputSpec) -> TableColumns:
     """The columns as a specification names them, and else as names and cells show; what is not clear is refused."""
     if not table.columns:
         raise InputError(f"{table.label}: no columns")
     time = _find_time(table, spec.time)
     if spec.sequence is not None or spec.value is not None:
-        return Layout(time, *_named_columns(table, spec, time))
+        return TableColumns(time, *_named_columns(table, spec, time))
     usual = table.find("sequence"), table.find("value")
     if None not in usual and len(table.columns) == 3:
-        return Layout(time, *usual)
+        return TableColumns(time, *usual)
     if spec.names is not None and set(map(str.strip, spec.names)) <= set(table.columns):
-        return Layout(time)
-    return Layout(time, *_guess_long(table, time))
+        return TableColumns(time)
+    return TableColumns(time, *_guess_long(table, time))
 
 
 def _find_time(table: ColumnTable, given: str | None) -> str:
@@ -174,12 +174,12 @@ def holds_words(column: pyarrow.ChunkedArray) -> bool:
     return not pc.all(plain).as_py() if len(words) else False
 
 
-def find_decimal(table: ColumnTable, spec: InputSpec, layout: Layout) -> str:
+def find_decimal(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> str:
     """The decimal mark of the columns that are read: a comma where numbers have one, and nothing else would read them.
 
     >>> import pyarrow
     >>> table = ColumnTable("t.csv", {"a": pyarrow.chunked_array([["20,5", "21"]])})
-    >>> find_decimal(table, InputSpec(), Layout("time"))
+    >>> find_decimal(table, InputSpec(), TableColumns("time"))
     ','
     """
     import pyarrow as pa
@@ -187,11 +187,11 @@ def find_decimal(table: ColumnTable, spec: InputSpec, layout: Layout) -> str:
 
     if spec.categories is not None:
         return "."
-    wanted = {layout.value} if layout.value is not None else {name.strip() for name in spec.names or table.columns}
+    wanted = {roles.value} if roles.value is not None else {name.strip() for name in spec.names or table.columns}
     unclear = ""
     for name, column in table.columns.items():
         text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        if not text or name not in wanted or name == layout.time:
+        if not text or name not in wanted or name == roles.time:
             continue
         words = pc.utf8_trim_whitespace(column.slice(0, _CELLS).cast(pa.string()))
         words = words.filter(pc.invert(pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))))

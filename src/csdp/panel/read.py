@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Ints
 from csdp.errors import InputError
-from csdp.panel.columns import ColumnTable, Layout, find_decimal, find_layout
+from csdp.panel.columns import ColumnTable, TableColumns, find_columns, find_decimal
 from csdp.panel.files import read_table
 from csdp.panel.grid import Duplicates, RawReadings, Resample, read_numbers, to_grid
 from csdp.panel.input import InputSpec
@@ -123,7 +123,7 @@ def read_input(source: Any, spec: InputSpec, *, fill: int = 0) -> Readings:
         if not spec.names:
             raise InputError("names: none given; name at least one sequence")
     table = read_table(source, spec)
-    return place_readings(read_raw(table, spec, find_layout(table, spec)), spec, fill=fill)
+    return place_readings(read_raw(table, spec, find_columns(table, spec)), spec, fill=fill)
 
 
 def place_readings(raw: RawReadings, spec: InputSpec, *, fill: int = 0) -> Readings:
@@ -138,18 +138,18 @@ def place_readings(raw: RawReadings, spec: InputSpec, *, fill: int = 0) -> Readi
     )
 
 
-def read_raw(table: ColumnTable, spec: InputSpec, layout: Layout) -> RawReadings:
+def read_raw(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> RawReadings:
     """The readings of a table one by one, with their times, before they are put on a grid."""
     label, columns = table.label, table.columns
-    decimal = spec.decimal or find_decimal(table, spec, layout)
+    decimal = spec.decimal or find_decimal(table, spec, roles)
     numbers = partial(read_numbers, label, categories=spec.categories, decimal=decimal)
-    times = partial(read_times, label, layout.time, columns[layout.time], spec.timezone, time_format=spec.time_format)
-    if layout.sequence is not None and layout.value is not None:
-        names, places = _read_sequences(table, layout.sequence, spec.names)
-        cells = numbers(layout.value, columns[layout.value])
+    times = partial(read_times, label, roles.time, columns[roles.time], spec.timezone, time_format=spec.time_format)
+    if roles.sequence is not None and roles.value is not None:
+        names, places = _read_sequences(table, roles.sequence, spec.names)
+        cells = numbers(roles.value, columns[roles.value])
         return RawReadings(label, times(groups=places), np.arange(cells.size, dtype=np.int64), places, cells, names)
     clock = times()
-    names = _wide_names(table, layout.time, spec.names)
+    names = _wide_names(table, roles.time, spec.names)
     wide = np.column_stack([numbers(name.strip(), columns[name.strip()]) for name in names])
     return RawReadings.from_wide(label, clock, wide, names)
 

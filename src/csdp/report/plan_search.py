@@ -90,7 +90,7 @@ class CertifiedPlan:
         return (self.explained is False, *replace(seen, age=self.plan.max_age).order)
 
 
-class Budget:
+class TimeLimit:
     """The time that a search may take."""
 
     def __init__(self, seconds: float) -> None:
@@ -133,7 +133,7 @@ class PlanSearch:
     interrupted: bool = False
 
     def __post_init__(self) -> None:
-        self._time = Budget(self.seconds)
+        self._time = TimeLimit(self.seconds)
 
     def run(self) -> None:
         """Screen and certify until the time is up; what was found stays if it is interrupted."""

@@ -28,7 +28,7 @@ from csdp.panel.grid import consecutive_ticks, find_step
 from csdp.panel.times import TimeColumn, parse_step, read_times
 from csdp.plan import Plan
 from csdp.tables import sql
-from csdp.tables.sql import Domain, Layout
+from csdp.tables.sql import Domain, LongRelation
 
 #: Largest number of rows (time, age, state) of a survey.
 MAX_CELLS = 20_000_000
@@ -37,7 +37,7 @@ MAX_CELLS = 20_000_000
 class Backend(Protocol):
     """What the shared SQL needs of a dialect."""
 
-    layout: Layout
+    layout: LongRelation
     unnest: str
 
     def run(self, query: str) -> Any:
@@ -164,11 +164,11 @@ def _query(backend: Backend, domain: Domain, plan: Plan | None, *, several: bool
     return f"{query} LIMIT {MAX_CELLS + 1}"
 
 
-def _has_raw_cells(layout: Layout, domain: Domain, plan: Plan | None) -> bool:
+def _has_raw_cells(layout: LongRelation, domain: Domain, plan: Plan | None) -> bool:
     return layout.cells == "small" and domain.alike and not sql.has_own_contributions(plan)
 
 
-def _states(layout: Layout, domain: Domain, plan: Plan | None, groups: Any) -> Ints:
+def _states(layout: LongRelation, domain: Domain, plan: Plan | None, groups: Any) -> Ints:
     """States of the groups, or the codes of `csdp.tables.sql` for those without one."""
     import pyarrow as pa
 
@@ -216,7 +216,7 @@ def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> 
         )
 
 
-def _clock(layout: Layout, column: Any, distinct: Any) -> TimeColumn:
+def _clock(layout: LongRelation, column: Any, distinct: Any) -> TimeColumn:
     import pyarrow as pa
 
     if column.null_count:
