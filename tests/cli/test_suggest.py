@@ -112,7 +112,7 @@ def test_advice_of_a_suggestion_leads_on(run, tmp_path):
 def test_readings_are_proposed_where_their_range_is_known():
     states = CHAIN.simulate(400, seed=5)
     cells = 20 + 5 * states + np.random.default_rng(1).uniform(-1, 1, states.shape).round(1)
-    suggestion = suggest(cells, public=True, of=ReadingRange(15, 30, 0.5), query="mean", fixed_step=True, seconds=3)
+    suggestion = suggest(cells, public=True, of=ReadingRange(15, 30, 0.5), query="mean", fixed_step=True, seconds=30)
     texts = {one.to_dict("d.csv", "f")["query"] for one in suggestion.plans}
     assert "mean of readings 15..30 by 0.5" in texts
 
