@@ -14,6 +14,7 @@ import threading
 import time as system
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from csdp.errors import InputError
 log = logging.getLogger("csdp.clock")
 
 Time = int | float
-#: What times are: seconds since 1970 that are held against the wall clock, or whatever the data say.
+#: What times are: seconds since 1970, compared with the wall clock, or whatever the data say.
 Times = Literal["wall", "data"]
 #: Why a time counts or does not: it belongs to an open tick; its tick is closed; it lies ahead of what may be; it is no
 #: timestamp at all.
@@ -65,7 +66,7 @@ class Clock:
         lateness: how long a tick stays open after its end for readings that come late.
         ahead: how far ahead of the wall clock a time may lie before it is refused; at most, and by default, the
             lateness.
-        times: "wall": times are seconds since 1970 and are held against the wall clock. "data": they are what the data
+        times: "wall": times are seconds since 1970 and are compared with the wall clock. "data": they are what the data
             say, as in the replay of a recording, or ticks that are counted; then so is the age of what is published.
         jump: with times="data", how many ticks a time may lie ahead of what most sequences have reached; by default as
             many as an output can rest on, and ten more.
@@ -204,13 +205,14 @@ class Clock:
         return self.tick(now) - 1
 
 
-def _since_boot() -> float:
-    """Seconds of a clock that cannot be set; it also counts while the machine sleeps where the system supports it."""
-    return system.clock_gettime(system.CLOCK_BOOTTIME) if hasattr(system, "CLOCK_BOOTTIME") else system.monotonic()
+#: Seconds of a clock that cannot be set; it also counts while the machine sleeps where the system supports it.
+_since_boot: Callable[[], float] = (
+    partial(system.clock_gettime, system.CLOCK_BOOTTIME) if hasattr(system, "CLOCK_BOOTTIME") else system.monotonic
+)
 
 
 class WallClock:
-    """Seconds since 1970, held against a clock that cannot be set. Safe to ask from several threads.
+    """Seconds since 1970, checked against a clock that cannot be set. Safe to ask from several threads.
 
     A step forward of more than `tolerance` seconds is not believed: `now` goes on as if it had not happened, until the
     time of day is back, or an operator confirms it by restarting the process. A step back is believed at once: it only

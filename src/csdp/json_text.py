@@ -1,4 +1,4 @@
-"""JSON text that comes from outside: what is none is refused in one way, whatever is wrong with it."""
+"""JSON text from outside: text that is not JSON is refused with one kind of error, whatever is wrong with it."""
 
 from __future__ import annotations
 

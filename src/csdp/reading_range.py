@@ -31,10 +31,10 @@ class ReadingRange:
     instrument, or a range that makes sense. Readings outside of it count as its ends.
 
     Args:
-        low: the least reading that is told from smaller ones.
-        high: the largest reading that is told from larger ones.
+        low: readings below this count as this.
+        high: readings above this count as this.
         resolution: the distance of two levels, which must divide the range.
-        memory: a reading depends on the states of its own tick and of so many ticks before (a moving average, a slow
+        memory: a reading depends on the states of its own tick and of this many ticks before (a moving average, a slow
             sensor), and otherwise on nothing that depends on states; each release then counts at all of these ticks.
 
     >>> ReadingRange(0, 1, 0.25).levels([0.3, 7.0, float("nan")]).tolist()

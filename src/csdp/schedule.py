@@ -77,7 +77,7 @@ class Schedule:
         return self.levels[place] if place < len(self.levels) else self.then
 
     def check(self, epsilon_c: float, phases: Iterable[int]) -> None:
-        """Refuse levels above a plan's, and levels that repeat where the clock of a model has not so many phases.
+        """Refuse levels above a plan's, and levels that repeat with another period than the clock of the model.
 
         `phases`: of each model; 1 without a clock.
         """

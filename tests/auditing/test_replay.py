@@ -115,7 +115,7 @@ def test_leakages_recorded_too_low_are_found(where):
     assert all(finding.recorded == pytest.approx(0.9 * finding.recomputed) for finding in presents)
     assert presents[0].recomputed == pytest.approx(0.1966, abs=1e-4)
     assert "dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.17" in str(presents[0])
-    wrong_outputs = [finding for finding in result.findings if "told with the output" in finding.what]
+    wrong_outputs = [finding for finding in result.findings if "published with the output" in finding.what]
     assert len(wrong_outputs) == 5
     assert result.to_dict()["findings"][0]["recorded"] == presents[0].recorded
 

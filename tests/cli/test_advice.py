@@ -11,7 +11,7 @@ import typer.main
 
 import csdp
 from csdp.cli import app
-from csdp.cli.advice import _ARGUMENT, as_options, find_command
+from csdp.cli.terminal import _ARGUMENT, as_options, find_command
 
 ROOT = typer.main.get_command(app)
 SOURCES = Path(csdp.__file__).parent

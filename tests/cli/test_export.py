@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import csdp
-from csdp.cli.estimates import write_plan
+from csdp.cli.plan_options import write_plan
 
 CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.2, 0.8]], names=["hall", "kitchen"])
 

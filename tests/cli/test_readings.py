@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.cli.of_readings import ReadingOptions
+from csdp.cli.plan_options import ReadingOptions
 from csdp.errors import InputError
 
 TO = ("--age", "1", "--epsilon-c", "8", "--about", "then", "--ledger", "ledger.db", "--anyway")

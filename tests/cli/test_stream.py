@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from csdp.chain.files import load_model
-from csdp.cli.stream import _status_line, summarise
+from csdp.cli.stream import _status_line, summarise_status
 from csdp.ledger import Ledger
 from csdp.stream import Status
 
@@ -139,9 +139,9 @@ def test_drift_is_told_to_the_operator_only(run, paper, started):
 
 def test_summary():
     status = Status("ward", 5, 3, 1, 0, 2, 0, {"late": 1, "accepted": 3}, None, "no reading for too long")
-    assert summarise(status) == (
+    assert summarise_status(status) == (
         "ward: 0 published, 2 ticks without output (no reading for too long); messages: 3 accepted, 1 late"
     )
-    assert summarise(replace(status, times="data", trouble="the wall clock is wrong")).endswith(
+    assert summarise_status(replace(status, times="data", trouble="the wall clock is wrong")).endswith(
         "1 late; ages are what the timestamps say; the wall clock is wrong"
     )

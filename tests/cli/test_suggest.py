@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from csdp import CoupledChain, Panel, Plan, ReadingRange, read_readings
 from csdp.accountant import Accountant
-from csdp.chain.files import load_model
+from csdp.chain.files import load_model, save_model
 from csdp.errors import InputError, NotUsefulError, PrivacyLeakWarning
 from csdp.panel import Discretiser
 from csdp.panel.grid import coarsen
@@ -111,7 +112,7 @@ def test_advice_of_a_suggestion_leads_on(run, tmp_path):
 def test_readings_are_proposed_where_their_range_is_known():
     states = CHAIN.simulate(400, seed=5)
     cells = 20 + 5 * states + np.random.default_rng(1).uniform(-1, 1, states.shape).round(1)
-    suggestion = suggest(cells, public=True, of=ReadingRange(15, 30, 0.5), query="mean", fixed_step=True, seconds=3)
+    suggestion = suggest(cells, public=True, of=ReadingRange(15, 30, 0.5), query="mean", fixed_step=True, seconds=30)
     texts = {one.to_dict("d.csv", "f")["query"] for one in suggestion.plans}
     assert "mean of readings 15..30 by 0.5" in texts
 
@@ -190,3 +191,16 @@ def test_report_of_nothing(run, fails, tmp_path, paper):
     other.write_text("time,x1,x2\n900,0,1\n901,1,1\n")
     assert "none of its ticks was published" in fails("report", ledger, "--dataset", "d", "--data", other, *out)
     run("report", ledger, "--dataset", "d", "--data", readings, *out)
+
+
+def test_report_of_words_that_the_discretiser_declares(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["low", "high", "high", "low", "low", "high"] * 5
+    Path("words.csv").write_text("time,x1\n" + "".join(f"{tick},{word}\n" for tick, word in enumerate(words)))
+    Discretiser.fit("words.csv", categories=["low", "high"], public=True).save("states.json")
+    save_model(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), "chain.json")
+    place = ["--dataset", "d", "--discretiser", "states.json"]
+    run("release", "words.csv", "--chain", "chain.json", "--age", "1", "--epsilon-c", "2", "--about", "then", *place,
+        "--ledger", "l.db", "-o", "o.csv")  # fmt: skip
+    run("report", "l.db", *place, "--data", "words.csv", "-o", "report")
+    assert Path("report/index.html").is_file()

@@ -9,7 +9,7 @@ import csdp
 from csdp.accountant import Accountant
 from csdp.chain.influence_family import influence_limits
 from csdp.errors import InputError
-from csdp.fitting.limits import _Search, confidence_limits, first_part
+from csdp.fitting.families import _Search, confidence_limits, first_part
 from csdp.fitting.pairs import graph_of_pairs
 from csdp.fitting.sample import read_sample
 

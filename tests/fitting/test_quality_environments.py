@@ -10,8 +10,8 @@ import pytest
 import csdp
 from csdp.errors import InputError
 from csdp.fitting.environment_prediction import EnvironmentPrediction, add_environments
+from csdp.fitting.fit_checks import find_hubs
 from csdp.fitting.sample import read_sample
-from csdp.fitting.verdict import find_hubs
 
 SWITCHING = [[0.9, 0.1], [0.2, 0.8]]
 

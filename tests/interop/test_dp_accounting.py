@@ -13,7 +13,7 @@ from dp_accounting import dp_event, pld, rdp
 import csdp
 from csdp.errors import InputError
 from csdp.interop import dp_accounting_event
-from csdp.interop.accounting import lattice_steps
+from csdp.interop.conversions import lattice_steps
 
 PAPER = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 UNEVEN = csdp.CoupledChain(

@@ -10,8 +10,7 @@ from csdp.chain.files import load_model
 from csdp.errors import InputError
 from csdp.panel import Discretiser
 from csdp.report.demo import CASES, prepare
-from csdp.report.records import first_answers
-from csdp.report.time_axis import day_names
+from csdp.report.records import day_names, first_answers
 
 
 class TestDemo:

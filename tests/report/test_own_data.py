@@ -8,8 +8,7 @@ import pytest
 import csdp
 from csdp.panel import Panel, Readings
 from csdp.report import figures
-from csdp.report.records import ReleaseRecord, TruthRecord, truth_records
-from csdp.report.time_axis import label_times
+from csdp.report.records import ReleaseRecord, TruthRecord, label_times, truth_records
 
 CHAIN = csdp.CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], values=[10.0, 20.0], names=["a", "b"])
 

@@ -349,7 +349,7 @@ class _DatasetReplay:
             self._report(entry, "published with noise from a seed, which gives no protection")
         present = self._charged.get(entry.data()["reserve"])
         if present is not None and "epsilon_s" in output:
-            self._compare(entry, "the leakage told with the output", output["epsilon_s"], present)
+            self._compare(entry, "the leakage published with the output", output["epsilon_s"], present)
 
     # ---- findings ----------------------------------------------------------------------------------------------
 

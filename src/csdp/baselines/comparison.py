@@ -307,16 +307,14 @@ def _level(task: _ComparisonTask, age: int) -> float:
     return level
 
 
-def least_epsilon(
-    error: Callable[[float], float], target: float, limit: float, *, tolerance: float = 0.02
-) -> float | None:
+def least_epsilon(error: Callable[[float], float], target: float, limit: float) -> float | None:
     """Return the smallest epsilon with error <= target, within a factor 1.02: simulated errors are no more precise."""
     if error(limit) > target:
         return None
     low, high = 1e-3, limit
     if error(low) <= target:
         return low
-    while high > low * (1 + tolerance):
+    while high > low * 1.02:
         middle = (low * high) ** 0.5
         if error(middle) <= target:
             high = middle

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from csdp.baselines.protocol import Quantity
 from csdp.bounds.result import as_text
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 Verdict = Literal["ours", "same release", "equal", "worse", "BETTER", "misses target", "not comparable"]
 ContinualVerdict = Literal["ours", "same release", "equal", "worse", "BETTER", "not comparable"]
+
+AnyRow = TypeVar("AnyRow", "Row", "ContinualRow")
 
 #: Relative difference below which two methods count as equal.
 TIE = 1e-6
@@ -39,6 +42,14 @@ class Row:
     note: str = ""
 
 
+def _find_row(rows: Sequence[AnyRow], name: str) -> AnyRow:
+    """The row of a method, by its short name."""
+    for row in rows:
+        if row.name == name:
+            return row
+    raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in rows)}")
+
+
 @dataclass(frozen=True)
 class Comparison(Displayed):
     """All methods at one budget (errors are compared) or one error target (leakages are compared)."""
@@ -55,10 +66,7 @@ class Comparison(Displayed):
         return f"Comparison({self.query}, {self.target} {self.value:g}, {len(self.rows)} methods)"
 
     def __getitem__(self, name: str) -> Row:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
+        return _find_row(self.rows, name)
 
     @property
     def better(self) -> tuple[Row, ...]:
@@ -85,7 +93,9 @@ class Comparison(Displayed):
             first = f"No method that can be compared has less {what} than our plan."
         if not self.unknown:
             return first
-        names = ", ".join(f"{row.method} ({_describe_bound(row.leakage)})" for row in self.unknown)
+        limits = [row.leakage.at_most for row in self.unknown]
+        words = ["no bound either" if most is None else f"at most {as_text(most, 4)}" for most in limits]
+        names = ", ".join(f"{row.method} ({bound})" for row, bound in zip(self.unknown, words, strict=True))
         return f"{first} Less error, but what it leaks is not known: {names}."
 
     @property
@@ -166,13 +176,9 @@ def format_quantity(quantity: Quantity) -> str:
     return "not\ncomputed" if quantity.at_most is None else f"at most\n{as_text(quantity.at_most, 4)}"
 
 
-def _describe_bound(quantity: Quantity) -> str:
-    return "no bound either" if quantity.at_most is None else f"at most {as_text(quantity.at_most, 4)}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class ContinualRow:
-    """One method: its own epsilon, what it certifiably tells of the present for ever, and its errors."""
+    """One method: its own epsilon, the certified leakage of the present for ever, and its errors."""
 
     method: str
     name: str
@@ -203,10 +209,7 @@ class ContinualComparison(Displayed):
         return f"ContinualComparison({self.query}, budget {self.budget:g}, {len(self.rows)} methods)"
 
     def __getitem__(self, name: str) -> ContinualRow:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise KeyError(f"{name}: no such row; one of {', '.join(row.name for row in self.rows)}")
+        return _find_row(self.rows, name)
 
     @property
     def better(self) -> tuple[ContinualRow, ...]:

@@ -34,7 +34,7 @@ from csdp.planning import EVENT_LIMIT
 from csdp.planning.curves import Curves, largest_level
 from csdp.queries import Query
 
-#: Ticks after which running totals begin anew, and over which trees and transforms extend.
+#: Ticks after which running totals start again, and over which trees and transforms extend.
 WINDOW: Final = 16
 #: Windows before the present one that an estimate looks back on.
 _BEFORE: Final = 2
@@ -118,8 +118,8 @@ def history_errors(covariance: Floats, strategy: Floats, ready: Indices, noise: 
         wanted = np.zeros((2, ticks * windows))
         wanted[0, tick] = wanted[1, first : tick + 1] = 1.0
         across = wanted @ between @ whole[known].T
-        told = np.linalg.solve(spread[np.ix_(known, known)], across.T)
-        errors += np.einsum("ij,jk,ik->i", wanted, between, wanted) - np.einsum("ik,ki->i", across, told)
+        weights = np.linalg.solve(spread[np.ix_(known, known)], across.T)
+        errors += np.einsum("ij,jk,ik->i", wanted, between, wanted) - np.einsum("ik,ki->i", across, weights)
     answer, total = np.maximum(errors / ticks, 0.0)
     return float(answer), float(total)
 
@@ -245,8 +245,8 @@ class _ContinualTask:
             most = baseline.calibrate(self.chain, self.query, epsilon=level).leakage().at_most
             leakage = Quantity(None, "proven bound of epsilon-DP in every window", most)
         elif expiring is not None:
-            level, told = self._expiring_level(expiring, age, level)
-            leakage = Quantity(None, "the accountant, by what a record costs at each age", told)
+            level, certified = self._expiring_level(expiring, age, level)
+            leakage = Quantity(None, "the accountant, by what a record costs at each age", certified)
         else:
             leakage = Quantity(
                 None, "the accountant, as for noise on every answer", self._certificate(age).leakage(level).epsilon
@@ -287,11 +287,11 @@ class _ContinualTask:
     def _window_level(self, baseline: Baseline) -> float | None:
         """The largest epsilon of w-event privacy whose proven bound keeps the budget."""
 
-        def told(epsilon: float) -> float:
+        def leakage(epsilon: float) -> float:
             most = baseline.calibrate(self.chain, self.query, epsilon=epsilon).leakage().at_most
             return float("inf") if most is None else most
 
-        return largest_level(told, self.budget, self.event_limit, tolerance=1e-3)
+        return largest_level(leakage, self.budget, self.event_limit, tolerance=1e-3)
 
     def _expiring_level(self, baseline: baselines.GradualExpiration, age: int, level: float) -> tuple[float, float]:
         """The largest epsilon in the end that keeps the budget, and what is certified there.
@@ -299,9 +299,9 @@ class _ContinualTask:
         At least the level that noise on every answer may have: what a record costs while it is young is less.
         """
         stream = AnswerStream(self.chain, self.query)
-        told = lru_cache(maxsize=None)(lambda e: baseline.calibrate_stream(stream, epsilon=e).certify(age))
-        found = largest_level(told, self.budget, self.event_limit, start=level, tolerance=1e-3)
-        return (level, self._certificate(age).leakage(level).epsilon) if found is None else (found, told(found))
+        certify = lru_cache(maxsize=None)(lambda e: baseline.calibrate_stream(stream, epsilon=e).certify(age))
+        found = largest_level(certify, self.budget, self.event_limit, start=level, tolerance=1e-3)
+        return (level, self._certificate(age).leakage(level).epsilon) if found is None else (found, certify(found))
 
     def _simulated_error(self, mechanism: StreamRelease) -> float:
         """Of the best linear function of the last outputs, fitted on one half of a simulated path for the other."""

@@ -11,9 +11,9 @@ import numpy as np
 from csdp.arrays import Floats
 from csdp.baselines.laplace import (
     LaplaceBaseline,
+    all_outputs,
     grid_size,
     leakage_setting,
-    output_grid,
     present_law,
     record_pairs,
     safe_log,
@@ -61,7 +61,7 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
                 needed=size,
                 limit=CONTRIBUTION_OUTPUTS,
             )
-        outputs = output_grid(contributions[j])
+        outputs = all_outputs(contributions[j])
         far = -np.abs(outputs[:, None, :] - contributions[j][None]).sum(axis=2) / scale  # (y, c)
         terms = conditional[:, :, j, None, :] + far  # (i, a, y, c)
         density = np.logaddexp.reduce(terms, axis=3)

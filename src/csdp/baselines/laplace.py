@@ -32,9 +32,9 @@ from csdp.baselines.protocol import (
     check_inputs,
     check_one_target,
     check_positive,
-    check_snapshots,
     check_whole,
     mechanism_record,
+    read_snapshots,
 )
 from csdp.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
 from csdp.bounds.adversary import Adversary
@@ -76,7 +76,7 @@ class LaplaceRelease:
 
     def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
         """Run it on snapshots (T, s): one output for every tick with a snapshot of that age before it."""
-        rows = check_snapshots(states, self.chain)
+        rows = read_snapshots(states, self.chain)
         ticks = rows.shape[0] - self.age
         if ticks < 1:
             raise InputError(f"states: {rows.shape[0]} snapshots given; more than {self.age}, the age, are needed")
@@ -388,14 +388,14 @@ def own_variation(chain: Model, age: int) -> float:
 # ---- mixtures of Laplace densities -----------------------------------------------------------------------------------
 
 
-def output_grid(answers: Floats) -> Floats:
+def all_outputs(answers: Floats) -> Floats:
     """Return the product of the sets of values of each output coordinate: a supremum of ratios is attained there."""
     axes = [np.unique(column) for column in answers.T]
     return np.array(list(itertools.product(*axes))).reshape(-1, len(axes))
 
 
 def grid_size(answers: Floats) -> float:
-    """Number of outputs of `output_grid`."""
+    """Number of outputs of `all_outputs`."""
     return float(np.prod([float(np.unique(column).size) for column in answers.T]))
 
 
@@ -425,7 +425,7 @@ def largest_log_ratio(log_rows: Floats, answers: Floats, groups: Sequence[Indice
             needed=needed,
             limit=WORK_LIMIT,
         )
-    density = log_densities(log_rows, answers, output_grid(answers), rate)
+    density = log_densities(log_rows, answers, all_outputs(answers), rate)
     best = 0.0
     for rows in groups:
         if len(rows) > 1:

@@ -186,7 +186,7 @@ def check_one_target(epsilon: float | None, scale: float | None) -> None:
         raise InputError(f"calibrate: {which} of epsilon and scale given; give exactly one")
 
 
-def check_snapshots(states: npt.ArrayLike, model: Model) -> States:
+def read_snapshots(states: npt.ArrayLike, model: Model) -> States:
     """Return snapshots (T, s) of state numbers; raise InputError for gaps, for which baselines have no rule."""
     rows = np.asarray(states)
     if rows.ndim != 2 or rows.shape[1] != model.sequences or not rows.shape[0]:

@@ -28,9 +28,9 @@ from csdp.baselines.protocol import (
     check_inputs,
     check_one_target,
     check_positive,
-    check_snapshots,
     check_whole,
     mechanism_record,
+    read_snapshots,
 )
 from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
 from csdp.bounds.adversary import Adversary, known_subsets
@@ -94,7 +94,7 @@ class StrategyRelease:
 
     def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
         """Run it on whole windows of snapshots; `noisy` and `exact` are coefficients."""
-        rows = check_snapshots(states, self.chain)
+        rows = read_snapshots(states, self.chain)
         if rows.shape[0] % self.window:
             raise InputError(f"states: {rows.shape[0]} snapshots given; whole windows of {self.window} expected")
         answers = self._stream.answers(rows)

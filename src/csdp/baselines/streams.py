@@ -28,9 +28,9 @@ from csdp.baselines.protocol import (
     check_inputs,
     check_one_target,
     check_positive,
-    check_snapshots,
     check_whole,
     mechanism_record,
+    read_snapshots,
 )
 from csdp.baselines.temporal import group_sensitivity, newest_bound, tick_bound
 from csdp.bounds.adversary import Adversary
@@ -77,7 +77,7 @@ class AnswerStream:
 
     def answers(self, states: States) -> Floats:
         """Exact answers (T, d) of snapshots (T, s)."""
-        return self.plan.query.lattice_answers(check_snapshots(states, self.chain)) / self.plan.divisor
+        return self.plan.query.lattice_answers(read_snapshots(states, self.chain)) / self.plan.divisor
 
     def noise(self, factor: float, shape: tuple[int, ...], source: Source) -> Floats:
         """Noise of scale `factor` times the sensitivity, in whole steps of the lattice of the answers."""
@@ -88,27 +88,6 @@ class AnswerStream:
         else:
             drawn = two_sided_geometric(scale, shape, source)
         return np.asarray(drawn * (step / self.plan.divisor), dtype=np.float64)
-
-
-def simulated_errors(stream: AnswerStream, run: Callable[[States, Source], Trace]) -> Errors:
-    """Compute errors of a stream mechanism on one simulated path of the chain, from a fixed seed.
-
-    Linear: the best linear function from the output of a tick to the present answer, at most the error of the mean.
-    """
-    states = simulated_path(stream.chain)
-    truth = stream.answers(states)[WARM_UP:]
-    # Another seed than the path's, so that noise is independent of the data.
-    out = run(states, np.random.default_rng([0, 1])).values[WARM_UP:]
-    known = moments(stream.chain, stream.query, ages=[0] * stream.chain.sequences)
-    no_data = float(np.trace(known.cov_now))
-    raw = float(((out - truth) ** 2).sum(axis=1).mean())
-    design = np.column_stack([np.ones(len(out)), out])
-    fitted = design @ np.linalg.lstsq(design, truth, rcond=None)[0]
-    linear = float(((fitted - truth) ** 2).sum(axis=1).mean())
-    # The variance on the path differs a little from the true one: scale the unexplained share to the true variance.
-    own = float(((truth - truth.mean(axis=0)) ** 2).sum(axis=1).mean())
-    share = min(1.0, linear / own) if own > 0 else 1.0
-    return Errors(raw, share * no_data, no_data, f"simulated, {SIMULATED_TICKS:,} ticks")
 
 
 @lru_cache(maxsize=4)
@@ -198,8 +177,22 @@ class StreamRelease(ABC):
         return self._run(states, np.random.default_rng([0, 1])).values
 
     def errors(self) -> Errors:
-        """Simulated."""
-        return simulated_errors(self._stream, self._run)
+        """Errors on one simulated path of the chain, from a fixed seed.
+
+        Linear: the best linear function from the output of a tick to the present answer, at most the error of the mean.
+        """
+        states = simulated_path(self.chain)
+        truth, out = self._stream.answers(states)[WARM_UP:], self.simulate(states)[WARM_UP:]
+        known = moments(self.chain, self.query, ages=[0] * self.chain.sequences)
+        no_data = float(np.trace(known.cov_now))
+        raw = float(((out - truth) ** 2).sum(axis=1).mean())
+        design = np.column_stack([np.ones(len(out)), out])
+        fitted = design @ np.linalg.lstsq(design, truth, rcond=None)[0]
+        linear = float(((fitted - truth) ** 2).sum(axis=1).mean())
+        # The variance on the path differs a little from the true one: scale the unexplained share to the true variance.
+        own = float(((truth - truth.mean(axis=0)) ** 2).sum(axis=1).mean())
+        share = min(1.0, linear / own) if own > 0 else 1.0
+        return Errors(raw, share * no_data, no_data, f"simulated, {SIMULATED_TICKS:,} ticks")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content as plain data."""
@@ -223,7 +216,7 @@ class PegasusRelease(StreamRelease):
 
     def _run(self, states: States, source: Source) -> Trace:
         stream = self._stream
-        answers = stream.answers(check_snapshots(states, self.chain))
+        answers = stream.answers(states)
         ticks = len(answers)
         perturb, group = self.epsilon * self.share, self.epsilon * (1.0 - self.share)
         noisy = answers + stream.noise(1.0 / perturb, answers.shape, source)
@@ -303,7 +296,7 @@ class WindowRelease(StreamRelease):
     scheme: Scheme
 
     def _run(self, states: States, source: Source) -> Trace:
-        answers = self._stream.answers(check_snapshots(states, self.chain))
+        answers = self._stream.answers(states)
         ticks, d = answers.shape
         # Mean absolute change per output: one record moves it by Delta_f / d; epsilon / 2w a tick.
         unlike = self._stream.noise(2.0 * self.window / self.epsilon, (ticks,), source) / d

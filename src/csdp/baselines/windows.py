@@ -234,10 +234,12 @@ class ExpiringRelease(StrategyRelease):
         """Not computed; an upper bound for the present by all windows so far."""
         if adversary != "informed":
             return bound_present(self._stream, self.epsilon, NOT_COMPUTED, adversary=adversary)
-        told = self.certify()
-        if math.isinf(told):
+        certified = self.certify()
+        if math.isinf(certified):
             return Quantity(None, f"{NOT_COMPUTED}; nor is it bounded: this chain forgets too slowly")
-        return Quantity(None, f"{NOT_COMPUTED}. It is at most {as_text(told)}, by what records cost at each age", told)
+        return Quantity(
+            None, f"{NOT_COMPUTED}. It is at most {as_text(certified)}, by what records cost at each age", certified
+        )
 
     def lifetime(self, releases: int) -> Quantity:
         """Not computed; an upper bound for one record."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import csdp
-from csdp.cli.chain import chain_app
+from csdp.cli.chain import chain_app, synth
 from csdp.cli.doctor import doctor
 from csdp.cli.evidence import audit, demo, report
 from csdp.cli.export import export
@@ -19,7 +19,6 @@ from csdp.cli.reading import open_input
 from csdp.cli.release import release
 from csdp.cli.stream import init, key_app, serve, stream
 from csdp.cli.suggest import suggest
-from csdp.cli.synth import synth
 from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
 

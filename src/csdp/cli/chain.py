@@ -1,4 +1,4 @@
-"""`csdp chain`: make, show and simulate models of correlated sequences."""
+"""`csdp chain`: make, show and simulate models of correlated sequences; `csdp synth`: draw from a private fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from csdp.chain import CoupledChain, Model
+from csdp.bounds.result import as_text, in_words
+from csdp.chain import CoupledChain, Model, private_fits
 from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.terminal import CommandGroup, console, print_json
@@ -272,7 +273,7 @@ def simulate(
     """
     model = options.read_chain(chain)
     kind = check_output(output, model)
-    write_snapshots(model, draw_snapshots(model, steps, seed, content), output, kind)
+    write_snapshots(model, simulate_snapshots(model, steps, seed, content), output, kind)
     if output != "-":
         typer.echo(f"wrote {output}: {steps:,} snapshots of {model.sequences:,} sequences, seed {seed}")
 
@@ -287,7 +288,7 @@ def check_output(output: str, model: Model) -> str:
     return kind
 
 
-def draw_snapshots(model: Model, steps: int, seed: int, content: str) -> npt.NDArray[Any]:
+def simulate_snapshots(model: Model, steps: int, seed: int, content: str) -> npt.NDArray[Any]:
     """Snapshots of a model, one per row, as state numbers or as the values of the states."""
     rows = model.simulate(steps, seed=seed)
     return rows if content == "states" else model.value_table[np.arange(model.sequences), rows]
@@ -323,3 +324,53 @@ def _write_parquet(path: str, model: Model, rows: npt.NDArray[Any]) -> None:
     names = ["time", *model.names]
     table = pyarrow.table([np.arange(rows.shape[0]), *(np.ascontiguousarray(c) for c in rows.T)], names=names)
     pyarrow.parquet.write_table(table, path)
+
+
+# ---- csdp synth ----------------------------------------------------------------------------------------------------
+
+
+def synth(
+    chain: options.ChainFile,
+    steps: Steps = 1000,
+    seed: options.Seed = 0,
+    content: Content = "values",
+    output: SnapshotFile = "-",
+    public: Annotated[
+        bool, typer.Option("--public", help="Declare that the chain was not made from private readings.")
+    ] = False,
+) -> None:
+    """Write synthetic sequences that follow a privately fitted chain, and say what they promise.
+
+    They are computed from the chain alone, so they tell no more about a real reading than the fit has paid for, however
+    many are drawn.
+
+    \b
+    Example:
+      csdp fit readings.csv --epsilon 5 --edges 0.5 --bounds 0,1 -o private.json
+      csdp synth private.json --steps 1000 --seed 1 -o synthetic.csv
+    """
+    model = options.read_chain(chain)
+    fits = private_fits(model)
+    if not fits and not public:
+        raise InputError(
+            f"chain: {chain} does not say that it was fitted privately, so what is drawn from it would reveal its "
+            "readings without a limit; fit it with --epsilon, or declare --public if no private readings were used"
+        )
+    kind = check_output(output, model)
+    write_snapshots(model, simulate_snapshots(model, steps, seed, content), output, kind)
+    typer.echo(promise(sum(fits.values())), err=True)
+
+
+def promise(epsilon: float) -> str:
+    """What synthetic sequences of a chain promise, whose private fits cost `epsilon` a reading; 0 where it is public.
+
+    >>> promise(1.0).split(":")[0]
+    'Promised'
+    """
+    if not epsilon:
+        return "Promised: nothing was protected; the chain was declared public."
+    return (
+        f"Promised: plain differential privacy with epsilon {as_text(epsilon)} ({in_words(epsilon)}) for every single "
+        "reading of the fit, under any model, however many rows are drawn. Not promised: a limit on what they tell "
+        "about the present of a sequence through others, or that they keep more than the chain describes."
+    )

@@ -16,7 +16,7 @@ import csdp
 from csdp.auditing.audit import Audit
 from csdp.auditing.audit import audit as run_audit
 from csdp.bounds.result import with_chance
-from csdp.cli import options
+from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.release import print_guarantees
 from csdp.cli.terminal import (
@@ -31,7 +31,7 @@ from csdp.cli.terminal import (
     written_files,
 )
 from csdp.errors import InputError
-from csdp.panel import InputSpec, Panel, Readings, read_readings
+from csdp.panel import InputSpec, Panel, Readings
 
 if TYPE_CHECKING:
     from csdp.auditing.replay import Replay
@@ -124,7 +124,7 @@ def audit(
             "chain: not given; give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger to replay one"
         )
     options.check_figure(figure)
-    declared = options.load_plan(
+    declared = plan_options.load_plan(
         plan, chain=chain, query=query, age=age, ages=ages, epsilon_c=epsilon_c, adversary=adversary
     )
     with progress_bar() as progress:
@@ -212,7 +212,7 @@ def _replay(
     from csdp.auditing.replay import replay
     from csdp.ledger import Ledger
 
-    plans = [] if plan is None else [options.read_plan(plan)]
+    plans = [] if plan is None else [plan_options.read_plan(plan)]
     chains = [] if chain is None else [options.read_chain(chain)]
     with Ledger.open(where, create=False, read_only=True) as book, progress_bar() as progress:
         result = replay(book, dataset=dataset, plans=plans, chains=chains, head=head, progress=progress)
@@ -277,8 +277,9 @@ def report(
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
         located = locate(data, reading)
         panel = options.read_states(located, model, discretiser=discretiser, outside=outside)
-        readings = read_readings(located, names=model.names) if located.categories is None else None
-        unit = located.value or ", ".join(readings.names if readings is not None and len(readings.names) <= 3 else ())
+        if panel.readings is not None and located.categories is None:
+            readings = Readings(panel.names, panel.ticks, panel.times, panel.readings, panel.step)
+        unit = located.value or ", ".join(model.names if readings is not None and len(model.names) <= 3 else ())
     with progress_bar() as progress:
         result = report_ledger(
             ledger,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from csdp.cli import options
-from csdp.cli.estimates import read_stored
+from csdp.cli.plan_options import read_plan, read_stored
 from csdp.cli.terminal import print_written
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
@@ -50,7 +50,7 @@ def export(
     """Write a Python script and a notebook that reproduce a release: readings, plan, publisher, release, report.
 
     Nothing is published or charged by writing them. A script that runs on the ledger of a release gives back what is
-    recorded there; on a new ledger it publishes anew, with noise of its own.
+    recorded there; on a new ledger it publishes again, with new noise.
 
     \b
     Example:
@@ -58,7 +58,7 @@ def export(
     """
     if output.suffix != ".py":
         raise InputError(f"output: {output.name!r} given; a name that ends in .py (the notebook ends in .ipynb)")
-    made, stored = options.read_plan(plan), read_stored(plan)
+    made, stored = read_plan(plan), read_stored(plan)
     name = Path(data).stem if dataset is None else dataset
     cells = _cells(
         made,

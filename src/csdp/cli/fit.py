@@ -369,9 +369,9 @@ def _fit_pair_counts(data: InputSpec, engine: Any, method: str, states: int, smo
     ticks = counts.sum(axis=(1, 2))
     if method == "ching":
         laws = pairs.pair_marginals(counts, graph)
-        shares, moves = pairs.ching(counts, laws, graph, smoothing=smoothing, progress=lambda *_: None)
+        shares, moves = pairs.fit_ching(counts, laws, graph, smoothing=smoothing, progress=lambda *_: None)
     else:
-        shares, moves = pairs.moments(counts, ticks, graph)
+        shares, moves = pairs.fit_moments(counts, ticks, graph)
     sample = Sample(np.zeros((1, len(names)), dtype=np.int16), states, names, None)
     chain = make_chain(sample, graph, shares, moves)
     observations = int(ticks[graph.targets == graph.sources].sum())

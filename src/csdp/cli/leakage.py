@@ -35,7 +35,7 @@ from csdp.queries import parse_query
 from csdp.report.certificate import UNSOUND_WARNING, Guarantee, guarantee
 
 if TYPE_CHECKING:
-    from csdp.baselines.comparison import Comparison
+    from csdp.baselines.comparison_table import Comparison, ContinualComparison
 
 
 def leakage(
@@ -283,7 +283,7 @@ def compare(
     if form == "json":
         print_json(comparison.to_dict())
     else:
-        _print_comparison(comparison)
+        _print_comparison(comparison, comparison.headline, comparison.lifetime_headline)
         print_written([figure] if figure is not None else [])
 
 
@@ -302,10 +302,7 @@ def _compare_continual(
     if form == "json":
         print_json(found.to_dict())
         return
-    console().print(found)
-    print_lines([found.headline, "\nWhat each of them guarantees:"])
-    for row in found.rows:
-        print_lines([f"  {row.method}: {row.guarantee}.{f' Note: {row.note}.' if row.note else ''}"])
+    _print_comparison(found, found.headline)
 
 
 def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:
@@ -328,8 +325,8 @@ def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:
     return fit(Panel(readings.names, readings.ticks, readings.times, states, readings.step), public=True, ensemble=0)
 
 
-def _print_comparison(comparison: Comparison) -> None:
+def _print_comparison(comparison: Comparison | ContinualComparison, *headlines: str) -> None:
     console().print(comparison)
-    print_lines([comparison.headline, comparison.lifetime_headline, "\nWhat each of them guarantees:"])
+    print_lines([*headlines, "\nWhat each of them guarantees:"])
     for row in comparison.rows:
         print_lines([f"  {row.method}: {row.guarantee}.{f' Note: {row.note}.' if row.note else ''}"])

@@ -6,24 +6,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from csdp.bounds.adversary import Adversary
 from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
-from csdp.cli.of_readings import STATES, ReadingOptions
 from csdp.cli.terminal import Format
 from csdp.errors import InputError
 from csdp.json_text import parse_json
-from csdp.panel import Discretiser, InputSpec, Panel, read_panel
+from csdp.panel import Discretiser, InputSpec, Panel
+from csdp.panel.read import read_input, to_panel
 from csdp.panel.readings import Outside
 from csdp.report.files import ensure_writable
-
-if TYPE_CHECKING:
-    from csdp.plan import Plan
 
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
@@ -156,20 +154,7 @@ def read_chain(path: str) -> Model:
     return read_model(sys.stdin.read()) if path == "-" else load_model(path)
 
 
-def read_plan(path: str) -> Plan:
-    """Read a plan from a file written by `csdp plan` or `Plan.to_json`."""
-    from csdp.plan import Plan
-
-    text = _read_text(path, path)
-    try:
-        return Plan.from_json(text)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except (ArithmeticError, AttributeError, IndexError, ValueError) as error:
-        raise InputError(f"{path}: not a plan as `csdp plan` writes it ({error})") from None
-
-
-def _read_text(path: str, where: str) -> str:
+def read_text(path: str, where: str) -> str:
     """Read the text of a JSON file; error messages begin with `where`."""
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -190,9 +175,12 @@ def read_states(data: InputSpec, model: Model, *, discretiser: str | None, outsi
         discretiser: File of the discretiser that maps readings to states; None if readings are values of the model.
         outside: What to do with readings that are not values of the model.
     """
-    if discretiser is not None:
-        return read_panel(data, names=model.names, discretiser=Discretiser.load(discretiser))
-    return read_panel(data, names=model.names, values=model.value_table, outside=outside)
+    if discretiser is None:
+        readings = read_input(data.file, replace(data, names=model.names))
+        return to_panel(readings, values=model.value_table, outside=outside)
+    known = Discretiser.load(discretiser)
+    readings = read_input(data.file, replace(data, names=model.names, categories=known.categories or data.categories))
+    return known.apply(readings)
 
 
 def check_figure(path: Path | None) -> None:
@@ -207,14 +195,14 @@ def check_figure(path: Path | None) -> None:
 # ---- numbers, names and JSON ---------------------------------------------------------------------------------------
 
 
-def parse_step(text: str | None) -> int | str | None:
+def parse_step_option(text: str) -> int | str:
     """Parse a time step: a whole number, or text such as 5min, which readers of panels understand.
 
-    >>> parse_step("300"), parse_step("5min"), parse_step(None)
-    (300, '5min', None)
+    >>> parse_step_option("300"), parse_step_option("5min")
+    (300, '5min')
     """
     try:
-        return None if text is None else int(text)
+        return int(text)
     except ValueError:
         return text
 
@@ -249,7 +237,7 @@ def parse_json_or_file(what: str, text: str) -> Any:
     if not inline:
         if not Path(text).exists():
             raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket")
-        text = _read_text(text, where)
+        text = read_text(text, where)
     return parse_json(where, text)
 
 
@@ -277,58 +265,6 @@ def parse_names(text: str) -> list[str]:
     if not all(isinstance(name, str) for name in names):
         raise InputError("names: a JSON list of strings expected")
     return list(names)
-
-
-# ---- plans ---------------------------------------------------------------------------------------------------------
-
-
-def load_plan(
-    file: str | None,
-    *,
-    chain: str | None,
-    query: str | None,
-    age: int | None,
-    ages: str | None,
-    epsilon_c: float | None,
-    adversary: Adversary | None,
-    protect: float | None = None,
-    stale_limit: int | None = None,
-    readings: ReadingOptions = STATES,
-    untested: bool = False,
-    discretiser: str | None = None,
-) -> Plan:
-    """Read the plan from a file, which no option may contradict; without a file, make it from the options.
-
-    Every option is None if it was not given.
-    """
-    from csdp.plan import Plan
-
-    if file is not None:
-        own: dict[str, Any] = {
-            "the model": chain,
-            "--query": query,
-            "--age": age,
-            "--ages": ages,
-            "--epsilon-c": epsilon_c,
-        }
-        own |= {"--adversary": adversary, "--protect": protect, "--stale-limit": stale_limit, **readings.given}
-        refuse_together(own, "--plan")
-        return read_plan(file)
-    if chain is None:
-        raise InputError("chain: not given; give a model with --age and --epsilon-c, or --plan")
-    steps = parse_ages(age, ages)
-    if epsilon_c is None:
-        raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
-    return Plan(
-        read_chain(chain),
-        readings.query(query or "mean", discretiser),
-        steps,
-        epsilon_c,
-        adversary=adversary or "informed",
-        protect=protect,
-        stale_limit=stale_limit or 0,
-        readings_check="failed" if untested else None,
-    )
 
 
 def refuse_together(options: Mapping[str, Any], source: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from csdp.bounds.result import as_text, in_words, with_chance
-from csdp.cli import estimates, of_readings, options
+from csdp.cli import options, plan_options
 from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar
 from csdp.computation import verify_query
 from csdp.errors import InputError
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def plan(
     chain: options.ChainFile,
     query: options.Query = "mean",
-    of: of_readings.Of = None,
-    low: of_readings.Low = None,
-    high: of_readings.High = None,
-    resolution: of_readings.Resolution = None,
-    untested: of_readings.Untested = False,
+    of: plan_options.Of = None,
+    low: plan_options.Low = None,
+    high: plan_options.High = None,
+    resolution: plan_options.Resolution = None,
+    untested: plan_options.Untested = False,
     max_mse: Annotated[
         float | None, typer.Option(help="Find the least leakage with at most this mean squared error.")
     ] = None,
@@ -71,11 +71,11 @@ def plan(
             "newest alone (linear), of its posterior mean (posterior; one output, few sequences), or of the raw number."
         ),
     ] = "history",
-    past: estimates.Past = None,
-    until: estimates.Until = None,
-    period: estimates.Period = None,
+    past: plan_options.Past = None,
+    until: plan_options.Until = None,
+    period: plan_options.Period = None,
     discretiser: options.DiscretiserFile = None,
-    anyway: estimates.Anyway = False,
+    anyway: plan_options.Anyway = False,
     adversary: options.AdversaryOption = "informed",
     protect: options.Protect = None,
     event_limit: options.EventLimit = 10.0,
@@ -109,6 +109,7 @@ def plan(
     less than 5 % of the error of saying nothing is not written: exit code 6, with what would help.
     """
     from csdp.planning import find_plan
+    from csdp.publisher import learn_from_past
 
     options.check_figure(figure)
     if protect is not None and horizon is not None:
@@ -120,10 +121,10 @@ def plan(
     if per_phase and (budget is None or horizon is not None or mechanism != "noise"):
         raise InputError("--per-phase needs --budget, and cannot be combined with --horizon or --mechanism")
     model = options.read_chain(chain)
-    statistic = of_readings.ReadingOptions(of, low, high, resolution).query(query, discretiser)
+    statistic = plan_options.ReadingOptions(of, low, high, resolution).query(query, discretiser)
     if untested:
         statistic = verify_query(statistic, model.point, readings_check="failed")
-    known = estimates.read_past(model, past, until, discretiser=discretiser)
+    known = plan_options.read_past(model, past, until=until, period=period, discretiser=discretiser)
     with progress_bar() as progress:
         found = find_plan(
             model,
@@ -142,10 +143,10 @@ def plan(
             mechanism=mechanism,
             progress=progress,
         )
-    found = replace(found, plan=of_readings.check_past(found.plan, known, untested=untested))
-    learned = estimates.learn(found.plan, known, period=period, about=about)
+    found = replace(found, plan=plan_options.check_past(found.plan, known, untested=untested))
+    learned = None if known is None else learn_from_past(found.plan, known, period=period, about=about)
     error = found.error if learned is None else learned.expected(found.plan.noise_variance)
-    estimates.require_useful(found.plan, error, anyway=anyway)
+    plan_options.require_useful(found.plan, error, anyway=anyway)
     schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)
     phased = (
         _levels_by_phase(found, budget, estimate, continual=continual, event_limit=event_limit) if per_phase else None
@@ -153,14 +154,16 @@ def plan(
     if output is not None:
         made = found.plan if schedule is None else schedule.plan
         made = phased.plan if phased is not None and phased.worthwhile else made
-        estimates.write_plan(output, made, about=about, estimator=learned)
+        plan_options.write_plan(output, made, about=about, estimator=learned)
     if figure is not None:
         _draw_plan(found, figure, ages=range(min_age, max_age + 1), budget=budget)
     if form == "json":
         data = _plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()}
         if phased is not None:
             data |= {"per_phase": {**phased.summary(), "levels": phased.records(), "plan_digest": phased.plan.digest}}
-        print_json(data | ({} if learned is None else {"usefulness": error.usefulness, "learned": measured(learned)}))
+        print_json(
+            data | ({} if learned is None else {"usefulness": error.usefulness, "learned": _learned_data(learned)})
+        )
     else:
         _print_plan(found, error)
         print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
@@ -171,7 +174,7 @@ def plan(
         print_written(path for path in (output, figure) if path is not None)
 
 
-def measured(learned: LearnedEstimator) -> dict[str, Any]:
+def _learned_data(learned: LearnedEstimator) -> dict[str, Any]:
     """What was measured of a learned estimator, for JSON."""
     names = ("kind", "about", "ticks", "mse", "no_data", "usefulness", "level", "coverage", "compared")
     return {name: getattr(learned, name) for name in names}
@@ -287,17 +290,13 @@ def _headline(found: FoundPlan, error: Error) -> str:
     )
 
 
-def _level_words(found: FoundPlan) -> str:
-    """What epsilon_c is: of noise its level, of a table what it tells of a record."""
-    return "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
-
-
 def _print_plan(found: FoundPlan, error: Error) -> None:
     print_lines([_headline(found, error)])
     ages, leaks = sorted(set(found.plan.ages)), found.leakage
+    level = "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        (_level_words(found), f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
+        (level, f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
         ("leakage of the present", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"),
         (
             "mean squared error",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -83,7 +84,7 @@ def takes_readings(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        reading = _to_spec(**{name: given.pop(name) for name in READING_OPTIONS})
+        reading = _make_spec(**{name: given.pop(name) for name in READING_OPTIONS})
         command(**given, reading=reading)
 
     run.__signature__ = inspect.Signature(shown, return_annotation=None)  # type: ignore[attr-defined]
@@ -91,7 +92,7 @@ def takes_readings(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _to_spec(
+def _make_spec(
     *,
     step: str | None,
     names: str | None,
@@ -102,7 +103,7 @@ def _to_spec(
     **given: Any,
 ) -> InputSpec:
     return InputSpec(
-        step=options.parse_step(step),
+        step=None if step is None else options.parse_step_option(step),
         names=None if names is None else tuple(options.parse_names(names)),
         categories=None if categories is None else tuple(options.parse_names(categories)),
         delimiter={"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
@@ -115,7 +116,7 @@ def _to_spec(
 def locate(data: str, reading: InputSpec) -> InputSpec:
     """The settings of readings: the options that are given, over those of an `[input]` section."""
     file, spec = to_spec(data, reading)
-    return spec.override(file=str(file))
+    return replace(spec, file=str(file))
 
 
 # ---- csdp open -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from csdp.bounds.result import as_text, chance
-from csdp.cli import estimates, of_readings, options
+from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
 from csdp.errors import BudgetExceeded, InputError, TicksHeldError
@@ -53,11 +53,11 @@ def release(
     ],
     chain: options.ChainOption = None,
     query: options.OptionalQuery = None,
-    of: of_readings.Of = None,
-    low: of_readings.Low = None,
-    high: of_readings.High = None,
-    resolution: of_readings.Resolution = None,
-    untested: of_readings.Untested = False,
+    of: plan_options.Of = None,
+    low: plan_options.Low = None,
+    high: plan_options.High = None,
+    resolution: plan_options.Resolution = None,
+    untested: plan_options.Untested = False,
     age: options.Age = None,
     ages: options.Ages = None,
     epsilon_c: options.OptionalNoiseLevel = None,
@@ -81,12 +81,12 @@ def release(
         ),
     ] = None,
     outside: options.OutsideOption = "refuse",
-    about: estimates.OptionalAbout = None,
-    past: estimates.Past = None,
-    until: estimates.Until = None,
-    period: estimates.Period = None,
-    estimator: estimates.EstimatorFile = None,
-    anyway: estimates.Anyway = False,
+    about: plan_options.OptionalAbout = None,
+    past: plan_options.Past = None,
+    until: plan_options.Until = None,
+    period: plan_options.Period = None,
+    estimator: plan_options.EstimatorFile = None,
+    anyway: plan_options.Anyway = False,
     discretiser: options.DiscretiserFile = None,
     simulated_times: Annotated[
         bool,
@@ -150,7 +150,7 @@ def release(
     for read in (data, chain, plan, ledger, discretiser, series):
         if read is not None and out.resolve() == Path(read).resolve():
             raise InputError(f"output: this would overwrite {read}, which is read; give another name")
-    chosen = options.load_plan(
+    chosen = plan_options.load_plan(
         plan,
         chain=chain,
         query=query,
@@ -160,17 +160,20 @@ def release(
         adversary=adversary,
         protect=protect,
         stale_limit=stale_limit,
-        readings=of_readings.ReadingOptions(of, low, high, resolution),
+        readings=plan_options.ReadingOptions(of, low, high, resolution),
         untested=untested,
         discretiser=discretiser,
     )
-    stored = estimates.read_stored(plan)
-    known = estimates.read_past(chosen.model, past, until, discretiser=discretiser, reading=reading)
-    chosen = of_readings.check_past(chosen, known, untested=untested)
-    learned = estimates.learn(chosen, known, period=period, about=about or stored.about)
-    estimating = estimates.choose_estimator(chosen, stored, about=about, learned=learned, estimator_file=estimator)
+    known = plan_options.read_past(
+        chosen.model, past, until=until, period=period, discretiser=discretiser, reading=reading
+    )
+    if untested or known is not None:
+        chosen = plan_options.check_past(chosen, known, untested=untested)
+    estimating = plan_options.choose_estimator(
+        chosen, plan, about=about, past=known, period=period, estimator_file=estimator
+    )
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
-    estimates.require_useful(chosen, expected, anyway=anyway)
+    plan_options.require_useful(chosen, expected, anyway=anyway)
     located = locate(data, reading)
     with _open_readings(located, chosen, engine, outside, master, memory_limit, discretiser) as (readings, source):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
@@ -196,7 +199,8 @@ def release(
                 estimator=estimating,
             ) as publisher,
         ):
-            publisher.tell({} if series is None else _read_series(Path(series), readings))
+            if series is not None:
+                publisher.tell(_read_series(Path(series), readings))
             releases, skipped, refusal = _publish(publisher, book, source, readings, wide=wide)
             count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
             certificate = certify(publisher, book, skipped=skipped)
@@ -311,10 +315,10 @@ def _read_series(path: Path, readings: Panel | Engine) -> dict[int, int]:
             "readings) and environment (whole numbers, empty where one is not known)"
         ) from None
     ticks = dict(zip(readings.times.astype(times.dtype).tolist(), readings.ticks.tolist(), strict=True))
-    told = {ticks[time]: number for time, number in zip(times.tolist(), numbers, strict=True) if time in ticks}
-    if rows and not told:
+    by_tick = {ticks[time]: number for time, number in zip(times.tolist(), numbers, strict=True) if time in ticks}
+    if rows and not by_tick:
         raise InputError(f"series: no time of {path} is one of the readings; write times as in the readings")
-    return told
+    return by_tick
 
 
 def _publish(

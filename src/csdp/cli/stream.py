@@ -119,10 +119,10 @@ def stream(
         _status_line() as update,
     ):
         status = run(live.runner, live.source, by_wall_clock=live.by_wall_clock, on_status=update)
-    print_notice(summarise(status))
+    print_notice(summarise_status(status))
 
 
-def summarise(status: Status) -> str:
+def summarise_status(status: Status) -> str:
     """Summarise a status in one line of times and counts, without private values."""
     counts = ", ".join(f"{count:,} {fate}" for fate, count in sorted(status.fates.items()) if count)
     last = "" if status.last is None else f", last tick {status.last.tick}, epsilon_s {status.last.epsilon_s:.4g}"
@@ -156,7 +156,7 @@ def _status_line() -> Iterator[Callable[[Status, str], None] | None]:
     with Live(console=console(stderr=True), transient=True, refresh_per_second=5) as line:
 
         def update(status: Status, state: str) -> None:
-            line.update(Text(printable(f"{summarise(status)}{'; ' + state if state else ''}"), no_wrap=True))
+            line.update(Text(printable(f"{summarise_status(status)}{'; ' + state if state else ''}"), no_wrap=True))
 
         yield update
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import with_chance
-from csdp.cli import of_readings, options
+from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_table, print_warnings, printable, progress_line
 from csdp.errors import InputError
@@ -30,9 +30,9 @@ def suggest(
         Literal["now", "then"] | None,
         typer.Option(help="Numbers about the present, or about the time of the readings.", show_default="both"),
     ] = None,
-    low: of_readings.Low = None,
-    high: of_readings.High = None,
-    resolution: of_readings.Resolution = None,
+    low: plan_options.Low = None,
+    high: plan_options.High = None,
+    resolution: plan_options.Resolution = None,
     seconds: Annotated[
         float,
         typer.Option(min=0.1, help="After about this time the best plans so far are kept; Ctrl-C keeps them too."),
@@ -62,7 +62,7 @@ def suggest(
 
     if output is not None and Path(output).exists() and not Path(output).is_dir():
         raise InputError(f"output: {output} is a file; give the name of a folder")
-    ranged = of_readings.ReadingOptions(None, low, high, resolution).range()
+    ranged = plan_options.ReadingOptions(None, low, high, resolution).range()
     with print_warnings(), progress_line() as progress:
         suggestion = make_suggestion(
             locate(data, reading),

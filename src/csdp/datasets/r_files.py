@@ -67,7 +67,7 @@ class _XdrReader:
             raise ValueError(f"an R object of type {kind}")
         return self._READERS[kind](self, flags)
 
-    def _nothing(self, _: int) -> None:
+    def _skip(self, _: int) -> None:
         return None
 
     def _symbol(self, _: int) -> Any:
@@ -121,7 +121,7 @@ class _XdrReader:
         14: _real,
         16: _list,
         19: _list,
-        254: _nothing,
+        254: _skip,
         255: _reference,
     }
 

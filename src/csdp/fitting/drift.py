@@ -114,15 +114,15 @@ class _EnvironmentLaw:
         """Laws (s, m) given the past and the sequences before in the same row, and which of them are known."""
         each = [member(present, following, None) for member in self._members]
         laws = np.array([law for law, _ in each])
-        known = np.logical_and.reduce([told for _, told in each])
+        known = np.logical_and.reduce([is_known for _, is_known in each])
         chance = laws[:, np.arange(following.size), np.maximum(following, 0)]
         held = np.ones(1) if self._law is None else self._law
         classes = None if environment is None else np.array([environment])
         with np.errstate(divide="ignore"):
             scores = np.log(np.where(known & (following >= 0), chance, 1.0))
             before = np.log(spread_classes(held[None], classes, len(each))[0])
-        told = before[:, None] + np.cumsum(np.column_stack([np.zeros(len(each)), scores]), axis=1)
-        weights = shares_of_logs(told.T)
+        totals = before[:, None] + np.cumsum(np.column_stack([np.zeros(len(each)), scores]), axis=1)
+        weights = shares_of_logs(totals.T)
         if self.chain.switching is not None:
             self._law = weights[-1].reshape(-1, self.chain.regimes).sum(axis=0) @ self.chain.switching
         return np.asarray(np.einsum("se,esm->sm", weights[:-1], laws)), known

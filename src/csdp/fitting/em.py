@@ -193,7 +193,6 @@ def fit_all(
     smoothing: float,
     effort: Effort,
     progress: Progress,
-    what: str = "fitting",
     fixed: bool = False,
     often: Floats | None = None,
     start: Sequence[TargetFit] | None = None,
@@ -212,4 +211,4 @@ def fit_all(
             start=None if start is None else start[target],
         )
 
-    return EMFit(graph, each_target(work, readings.sequences, what=what, progress=progress))
+    return EMFit(graph, each_target(work, readings.sequences, what="fitting", progress=progress))

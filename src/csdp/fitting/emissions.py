@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
-from csdp.fitting.residual_tests import LEAST_COUNT, chi_square_tail
+from csdp.fitting.fit_checks import LEAST_COUNT, chi_square_tail
 from csdp.panel import Panel, Readings
 from csdp.queries import Query, with_readings
 from csdp.reading_range import ReadingRange
@@ -39,7 +39,7 @@ CHECKED = 2000
 LEVEL = 0.001
 
 
-def read_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
+def arrange_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
     """Readings (T, s) in the order of a chain's names; NaN where missing. They must be those of the states."""
     if not isinstance(readings, Readings):
         table = np.asarray(readings)
@@ -105,9 +105,9 @@ def _kruskal_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any
     # Evenly spread ranks reach a square of 3; where many readings are equal, the few others need larger groups.
     _pool_small(counts, sums, LEAST_COUNT * np.maximum(1.0, (largest / 3.0) ** 2))
     between = (sums**2 / np.maximum(counts, 1)).sum(axis=1) - total**2 / np.maximum(size, 1)
-    told = squares > 1e-9 * size  # not the rounding of equal ranks
-    statistic = np.where(told, (size - 1) * between / np.where(told, squares, 1.0), 0.0).sum()
-    freedom = np.where(told, (counts > 0).sum(axis=1) - 1, 0).sum()
+    varies = squares > 1e-9 * size  # more than the rounding of equal ranks
+    statistic = np.where(varies, (size - 1) * between / np.where(varies, squares, 1.0), 0.0).sum()
+    freedom = np.where(varies, (counts > 0).sum(axis=1) - 1, 0).sum()
     return float(chi_square_tail(statistic, freedom))
 
 

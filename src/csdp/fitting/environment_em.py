@@ -216,11 +216,6 @@ def smooth_scores(scores: Floats, forward: Floats, switching: Floats) -> tuple[F
     return weights, switches
 
 
-def count_switches(weights: Floats) -> Floats:
-    """Switches (E, E) between the environments of successive steps, as if these were independent."""
-    return np.asarray(weights[:-1].T @ weights[1:])
-
-
 def begin(graph: Graph, weights: Floats, *, common: Floats, hidden: bool) -> EnvironmentFit:
     """A fit that every environment begins as the common chain; `common` are its expected transitions (edges, m, m)."""
     expected = np.repeat(common[..., None], weights.shape[1], axis=3)
@@ -231,7 +226,8 @@ def begin(graph: Graph, weights: Floats, *, common: Floats, hidden: bool) -> Env
         free_rows(expected, np.full(expected.shape, 1.0 / expected.shape[1])),
         expected,
         weights,
-        count_switches(weights) if hidden else None,
+        # Switches between the environments of successive steps, as if these were independent.
+        np.asarray(weights[:-1].T @ weights[1:]) if hidden else None,
         np.full((count, count), 1.0 / count) if hidden else None,
         np.full(count, 1.0 / count),
         (),

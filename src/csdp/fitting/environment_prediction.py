@@ -81,7 +81,7 @@ class EnvironmentPrediction:
         self.chain = chain
         self.sample = readings.in_direction(chain.direction)
         self._members = [Prediction(member, self.sample) for member in chain.environments]
-        self._cursor, self._told = 0, self._before.copy()
+        self._cursor, self._scores_so_far = 0, self._before.copy()
 
     def law(self, target: int) -> tuple[Floats, Bools]:
         """`Pr(next_target = b | past, next states of the targets before)` (steps, m), and where it is known."""
@@ -101,15 +101,11 @@ class EnvironmentPrediction:
     def _weights(self, target: int) -> Floats:
         """`Pr(e_t | past, next states of the targets before)` (steps, E)."""
         if target < self._cursor:
-            self._cursor, self._told = 0, self._before.copy()
+            self._cursor, self._scores_so_far = 0, self._before.copy()
         while self._cursor < target:
-            self._told += self._target_scores(self._cursor)
+            self._scores_so_far += np.column_stack([member.scores(self._cursor)[0] for member in self._members])
             self._cursor += 1
-        return shares_of_logs(self._told)
-
-    def _target_scores(self, target: int) -> Floats:
-        """Log-probability (steps, E) of what a target did, under each environment."""
-        return np.column_stack([member.scores(target)[0] for member in self._members])
+        return shares_of_logs(self._scores_so_far)
 
     @cached_property
     def _before(self) -> Floats:

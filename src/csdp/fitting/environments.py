@@ -57,7 +57,7 @@ class EnvironmentSettings:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ChainCandidate:
     """One kind of chain that might be fitted; `count` hidden environments, or 0; both where some are `known` too."""
 
     name: str
@@ -71,7 +71,7 @@ class Candidate:
 class Gain:
     """Nats per tick that a candidate gains over independent chains on readings that were set aside."""
 
-    candidate: Candidate
+    candidate: ChainCandidate
     direction: Direction
     gain: float
     error: float
@@ -112,16 +112,19 @@ def _compare(readings: Sample, settings: EnvironmentSettings, direction: Directi
     """Gains of all candidates in one direction; shrinkage chosen for each, numbers of environments one by one."""
     split = _Split(readings, settings, direction)
     if settings.environment is None:
-        return [split.gain(Candidate(settings.kernel, settings.neighbours))]
+        return [split.gain(ChainCandidate(settings.kernel, settings.neighbours))]
     members = 0 if settings.neighbours is None else settings.neighbours
     gains = []
     if settings.environment == "auto":
-        gains += [split.gain(Candidate("independent", 0)), split.gain(Candidate("coupled", settings.neighbours))]
+        gains += [
+            split.gain(ChainCandidate("independent", 0)),
+            split.gain(ChainCandidate("coupled", settings.neighbours)),
+        ]
     if settings.known is not None and settings.environment != "both":
-        gains.append(split.best_shrinkage(Candidate(settings.known.kind, members, known=True)))
+        gains.append(split.best_shrinkage(ChainCandidate(settings.known.kind, members, known=True)))
     if settings.environment in {"clock", "series"}:
         return gains
-    tried = split.growing_counts(Candidate("hidden", members))
+    tried = split.growing_counts(ChainCandidate("hidden", members))
     best = max(tried, key=lambda each: each.gain).candidate
     if settings.environment != "both":
         gains += tried
@@ -147,26 +150,28 @@ class _Split:
         self.past = readings.between(0, cut).in_direction(direction)
         self.future = readings.between(cut - 1, ticks)
         known = settings.known
-        self.settings = settings if known is None else replace(settings, known=_cut_labels(known, 0, cut))
+        self.settings = (
+            settings if known is None else replace(settings, known=replace(known, labels=known.labels[:cut]))
+        )
         self.labels = None if known is None else known.labels[cut - 1 :]
         free = replace(self.settings, kernel="free")
-        self.independent = fit_candidate(Candidate("independent", 0), self.past, free).chain
+        self.independent = fit_candidate(ChainCandidate("independent", 0), self.past, free).chain
         self._hidden: dict[int, em.EnvironmentFit] = {}
 
-    def gain(self, candidate: Candidate) -> Gain:
+    def gain(self, candidate: ChainCandidate) -> Gain:
         """The gain of a candidate after a fit on the readings before the cut."""
         chain: Any = fit_candidate(candidate, self.past, self.settings, hidden=self._hidden).chain
         assert isinstance(self.independent, CoupledChain)
         labels = self.labels if candidate.known else None
         return Gain(candidate, self.past.direction, *held_out_gain(chain, self.independent, self.future, labels))
 
-    def best_shrinkage(self, candidate: Candidate) -> Gain:
+    def best_shrinkage(self, candidate: ChainCandidate) -> Gain:
         """The gain with the best shrinkage of those tried, or with the one given."""
         given = self.settings.shrinkage
         tried = SHRINKAGES if given is None else (given,)
         return max((self.gain(replace(candidate, shrinkage=each)) for each in tried), key=lambda each: each.gain)
 
-    def growing_counts(self, candidate: Candidate) -> list[Gain]:
+    def growing_counts(self, candidate: ChainCandidate) -> list[Gain]:
         """Gains with more and more hidden environments, until one more gains nothing."""
         given, weight = self.settings.count, self.settings.shrinkage
         gains: list[Gain] = []
@@ -178,12 +183,8 @@ class _Split:
         return gains
 
 
-def _cut_labels(known: KnownEnvironment, start: int, stop: int) -> KnownEnvironment:
-    return replace(known, labels=known.labels[start:stop])
-
-
 def fit_candidate(
-    candidate: Candidate,
+    candidate: ChainCandidate,
     readings: Sample,
     settings: EnvironmentSettings,
     *,
@@ -210,7 +211,7 @@ class _EnvironmentProblem:
 
     def __init__(
         self,
-        candidate: Candidate,
+        candidate: ChainCandidate,
         readings: Sample,
         settings: EnvironmentSettings,
         hidden: dict[int, em.EnvironmentFit],
@@ -296,7 +297,7 @@ class _EnvironmentProblem:
         common = self._common()
         prior = self._shrink(common[..., None], self.candidate.shrinkage)
         fitted = self._find_hidden(common, prior)
-        return fitted, {"parametric": self._simulated(fitted, prior)}
+        return fitted, {"parametric": self._draw_parametric(fitted, prior)}
 
     def _fit_both(self, known: KnownEnvironment) -> tuple[em.EnvironmentFit, dict[str, methods.Draw]]:
         """Hidden environments whose members depend on the clock, from a fit of hidden ones alone."""
@@ -315,7 +316,7 @@ class _EnvironmentProblem:
             iterations=self.effort.iterations,
             tolerance=self.effort.tolerance,
         )
-        return fitted, {"parametric": self._simulated(fitted, prior, known)}
+        return fitted, {"parametric": self._draw_parametric(fitted, prior, known)}
 
     def _find_hidden(self, common: Floats, prior: Floats) -> em.EnvironmentFit:
         return em.fit_hidden(
@@ -329,7 +330,7 @@ class _EnvironmentProblem:
             progress=self.settings.report,
         )
 
-    def _simulated(
+    def _draw_parametric(
         self, fitted: em.EnvironmentFit, prior: Floats, known: KnownEnvironment | None = None
     ) -> methods.Draw:
         """Fits on readings simulated from a fit, starting there."""

@@ -149,9 +149,9 @@ def fit_pairs(
 
     def solve(table: Floats, law: Floats, report: Progress) -> CoupledChain:
         if method == "ching":
-            weights, moves = pairs.ching(table, law, graph, smoothing=smoothing, progress=report)
+            weights, moves = pairs.fit_ching(table, law, graph, smoothing=smoothing, progress=report)
         else:
-            weights, moves = pairs.moments(table, ticks, graph, noise=noise)
+            weights, moves = pairs.fit_moments(table, ticks, graph, noise=noise)
         return make_chain(readings, graph, weights, moves)
 
     point = solve(counts, laws, progress)

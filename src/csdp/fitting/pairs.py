@@ -246,7 +246,9 @@ def pair_marginals(counts: Floats, graph: Graph) -> Floats:
     return normalise_rows(table, 0.5)
 
 
-def ching(counts: Floats, laws: Floats, graph: Graph, *, smoothing: float, progress: Progress) -> tuple[Floats, Floats]:
+def fit_ching(
+    counts: Floats, laws: Floats, graph: Graph, *, smoothing: float, progress: Progress
+) -> tuple[Floats, Floats]:
     """Coupling and transitions of Ching, Fung and Ng (2002): counted transitions, then a linear programme.
 
     For each target the weights minimise `max_b |law_j[b] - sum_k w_k (law_k transitions_jk)[b]|`. The stationary law
@@ -276,7 +278,7 @@ def ching(counts: Floats, laws: Floats, graph: Graph, *, smoothing: float, progr
     return shares, moves
 
 
-def moments(counts: Floats, ticks: Floats, graph: Graph, *, noise: float = 0.0) -> tuple[Floats, Floats]:
+def fit_moments(counts: Floats, ticks: Floats, graph: Graph, *, noise: float = 0.0) -> tuple[Floats, Floats]:
     """Coupling and transitions whose pairwise moments are those counted.
 
     counts (edges, m, m), perhaps noised; ticks (edges,): readings behind each table, known without the noise;

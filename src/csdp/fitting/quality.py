@@ -1,6 +1,6 @@
 """csdp.fit_quality: does a chain explain the readings, and what does it leave unexplained?
 
-Tests of the chain are built on residuals that have mean zero given the whole past (`residual_tests`), also for chains
+Tests of the chain are built on residuals that have mean zero given the whole past (`fit_checks`), also for chains
 with environments, known or hidden (`environment_prediction`). Where the chain was fitted on the same readings they are
 conservative. Whether readings tell more than their states is asked without the chain (`emissions`).
 """
@@ -16,11 +16,22 @@ import numpy as np
 from csdp.arrays import Floats
 from csdp.chain import EnvironmentChain, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.emissions import emission_ps, propose_states, read_numbers
+from csdp.fitting.emissions import arrange_numbers, emission_ps, propose_states
 from csdp.fitting.environment_prediction import add_environments, predict, start_cycle
 from csdp.fitting.fit import fit
+from csdp.fitting.fit_checks import (
+    FitCheck,
+    FitChecks,
+    Hub,
+    compared_sequences,
+    describe,
+    find_hubs,
+    homogeneity_p,
+    order_p,
+    together_ps,
+    worst_check,
+)
 from csdp.fitting.progress import show_progress
-from csdp.fitting.residual_tests import compared_sequences, homogeneity_p, order_p, together_ps
 from csdp.fitting.sample import (
     Chain,
     Prediction,
@@ -33,29 +44,10 @@ from csdp.fitting.sample import (
     still_law,
 )
 from csdp.fitting.scores import batch_error, join_graphs, members_of
-from csdp.fitting.verdict import FitChecks, Hub, describe, find_hubs
 from csdp.panel import Panel
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-
-@dataclass(frozen=True)
-class FitCheck:
-    """One test of the chain: `p` is the chance of such data if the chain is right, corrected for the number of
-    tests; `passed` where p is at least `level`; `where` names the sequences that stand out most.
-    """
-
-    question: str
-    p: float
-    level: float
-    where: tuple[str, ...] = ()
-    tests: int = 0
-
-    @property
-    def passed(self) -> bool:
-        """Whether the test does not reject the chain."""
-        return self.p >= self.level
 
 
 @dataclass(frozen=True)
@@ -180,7 +172,7 @@ def fit_quality(
     sample = add_environments(chain, sample, ticks, environment)
     numbers = None
     if readings is not None:
-        numbers = read_numbers(readings, chain.names, ticks if isinstance(data, Panel) else None, ticks.size)
+        numbers = arrange_numbers(readings, chain.names, ticks if isinstance(data, Panel) else None, ticks.size)
     with show_progress(progress) as report:
         scored, past, future, refitted = _split(chain, sample, train, held_out, report)
         rows, gain, error = _scores(scored, past, future, report)
@@ -322,8 +314,8 @@ def _run_checks(
         if j in place:
             left[:, place[j]], spread[:, place[j]] = residual, variance
         report("testing", j + 1, s)
-    order = _worst_check("does the state before the present one say more?", older, names, level)
-    homogeneity = _worst_check("does the second half move as the first?", halves, names, level)
+    order = worst_check("does the state before the present one say more?", older, names, level)
+    homogeneity = worst_check("does the second half move as the first?", halves, names, level)
     together, emissions = None, _check_emissions(chain, readings, numbers, level)
     if not isinstance(chain, JointChain) and s > 1:
         hidden = isinstance(chain, EnvironmentChain) and chain.kind == "hidden"
@@ -347,16 +339,9 @@ def _check_emissions(
     ps = emission_ps(numbers, sample.states, chain.states, sample.environments)
     questions = ("state", "reading")
     of_states, of_readings = (
-        _worst_check(
+        worst_check(
             f"does the reading inside a state tell more of the next and previous {what}?", ps[:, i], chain.names, level
         )
         for i, what in enumerate(questions)
     )
     return of_states, of_readings, ps[:, 0].tolist()
-
-
-def _worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float) -> FitCheck:
-    """Bonferroni: the smallest chance times the number of tests."""
-    first = np.argsort(ps)[:3]
-    where = tuple(names[i] for i in first if ps[i] * ps.size < level) or (names[int(first[0])],)
-    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)

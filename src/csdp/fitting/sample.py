@@ -25,6 +25,8 @@ Chain = CoupledChain | JointChain | EnvironmentChain
 
 #: Largest number of states of a fit.
 MAX_STATES = 1024
+#: Added to every count of the laws that a chain is compared with.
+_PSEUDO_COUNT = 0.5
 _DISCRETISE = "a fit needs whole-number states; discretise first and pass the Panel"
 
 
@@ -302,17 +304,17 @@ def law_residuals(law: Floats, known: Bools, following: npt.NDArray[Any]) -> tup
     return np.where(keep, left, 0.0), np.where(keep, np.maximum(variance, 0.0), 0.0)
 
 
-def own_law(readings: Sample, target: int, smoothing: float = 0.5) -> Floats:
+def own_law(readings: Sample, target: int) -> Floats:
     """Transitions (m, m) of a sequence that follows itself only, counted and smoothed."""
     column = readings.states[:, target]
     both = (column[:-1] >= 0) & (column[1:] >= 0)
     cells = column[:-1][both].astype(np.intp) * readings.m + column[1:][both]
-    counts = np.bincount(cells, minlength=readings.m**2).reshape(readings.m, readings.m) + smoothing
+    counts = np.bincount(cells, minlength=readings.m**2).reshape(readings.m, readings.m) + _PSEUDO_COUNT
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def still_law(readings: Sample, target: int, smoothing: float = 0.5) -> Floats:
+def still_law(readings: Sample, target: int) -> Floats:
     """Frequencies (m,) of a sequence, smoothed: the law that knows no past."""
     column = readings.states[:, target]
-    counts = np.bincount(column[column >= 0], minlength=readings.m) + smoothing
+    counts = np.bincount(column[column >= 0], minlength=readings.m) + _PSEUDO_COUNT
     return np.asarray(counts / counts.sum())

@@ -4,7 +4,6 @@ Only plain, event-level differential privacy is passed on: the leakage of one re
 The CSDP leakage of the present, which takes correlations into account, has no counterpart in these libraries.
 """
 
-from csdp.interop.accounting import dp_accounting_event, opendp_measurement
-from csdp.interop.frames import releases_frame
+from csdp.interop.conversions import dp_accounting_event, opendp_measurement, releases_frame
 
 __all__ = ["dp_accounting_event", "opendp_measurement", "releases_frame"]

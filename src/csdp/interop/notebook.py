@@ -23,7 +23,7 @@ from csdp.bounds.result import Leakage, as_text, belief
 from csdp.chain import CoupledChain, EnvironmentChain, Family, Model
 from csdp.display import import_package
 from csdp.errors import InputError
-from csdp.interop.frames import Kind, releases_frame
+from csdp.interop.conversions import Kind, releases_frame
 from csdp.panel import Panel, Readings
 from csdp.plan import Plan
 from csdp.planning import DynamicPlan, Frontier, PhasePlan
@@ -140,9 +140,9 @@ def _(result: DistanceTable | Frontier | DynamicPlan | PhasePlan) -> Columns:
 def _(result: Comparison | ContinualComparison) -> Columns:
     rows = []
     for row in result.rows:
-        told = {"leakage": row.leakage.value, "leakage_at_most": row.leakage.at_most}
+        leaked = {"leakage": row.leakage.value, "leakage_at_most": row.leakage.at_most}
         plain = ("method", "age", "nominal", "mse", "verdict", "guarantee", "note")
-        rows.append({name: getattr(row, name) for name in plain} | told)
+        rows.append({name: getattr(row, name) for name in plain} | leaked)
     return _by_column(rows)
 
 
@@ -203,7 +203,7 @@ def _(result: CoupledChain) -> Columns:
     }
 
 
-def _stacked(label: str, parts: Iterable[Model]) -> Columns:
+def _stack_models(label: str, parts: Iterable[Model]) -> Columns:
     whole: Columns = {label: []}
     for number, part in enumerate(parts):
         for name, cells in _columns(part).items():
@@ -214,12 +214,12 @@ def _stacked(label: str, parts: Iterable[Model]) -> Columns:
 
 @_columns.register(EnvironmentChain)
 def _(result: EnvironmentChain) -> Columns:
-    return _stacked("environment", result.environments)
+    return _stack_models("environment", result.environments)
 
 
 @_columns.register(Family)
 def _(result: Family) -> Columns:
-    return _stacked("member", result.members)
+    return _stack_models("member", result.members)
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------

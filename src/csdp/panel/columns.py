@@ -1,15 +1,14 @@
-"""Which columns of a table hold the times, the sequences and the readings: as named, or as their cells show."""
+"""Tables as named columns: which of them hold the times, the sequences and the readings, and their decimal mark."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from csdp.errors import InputError
-from csdp.panel.files import ColumnTable, list_columns
-from csdp.panel.grid import EMPTY
+from csdp.panel.grid import EMPTY, NUMBER
 from csdp.panel.input import InputSpec
 from csdp.panel.times import looks_like_times
 
@@ -22,10 +21,59 @@ _SEQUENCE_NAMES = re.compile(
     re.IGNORECASE,
 )
 _NUMBERS = r"^[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?$"
+#: Cells of a column that are looked at to find its kind and its decimal mark.
+_CELLS = 10_000
+_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
+#: 1,234 may be 1.234, or one thousand two hundred thirty-four.
+_GROUPED = r"^[+-]?[1-9]\d{0,2},\d{3}$"
+_COMMA_OR_WHOLE = r"^[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?$"
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTable:
+    """Named columns, what to call the table in a message, and the settings that were found while reading it."""
+
+    label: str
+    columns: dict[str, pyarrow.ChunkedArray]
+    found: dict[str, Any] = field(default_factory=dict)
+
+    def find(self, name: str) -> str | None:
+        """The column of this name; spaces around it and the case of its letters do not matter."""
+        if name.strip() in self.columns:
+            return name.strip()
+        lower = {known.lower(): known for known in self.columns}
+        return lower.get(name.strip().lower())
+
+
+def check_columns(label: str, names: Sequence[str]) -> None:
+    """Refuse columns of the same name, also where only the case of letters differs: not every engine tells them apart.
+
+    >>> check_columns("readings.csv", ["time", "Hall", "hall"])
+    Traceback (most recent call last):
+    ...
+    csdp.errors.InputError: readings.csv: two columns have the same name, or differ in case only: Hall, hall
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        folded = name.strip().casefold()
+        if folded in first:
+            both = list_columns([first[folded], name])
+            raise InputError(f"{label}: two columns have the same name, or differ in case only: {both}")
+        first[folded] = name
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Some column names for a message. Numbers are left out: of a file without a header line they would be readings.
+
+    >>> list_columns(["time", "hall"]), list_columns(["0", "37.5"])
+    ('time, hall', 'numbers; is there a header line?')
+    """
+    words = [name for name in names[:8] if not NUMBER.fullmatch(name.strip())]
+    return ", ".join(words) if words else "numbers; is there a header line?"
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableColumns:
     """The columns of a table: a long one names the columns of sequence and value, a wide one has None there."""
 
     time: str
@@ -33,19 +81,19 @@ class Layout:
     value: str | None = None
 
 
-def find_layout(table: ColumnTable, spec: InputSpec, names: Sequence[str] | None) -> Layout:
+def find_columns(table: ColumnTable, spec: InputSpec) -> TableColumns:
     """The columns as a specification names them, and else as names and cells show; what is not clear is refused."""
     if not table.columns:
         raise InputError(f"{table.label}: no columns")
     time = _find_time(table, spec.time)
     if spec.sequence is not None or spec.value is not None:
-        return Layout(time, *_named_columns(table, spec, time))
+        return TableColumns(time, *_named_columns(table, spec, time))
     usual = table.find("sequence"), table.find("value")
     if None not in usual and len(table.columns) == 3:
-        return Layout(time, *usual)
-    if names is not None and {name.strip() for name in names} <= set(table.columns):
-        return Layout(time)
-    return Layout(time, *_guess_long(table, time))
+        return TableColumns(time, *usual)
+    if spec.names is not None and set(map(str.strip, spec.names)) <= set(table.columns):
+        return TableColumns(time)
+    return TableColumns(time, *_guess_long(table, time))
 
 
 def _find_time(table: ColumnTable, given: str | None) -> str:
@@ -121,6 +169,41 @@ def holds_words(column: pyarrow.ChunkedArray) -> bool:
         column = column.cast(column.type.value_type)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return False
-    words = pc.utf8_trim_whitespace(column.slice(0, 10_000).cast(pa.string())).drop_null()
+    words = pc.utf8_trim_whitespace(column.slice(0, _CELLS).cast(pa.string())).drop_null()
     plain = pc.or_(pc.match_substring_regex(words, _NUMBERS), pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY)))
     return not pc.all(plain).as_py() if len(words) else False
+
+
+def find_decimal(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> str:
+    """The decimal mark of the columns that are read: a comma where numbers have one, and nothing else would read them.
+
+    >>> import pyarrow
+    >>> table = ColumnTable("t.csv", {"a": pyarrow.chunked_array([["20,5", "21"]])})
+    >>> find_decimal(table, InputSpec(), TableColumns("time"))
+    ','
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if spec.categories is not None:
+        return "."
+    wanted = {roles.value} if roles.value is not None else {name.strip() for name in spec.names or table.columns}
+    unclear = ""
+    for name, column in table.columns.items():
+        text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        if not text or name not in wanted or name == roles.time:
+            continue
+        words = pc.utf8_trim_whitespace(column.slice(0, _CELLS).cast(pa.string()))
+        words = words.filter(pc.invert(pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))))
+        commas = pc.match_substring_regex(words, _COMMA)
+        if not pc.any(commas).as_py() or not pc.all(pc.match_substring_regex(words, _COMMA_OR_WHOLE)).as_py():
+            continue
+        if not pc.all(pc.match_substring_regex(words.filter(commas), _GROUPED)).as_py():
+            return ","
+        unclear = unclear or name
+    if unclear:
+        raise InputError(
+            f"{table.label}: the commas in column {unclear!r} may be decimal or between thousands; give decimal=',', "
+            "or write the numbers without them"
+        )
+    return "."

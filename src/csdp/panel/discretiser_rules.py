@@ -156,7 +156,7 @@ def _make_partition(
 ) -> Partition:
     if table.shape[1] != cuts.shape[1] + 1:
         raise InputError(f"values: {table.shape[1]} given for {cuts.shape[1] + 1} states")
-    return Partition(cuts, lattice_values(table), strategy, ends, None, from_data)
+    return Partition(cuts, values_on_lattice(table), strategy, ends, None, from_data)
 
 
 def _partition_words(sequences: int, categories: Sequence[str], values: Floats | None) -> Partition:
@@ -169,7 +169,7 @@ def _partition_words(sequences: int, categories: Sequence[str], values: Floats |
     if table.shape[1] != len(words):
         raise InputError(f"values: {table.shape[1]} given for {len(words)} categories")
     cuts = value_rows(np.arange(1, len(words)) - 0.5, sequences)
-    return Partition(cuts, lattice_values(table), "categories", None, words)
+    return Partition(cuts, values_on_lattice(table), "categories", None, words)
 
 
 def _partition_values(table: Floats, from_data: str = "") -> Partition:
@@ -179,7 +179,7 @@ def _partition_values(table: Floats, from_data: str = "") -> Partition:
     if (gaps[~spare] <= 0).any():
         raise InputError("values: as categories they must rise from state to state")
     cuts = np.where(spare, np.inf, (table[:, 1:] + table[:, :-1]) / 2)
-    return Partition(cuts, lattice_values(table), "categories", from_data=from_data)
+    return Partition(cuts, values_on_lattice(table), "categories", from_data=from_data)
 
 
 def _distinct_numbers(readings: Readings, shared: bool) -> Floats:
@@ -325,7 +325,7 @@ def medians(ranked: Floats, counts: Ints, edges: Floats, otherwise: Floats) -> F
     return np.where(ends > starts, middle, otherwise)
 
 
-def lattice_values(values: Floats) -> Floats:
+def values_on_lattice(values: Floats) -> Floats:
     """Values as multiples of one power of two, as a chain makes them; refused where that would make two states one."""
     rounded = on_lattice(values) + 0.0  # turns -0.0 into 0.0, as in a chain
     lost = (np.diff(values, axis=1) != 0) & (np.diff(rounded, axis=1) == 0)

@@ -1,4 +1,7 @@
-"""Tables as named Arrow columns: from files of every kind, frames through narwhals, mappings and databases."""
+"""Tables as named Arrow columns: from files of every kind, frames through narwhals, mappings and databases.
+
+Databases are opened for reading only.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,14 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
 from csdp.errors import InputError
-from csdp.panel.databases import DUCKDB, SQLITE, read_database
-from csdp.panel.grid import NUMBER
+from csdp.panel.columns import ColumnTable, check_columns
 from csdp.panel.input import InputSpec, is_address
 from csdp.panel.sniff import find_dialect, to_utf8
 from csdp.panel.times import mixed_offsets
@@ -24,73 +26,25 @@ from csdp.panel.times import mixed_offsets
 if TYPE_CHECKING:
     import pyarrow
 
+_KINDS = ".csv, .tsv, .txt, .jsonl (each also with .gz), .parquet, .arrow, .feather, .xlsx, .sqlite, .db or .duckdb"
 _INDEX = re.compile(r"__index_level_\d+__")
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnTable:
-    """Named columns, what to call the table in a message, and the settings that were found while reading it."""
-
-    label: str
-    columns: dict[str, pyarrow.ChunkedArray]
-    found: dict[str, Any] = field(default_factory=dict)
-
-    def find(self, name: str) -> str | None:
-        """The column of this name; spaces around it and the case of its letters do not matter."""
-        if name.strip() in self.columns:
-            return name.strip()
-        lower = {known.lower(): known for known in self.columns}
-        return lower.get(name.strip().lower())
 
 
 def read_table(source: Any, spec: InputSpec) -> ColumnTable:
     """A table from a path or an address, a mapping of columns, or a frame of pandas, polars or pyarrow."""
     if isinstance(source, str) and is_address(source):
-        return _make_from_rows(*read_database(source, spec))
+        return _read_postgres(source, spec)
     if isinstance(source, str | Path):
         file = Path(source)
         if not file.is_file():
             raise InputError(f"{file}: {'a folder given; a file expected' if file.is_dir() else 'no such file'}")
-        return _find_reader(file)(file, spec)
+        reader = next((reader for ends, reader in _READERS.items() if file.name.lower().endswith(ends)), None)
+        if reader is None:
+            raise InputError(f"{file.name}: unknown kind of file; {_KINDS}, or .toml as `csdp open` writes it")
+        return reader(file, spec)
     if isinstance(source, Mapping):
         return _read_mapping(source)
     return _read_frame(source)
-
-
-def _find_reader(file: Path) -> Callable[[Path, InputSpec], ColumnTable]:
-    name = file.name.lower()
-    for ends, reader in _READERS.items():
-        if name.endswith(ends):
-            return reader
-    kinds = ".csv, .tsv, .txt, .jsonl (each also with .gz), .parquet, .arrow, .feather, .xlsx, .sqlite, .db or .duckdb"
-    raise InputError(f"{file.name}: unknown kind of file; {kinds}, or .toml as `csdp open` writes it")
-
-
-def check_columns(label: str, names: Sequence[str]) -> None:
-    """Refuse columns of the same name, also where only the case of letters differs: not every engine tells them apart.
-
-    >>> check_columns("readings.csv", ["time", "Hall", "hall"])
-    Traceback (most recent call last):
-    ...
-    csdp.errors.InputError: readings.csv: two columns have the same name, or differ in case only: Hall, hall
-    """
-    first: dict[str, str] = {}
-    for name in names:
-        folded = name.strip().casefold()
-        if folded in first:
-            both = list_columns([first[folded], name])
-            raise InputError(f"{label}: two columns have the same name, or differ in case only: {both}")
-        first[folded] = name
-
-
-def list_columns(names: Sequence[str]) -> str:
-    """Some column names for a message. Numbers are left out: of a file without a header line they would be readings.
-
-    >>> list_columns(["time", "hall"]), list_columns(["0", "37.5"])
-    ('time, hall', 'numbers; is there a header line?')
-    """
-    words = [name for name in names[:8] if not NUMBER.fullmatch(name.strip())]
-    return ", ".join(words) if words else "numbers; is there a header line?"
 
 
 def _make_table(
@@ -103,7 +57,7 @@ def _make_table(
     check_columns(label, stripped)
     named = dict(zip(stripped, columns, strict=True))
     for name in [name for name in named if _INDEX.fullmatch(name)]:
-        index = named.pop(name)  # a pandas index without a name, as Arrow keeps it: times, or nothing of use
+        index = named.pop(name)  # a pandas index without a name, as Arrow stores it; only times are of use
         if str(index.type).startswith("timestamp") and "time" not in named:
             named["time"] = index
     return ColumnTable(label, named, found or {})
@@ -188,18 +142,14 @@ def _read_excel(file: Path, spec: InputSpec) -> ColumnTable:
     if len(rows) < 2:
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
     width = max(i + 1 for i, cell in enumerate(rows[0]) if cell is not None)
-    names, cells = [str(cell) for cell in rows[0][:width]], list(zip(*(row[:width] for row in rows[1:]), strict=True))
-    return _make_from_rows(file.name, (names, [list(column) for column in cells]), {"table": sheet})
-
-
-def _read_database_file(file: Path, spec: InputSpec) -> ColumnTable:
-    return _make_from_rows(*read_database(file, spec))
+    names = [str(cell) for cell in rows[0][:width]]
+    return _make_from_rows(file.name, names, [row[:width] for row in rows[1:]], {"table": sheet})
 
 
 def _make_from_rows(
-    label: str, rows: tuple[list[str], list[list[Any]]], found: dict[str, Any] | None = None
+    label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], found: dict[str, Any] | None = None
 ) -> ColumnTable:
-    names, columns = rows
+    columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
     return _make_table(label, names, [_read_column(label, n, c) for n, c in zip(names, columns, strict=True)], found)
 
 
@@ -257,13 +207,99 @@ def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
     return _make_table(file.name, header, table.columns, found)
 
 
+# ---- databases -------------------------------------------------------------------------------------------------------
+
+
+def _select(label: str, spec: InputSpec, tables: Sequence[str]) -> str:
+    """The query: as given, or all of one table, which must exist."""
+    if spec.sql is not None:
+        return spec.sql
+    listed = ", ".join(tables[:8]) or "none"
+    name = spec.table
+    if name is None:
+        if len(tables) != 1:
+            raise InputError(f"{label}: which table? Give table= (there are: {listed}), or sql= with a query")
+        name = tables[0]
+    if name not in tables:
+        raise InputError(f"{label}: no table {name!r}; give table= with one of: {listed}")
+    return 'SELECT * FROM "{}"'.format(name.replace('"', '""'))
+
+
+def _wrong_query(label: str) -> InputError:
+    return InputError(
+        f"{label}: the database refused the query of sql=, or is damaged; give one SELECT that it can run"
+    )
+
+
+def _read_sqlite(file: Path, spec: InputSpec) -> ColumnTable:
+    import sqlite3
+    from contextlib import closing
+
+    uri = f"file:{quote(str(file.absolute()))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
+            cursor = connection.execute(_select(file.name, spec, [name for (name,) in found]))
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchall()
+    except sqlite3.DatabaseError:
+        raise _wrong_query(file.name) from None
+    return _make_from_rows(file.name, names, rows)
+
+
+def _read_duckdb(file: Path, spec: InputSpec) -> ColumnTable:
+    import duckdb
+
+    try:
+        connection = duckdb.connect(
+            str(file.absolute()), read_only=True, config={"autoinstall_known_extensions": False}
+        )
+        with connection:
+            found = connection.execute(
+                "SELECT table_name FROM information_schema.tables ORDER BY table_name"
+            ).fetchall()
+            cursor = connection.execute(_select(file.name, spec, [name for (name,) in found]))
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchall()
+    except duckdb.Error:
+        raise _wrong_query(file.name) from None
+    return _make_from_rows(file.name, names, rows)
+
+
+def _read_postgres(address: str, spec: InputSpec) -> ColumnTable:
+    import sqlalchemy as sa
+
+    try:
+        url = sa.make_url(address).set(drivername="postgresql+psycopg")
+        options = {"postgresql_readonly": True}
+        engine = sa.create_engine(url, poolclass=sa.NullPool, execution_options=options)
+    except sa.exc.ArgumentError:
+        raise InputError("database: its address cannot be read; postgresql://user@host/database expected") from None
+    except ImportError:
+        raise InputError("postgresql: needs the package psycopg; install csdp[postgres]") from None
+    try:
+        with engine.connect() as connection:
+            inspector = sa.inspect(connection)
+            tables = sorted([*inspector.get_table_names(), *inspector.get_view_names()])
+            result = connection.exec_driver_sql(_select("database", spec, tables))
+            names, rows = list(result.keys()), [tuple(row) for row in result]
+    except sa.exc.OperationalError:
+        raise InputError(
+            "database: cannot be reached, or it refused the user; check the address and PGPASSWORD"
+        ) from None
+    except sa.exc.SQLAlchemyError:
+        raise _wrong_query("database") from None
+    return _make_from_rows("database", names, rows)
+
+
 _READERS: dict[str | tuple[str, ...], Callable[[Path, InputSpec], ColumnTable]] = {
     tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt") for packed in ("", ".gz")): _read_csv,
     tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in ("", ".gz")): _read_json_lines,
     (".parquet", ".pq"): _read_parquet,
     (".arrow", ".feather", ".ipc"): _read_arrow,
     (".xlsx", ".xlsm"): _read_excel,
-    (*SQLITE, *DUCKDB): _read_database_file,
+    (".db", ".sqlite", ".sqlite3"): _read_sqlite,
+    (".duckdb",): _read_duckdb,
 }
 
 
@@ -290,7 +326,7 @@ def _read_frame(source: Any) -> ColumnTable:
         ) from None
     columns = [_read_column("data frame", str(name), c) for name, c in zip(names, frame.iter_columns(), strict=True)]
     index = nw.maybe_get_index(frame)
-    # pandas keeps times in its index as a habit; no other index means anything here.
+    # With pandas, times are often in the index; no other index is read.
     if index is not None and str(getattr(index, "dtype", "")).startswith("datetime"):
         label = str(index.name) if index.name is not None else "time"
         if label not in map(str, names):

@@ -10,11 +10,11 @@ import numpy as np
 
 from csdp.arrays import Ints
 from csdp.errors import InputError
-from csdp.panel.columns import Layout, find_layout, holds_words
-from csdp.panel.files import ColumnTable, read_table
-from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated, to_grid
+from csdp.panel.columns import ColumnTable, TableColumns, find_columns, find_decimal, holds_words
+from csdp.panel.files import read_table
+from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated
 from csdp.panel.input import InputSpec
-from csdp.panel.read import find_decimal_mark, read_raw, to_spec
+from csdp.panel.read import place_readings, read_raw, to_spec
 from csdp.panel.readings import Readings
 from csdp.panel.times import find_time_format, format_step, looks_like_times
 
@@ -61,28 +61,21 @@ def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
     spec = spec.override(**table.found)
     if isinstance(source, str | Path):
         spec = spec.override(file=str(source))
-    layout = find_layout(table, spec, spec.names)
-    spec = spec.override(time=layout.time, sequence=layout.sequence, value=layout.value)
-    spec, left_out = _choose_columns(table, spec, layout)
-    spec = _find_formats(table, spec, layout)
-    raw = read_raw(table, spec, layout)
+    roles = find_columns(table, spec)
+    spec = spec.override(time=roles.time, sequence=roles.sequence, value=roles.value)
+    spec, left_out = _choose_columns(table, spec, roles)
+    spec = _find_formats(table, spec, roles)
+    raw = read_raw(table, spec, roles)
     spec, handled = _choose_rows(raw, spec)
     spec, pace = _choose_step(raw, spec)
-    readings = to_grid(
-        raw,
-        step=spec.step,
-        duplicates=spec.duplicates or "refuse",
-        sort=bool(spec.sort),
-        resample=spec.resample,
-        fill=0,
-    )
+    readings = place_readings(raw, spec)
     if spec.step is None:
         spec = spec.override(step=format_step(readings.step) if raw.clock.stamps else readings.step)
     facts = (
         *_describe_text(spec),
         _describe_shape(spec, readings),
         *left_out,
-        _describe_times(table, spec, layout, readings),
+        _describe_times(table, spec, roles, readings),
         ("step", f"{spec.step}{pace}", "--step --resample"),
         _describe_gaps(readings),
         *handled,
@@ -91,16 +84,16 @@ def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
 
 
 def _choose_columns(
-    table: ColumnTable, spec: InputSpec, layout: Layout
+    table: ColumnTable, spec: InputSpec, roles: TableColumns
 ) -> tuple[InputSpec, tuple[tuple[str, str, str], ...]]:
     """Columns of words: categories where all are, and else left out."""
     if spec.names is not None or spec.categories is not None:
         return spec, ()
-    if layout.value is not None:
-        if holds_words(table.columns[layout.value]):
-            return _with_categories(table, spec, [layout.value])
+    if roles.value is not None:
+        if holds_words(table.columns[roles.value]):
+            return _with_categories(table, spec, [roles.value])
         return spec, ()
-    others = {name: column for name, column in table.columns.items() if name != layout.time}
+    others = {name: column for name, column in table.columns.items() if name != roles.time}
     words = [name for name, column in others.items() if holds_words(column) or looks_like_times(column)]
     if not words:
         return spec, ()
@@ -135,16 +128,16 @@ def _with_categories(
     return spec.override(categories=sorted(labels)), (fact,)
 
 
-def _find_formats(table: ColumnTable, spec: InputSpec, layout: Layout) -> InputSpec:
+def _find_formats(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> InputSpec:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = table.columns[layout.time]
+    column = table.columns[roles.time]
     if spec.time_format is None and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         words = pc.utf8_trim_whitespace(column.cast(pa.string()))
-        spec = spec.override(time_format=find_time_format(table.label, layout.time, words))
+        spec = spec.override(time_format=find_time_format(table.label, roles.time, words))
     if spec.decimal is None and spec.categories is None:
-        mark = find_decimal_mark(table, spec, layout)
+        mark = find_decimal(table, spec, roles)
         spec = spec.override(decimal=mark if mark != "." or spec.delimiter is not None else None)
     return spec
 
@@ -250,11 +243,13 @@ def _describe_shape(spec: InputSpec, readings: Readings) -> tuple[str, str, str]
     return "shape", f"long, column {spec.sequence!r} has {count}; readings in {spec.value!r}", "--sequence --value"
 
 
-def _describe_times(table: ColumnTable, spec: InputSpec, layout: Layout, readings: Readings) -> tuple[str, str, str]:
+def _describe_times(
+    table: ColumnTable, spec: InputSpec, roles: TableColumns, readings: Readings
+) -> tuple[str, str, str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = table.columns[layout.time]
+    column = table.columns[roles.time]
     if readings.times.dtype.kind != "M":
         zone = "whole numbers"
     elif spec.timezone is not None:
@@ -266,7 +261,7 @@ def _describe_times(table: ColumnTable, spec: InputSpec, layout: Layout, reading
         zone = "with offsets, here in UTC" if aware else "without a zone, taken as they are"
     form = f", written {spec.time_format}" if spec.time_format is not None else ""
     span = f"{readings.times[0]} to {readings.times[-1]}"
-    return "times", f"column {layout.time!r}{form}, {zone}: {span}", "--time --timezone --time-format"
+    return "times", f"column {roles.time!r}{form}, {zone}: {span}", "--time --timezone --time-format"
 
 
 def _describe_gaps(readings: Readings) -> tuple[str, str, str]:
@@ -285,9 +280,6 @@ def _longest_run(flags: Any) -> int:
 
 def _first_rows(table: ColumnTable) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     names = tuple(table.columns)[:_SHOWN_COLUMNS]
-    columns = [[_show(cell) for cell in table.columns[name].slice(0, _SHOWN_ROWS).to_pylist()] for name in names]
-    return names, tuple(zip(*columns, strict=True))
-
-
-def _show(cell: object) -> str:
-    return "" if cell is None else str(cell)
+    columns = [table.columns[name].slice(0, _SHOWN_ROWS).to_pylist() for name in names]
+    rows = zip(*columns, strict=True)
+    return names, tuple(tuple("" if cell is None else str(cell) for cell in row) for row in rows)

@@ -134,10 +134,12 @@ def to_grid(
     clock = cells.clock
     if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
         raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
-    _check_order(cells, sort)
+    row = 0 if sort else find_disorder(cells)
+    if row:
+        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
     repeated = _check_repetition(cells, duplicates)
     distinct = np.unique(clock.numbers)
-    declared = parse_step(step, stamps=clock.stamps)
+    declared = None if step is None else parse_step(step, stamps=clock.stamps)
     if resample is not None and declared is None:
         raise InputError(f"{cells.label}: resample needs the step, such as step='5min'")
     every = find_step(cells.label, clock, distinct, declared, resampled=resample is not None)
@@ -168,15 +170,11 @@ def _check_choices(duplicates: str, resample: str | None, fill: int) -> None:
         raise InputError(f"fill: {fill!r} given; the number of ticks over which a reading may be carried, 0 or more")
 
 
-def _check_order(cells: RawReadings, sort: bool) -> None:
-    """Rows of a wide table, and the rows of each sequence of a long one, go forward in time."""
-    row = 0 if sort else find_disorder(cells)
-    if row:
-        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
-
-
 def find_disorder(cells: RawReadings) -> int:
-    """The first row, counted from 1, whose time lies before that of the row before it; 0 where there is none."""
+    """The first row, counted from 1, whose time lies before that of the row before it; 0 where there is none.
+
+    Rows of a wide table, and the rows of each sequence of a long one, go forward in time.
+    """
     times = cells.clock.numbers
     if cells.wide is not None:
         back = np.diff(times) < 0
@@ -306,7 +304,7 @@ def _carry_forward(readings: Floats, fill: int) -> Floats:
 
 
 def coarsen(readings: Readings, factor: int) -> Readings:
-    """The means of so many ticks, as reading a file with a step that much longer and resample="mean" gives them.
+    """Average every `factor` ticks, as reading the file with a step `factor` times as long and resample="mean" does.
 
     >>> coarsen(Readings.from_array([[1.0], [3.0], [5.0], [float("nan")]]), 2).readings.tolist()
     [[2.0], [5.0]]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Ints
+from csdp.arrays import Ints
 from csdp.errors import InputError
-from csdp.panel.columns import Layout, find_layout
-from csdp.panel.files import ColumnTable, read_table
+from csdp.panel.columns import ColumnTable, TableColumns, find_columns, find_decimal
+from csdp.panel.files import read_table
 from csdp.panel.grid import Duplicates, RawReadings, Resample, read_numbers, to_grid
 from csdp.panel.input import InputSpec
-from csdp.panel.readings import Outside, Panel, Readings, default_names, to_states, value_rows
-from csdp.panel.sniff import find_decimal
+from csdp.panel.readings import Outside, Panel, Readings, check_distinct, to_states, value_rows
 from csdp.panel.times import read_times
 
 if TYPE_CHECKING:
@@ -113,21 +113,21 @@ def to_spec(source: Any, given: InputSpec) -> tuple[Any, InputSpec]:
 
 
 def read_input(source: Any, spec: InputSpec, *, fill: int = 0) -> Readings:
-    """Read a source with these settings."""
+    """Read a source, whose settings are all in `spec`, onto its grid."""
     if isinstance(source, Readings):
         raise InputError("data: these are readings already; use them as they are")
     if isinstance(source, np.ndarray):
         return _from_array(source, spec)
     if spec.names is not None:
-        default_names(spec.names, len(spec.names))
+        check_distinct(spec.names, "names")
         if not spec.names:
             raise InputError("names: none given; name at least one sequence")
-    return place_readings(read_table(source, spec), spec, fill=fill)
+    table = read_table(source, spec)
+    return place_readings(read_raw(table, spec, find_columns(table, spec)), spec, fill=fill)
 
 
-def place_readings(table: ColumnTable, spec: InputSpec, *, fill: int = 0) -> Readings:
-    """Put a table on its grid."""
-    raw = read_raw(table, spec, find_layout(table, spec, spec.names))
+def place_readings(raw: RawReadings, spec: InputSpec, *, fill: int = 0) -> Readings:
+    """Put readings on the grid that the settings describe."""
     return to_grid(
         raw,
         step=spec.step,
@@ -138,32 +138,20 @@ def place_readings(table: ColumnTable, spec: InputSpec, *, fill: int = 0) -> Rea
     )
 
 
-def read_raw(table: ColumnTable, spec: InputSpec, layout: Layout) -> RawReadings:
+def read_raw(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> RawReadings:
     """The readings of a table one by one, with their times, before they are put on a grid."""
-    label, stamps = table.label, table.columns[layout.time]
-    decimal = spec.decimal or find_decimal_mark(table, spec, layout)
-
-    def numbers(name: str) -> Floats:
-        return read_numbers(label, name, table.columns[name], categories=spec.categories, decimal=decimal)
-
-    def clock(groups: Ints | None = None) -> Any:
-        return read_times(label, layout.time, stamps, spec.timezone, time_format=spec.time_format, groups=groups)
-
-    if layout.sequence is not None and layout.value is not None:
-        labels, places = _read_sequences(table, layout.sequence, spec.names)
-        cells = numbers(layout.value)
-        return RawReadings(label, clock(places), np.arange(cells.size, dtype=np.int64), places, cells, labels)
-    times = clock()
-    labels = _wide_names(table, layout.time, spec.names)
-    return RawReadings.from_wide(label, times, np.column_stack([numbers(name.strip()) for name in labels]), labels)
-
-
-def find_decimal_mark(table: ColumnTable, spec: InputSpec, layout: Layout) -> str:
-    """The decimal mark of the columns that are read."""
-    if spec.categories is not None:
-        return "."
-    wanted = {layout.value} if layout.value is not None else {name.strip() for name in spec.names or table.columns}
-    return find_decimal(table.label, {n: c for n, c in table.columns.items() if n in wanted and n != layout.time})
+    label, columns = table.label, table.columns
+    decimal = spec.decimal or find_decimal(table, spec, roles)
+    numbers = partial(read_numbers, label, categories=spec.categories, decimal=decimal)
+    times = partial(read_times, label, roles.time, columns[roles.time], spec.timezone, time_format=spec.time_format)
+    if roles.sequence is not None and roles.value is not None:
+        names, places = _read_sequences(table, roles.sequence, spec.names)
+        cells = numbers(roles.value, columns[roles.value])
+        return RawReadings(label, times(groups=places), np.arange(cells.size, dtype=np.int64), places, cells, names)
+    clock = times()
+    names = _wide_names(table, roles.time, spec.names)
+    wide = np.column_stack([numbers(name.strip(), columns[name.strip()]) for name in names])
+    return RawReadings.from_wide(label, clock, wide, names)
 
 
 def read_panel(
@@ -227,6 +215,11 @@ def read_panel(
     )
     if discretiser is not None:
         return discretiser.apply(readings)
+    return to_panel(readings, values=values, outside=outside)
+
+
+def to_panel(readings: Readings, *, values: npt.ArrayLike | None = None, outside: Outside = "refuse") -> Panel:
+    """Readings as states, by the values that the states carry; without values, readings are state numbers."""
     table = None if values is None else value_rows(values, len(readings.names))
     cells = readings.readings
     states = _as_states(readings) if table is None else to_states(cells, table, outside=outside)

@@ -246,7 +246,7 @@ class Readings(Displayed):
         return self._rows(slice(None, cut)), self._rows(slice(cut, None))
 
     def without_gaps(self) -> Readings:
-        """Only the ticks at which something was read, numbered anew from 0; `times` stay as they were.
+        """Only the ticks at which something was read, numbered from 0; `times` stay as they were.
 
         A step across a gap then looks like any other, which it is not: for methods that cannot take gaps, and for
         looking. Publish from readings with their gaps.

@@ -1,4 +1,4 @@
-"""What a text file says about itself: its encoding, the dialect of a CSV file, and the decimal mark of its numbers."""
+"""What a text file says about itself: its encoding, and the dialect of a CSV file."""
 
 from __future__ import annotations
 
@@ -6,29 +6,18 @@ import codecs
 import csv
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from csdp.errors import InputError
-from csdp.panel.grid import EMPTY
-
-if TYPE_CHECKING:
-    import pyarrow
 
 #: Bytes of a file that are looked at to find its dialect.
 _SAMPLE = 2**20
-#: Cells of a column that are looked at to find the decimal mark.
-_CELLS = 10_000
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _DELIMITERS = ",;\t|"
-_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
-#: 1,234 may be 1.234, or one thousand two hundred thirty-four.
-_GROUPED = r"^[+-]?[1-9]\d{0,2},\d{3}$"
-_COMMA_OR_WHOLE = r"^[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?$"
 
 
 def find_encoding(raw: bytes) -> str:
@@ -88,21 +77,16 @@ def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, ski
     if delimiter is not None and header is not None and skip is not None:
         return Dialect(delimiter, header, skip)
     text = text.split(b"\n", skip or 0)[-1]
-    found = _find_dialect(text, delimiter, header)
-    return found if skip is None else Dialect(found.delimiter, found.header, skip + found.skipped)
-
-
-def _find_dialect(text: bytes, delimiter: str | None, header: bool | None) -> Dialect:
     sample = text[:_SAMPLE]
     if len(text) > _SAMPLE:
         sample = sample[: sample.rfind(b"\n") + 1] or sample
     found = _sniff(sample, {"delim": delimiter, "header": header})
     first = sample.partition(b"\n")[0].decode(errors="replace")
-    if found is not None and (found.skipped or found.delimiter in first) and (found.header or not found.skipped):
-        return found
-    # Rows of different lengths, which the reader refuses in words, or a single column.
-    mark = delimiter or max(_DELIMITERS, key=first.count)
-    return Dialect(mark, _has_names(first, mark) if header is None else header)
+    if found is None or (found.skipped and not found.header) or not (found.skipped or found.delimiter in first):
+        # Rows of different lengths, which the reader refuses in words, or a single column.
+        mark = delimiter or max(_DELIMITERS, key=first.count)
+        found = Dialect(mark, _has_names(first, mark) if header is None else header)
+    return replace(found, skipped=found.skipped + (skip or 0))
 
 
 def _sniff(sample: bytes, given: Mapping[str, object]) -> Dialect | None:
@@ -131,33 +115,3 @@ def _sniff(sample: bytes, given: Mapping[str, object]) -> Dialect | None:
 def _has_names(line: str, delimiter: str) -> bool:
     cells = next(csv.reader([line], delimiter=delimiter), [])
     return any(cell.strip()[:1].isalpha() for cell in cells)
-
-
-def find_decimal(label: str, columns: Mapping[str, pyarrow.ChunkedArray]) -> str:
-    """The decimal mark of columns of text: a comma where numbers have one, and nothing else would read them.
-
-    >>> import pyarrow
-    >>> find_decimal("t.csv", {"a": pyarrow.chunked_array([["20,5", "21"]])})
-    ','
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    unclear = ""
-    for name, column in columns.items():
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            continue
-        words = pc.utf8_trim_whitespace(column.slice(0, _CELLS).cast(pa.string()))
-        words = words.filter(pc.invert(pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))))
-        commas = pc.match_substring_regex(words, _COMMA)
-        if not pc.any(commas).as_py() or not pc.all(pc.match_substring_regex(words, _COMMA_OR_WHOLE)).as_py():
-            continue
-        if not pc.all(pc.match_substring_regex(words.filter(commas), _GROUPED)).as_py():
-            return ","
-        unclear = unclear or name
-    if unclear:
-        raise InputError(
-            f"{label}: the commas in column {unclear!r} may be decimal or between thousands; give decimal=',', or "
-            "write the numbers without them"
-        )
-    return "."

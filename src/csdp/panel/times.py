@@ -40,14 +40,14 @@ class TimeColumn:
         return str(np.datetime64(int(number) // self.per_second, "s")) if self.stamps else str(int(number))
 
 
-def parse_step(step: int | str | None, *, stamps: bool) -> int | None:
+def parse_step(step: int | str, *, stamps: bool) -> int:
     """The step of a grid: a whole number, or for timestamps text such as "30s", "5min", "1h", "1D".
 
     >>> parse_step("5min", stamps=True)
     300
     """
-    if step is None or (isinstance(step, int | np.integer) and not isinstance(step, bool)):
-        return None if step is None else int(step)
+    if isinstance(step, int | np.integer) and not isinstance(step, bool):
+        return int(step)
     match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]+)\s*", step) if isinstance(step, str) else None
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from csdp.estimate.result import Error, about_words
 
 if TYPE_CHECKING:
     from csdp.accountant.state import State
+    from csdp.bounds.result import Leakage
     from csdp.ledger import Ledger
     from csdp.plan import Plan
     from csdp.publisher import Publisher, Skipped, Standing
@@ -116,22 +117,65 @@ def _earlier_version(version: object) -> tuple[str, ...]:
 
 def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """Make the certificate of a publisher's dataset as its ledger stands now."""
-    from csdp.plan import ALGORITHM
     from csdp.publisher.standing import AGE_WORDS
 
-    spent, fit_epsilon = publisher.summary(), publisher.fit_epsilon
-    entry = ledger.summary(publisher.dataset)
+    spent, entry = publisher.summary(), ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant
     state = None if entry.state is None else accountant.restore(entry.state.accountant, cost=entry.state.cost)
     now = None if state is None else accountant.leakage(state)
-    budget, changed = spent["limits"]["budget"], entry.changes > 0
-    event = None if changed else round_up(accountant.event_level(plan.stale_limit) + fit_epsilon)
+    promises = _make_promises(publisher, spent, state, changed=entry.changes > 0)
+    times = () if entry.state is None else entry.state.times
+    assumptions = (
+        *(words for words in plan.certified.assumptions if "law" in words),
+        *(() if now is None else now.assumptions),
+        *plan.assumptions,
+        *_earlier_version(entry.terms.guarantee.get("algorithm")),
+        "everything that was published of these readings is in this ledger, under this dataset",
+        *(AGE_WORDS[kind] for kind in times),
+    )
+    return Certificate(
+        dataset=publisher.dataset,
+        worth=_worth(ledger, publisher.dataset, plan),
+        plan=_describe_plan(plan, now),
+        promises=promises,
+        not_promised=(
+            *not_promised(plan.epsilon_c),
+            *(AGE_WORDS[kind] for kind in times if kind != "wall"),
+            *plan.model.not_protected,
+        ),
+        sentence=sentence(
+            publisher.dataset,
+            promises,
+            adversary=plan.adversary,
+            newest=entry.newest_tick,
+            given=plan.model.given,
+            protect=plan.protect,
+        ),
+        assumptions=tuple(dict.fromkeys(assumptions)),
+        limits=dict(spent["limits"]),
+        counts={
+            "published": entry.committed,
+            "lost": entry.lost,
+            "refused": entry.refused,
+            "newest_tick": entry.newest_tick,
+            "without_output": dict(sorted(Counter(_reason_kind(skip) for skip in skipped).items())),
+        },
+        ledger={"head_seq": entry.head_seq, "head_hash": entry.head_hash},
+    )
+
+
+def _make_promises(
+    publisher: Publisher | Standing, spent: Mapping[str, Any], state: State | None, *, changed: bool
+) -> tuple[Promise, ...]:
+    """The four guarantees, from what is spent so far; `changed`: whether the plan of the dataset was changed."""
+    plan, accountant = publisher.plan, publisher.accountant
+    event = None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon)
     lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
-    promises: tuple[Promise, ...] = (
+    promises = (
         Promise(
             "present",
             spent["present"],
-            _ceiling(publisher, state, budget, changed=changed),
+            _ceiling(publisher, state, spent["limits"]["budget"], changed=changed),
             f"the present state of each sequence{_within(plan.protect)}, from everything published so far",
             f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model"
             f"{plan.model.given}",
@@ -160,58 +204,28 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
         ),
     )
     if plan.readings_check == "failed":
-        promises = tuple(_plain_only(promise, spent["group_level"]) for promise in promises)
-    times = () if entry.state is None else entry.state.times
-    assumptions = (
-        *(words for words in plan.certified.assumptions if "law" in words),
-        *(() if now is None else now.assumptions),
-        *plan.assumptions,
-        *_earlier_version(entry.terms.guarantee.get("algorithm")),
-        "everything that was published of these readings is in this ledger, under this dataset",
-        *(AGE_WORDS[kind] for kind in times),
-    )
-    return Certificate(
-        dataset=publisher.dataset,
-        worth=_worth(ledger, publisher.dataset, plan),
-        plan={
-            "digest": plan.digest,
-            "chain_digest": plan.chain.digest,
-            "algorithm": ALGORITHM,
-            "query": plan.query.name,
-            "ages": plan.ages[0] if len(set(plan.ages)) == 1 else list(plan.ages),
-            "epsilon_c": plan.epsilon_c,
-            **({} if plan.phase_levels is None else {"phase_levels": list(plan.phase_levels)}),
-            "adversary": plan.adversary,
-            **({} if plan.protect is None else {"protect": plan.protect}),
-            "stale_limit": plan.stale_limit,
-            "one_release": {"epsilon": plan.certified.epsilon, "bound": plan.certified.bound},
-            "state": None if now is None else now.bound,
-        },
-        promises=promises,
-        not_promised=(
-            *not_promised(plan.epsilon_c),
-            *(AGE_WORDS[kind] for kind in times if kind != "wall"),
-            *plan.model.not_protected,
-        ),
-        sentence=sentence(
-            publisher.dataset,
-            promises,
-            adversary=plan.adversary,
-            newest=entry.newest_tick,
-            given=plan.model.given,
-            protect=plan.protect,
-        ),
-        assumptions=tuple(dict.fromkeys(assumptions)),
-        limits=dict(spent["limits"]),
-        counts={
-            "published": entry.committed,
-            "lost": entry.lost,
-            "refused": entry.refused,
-            "newest_tick": entry.newest_tick,
-            "without_output": dict(sorted(Counter(_reason_kind(skip) for skip in skipped).items())),
-        },
-        ledger={"head_seq": entry.head_seq, "head_hash": entry.head_hash},
-    )
+        return tuple(_plain_only(promise, spent["group_level"]) for promise in promises)
+    return promises
+
+
+def _describe_plan(plan: Plan, now: Leakage | None) -> dict[str, Any]:
+    """The plan in a certificate, with the leakage of one release and the bound of the present state."""
+    from csdp.plan import ALGORITHM
+
+    return {
+        "digest": plan.digest,
+        "chain_digest": plan.chain.digest,
+        "algorithm": ALGORITHM,
+        "query": plan.query.name,
+        "ages": plan.ages[0] if len(set(plan.ages)) == 1 else list(plan.ages),
+        "epsilon_c": plan.epsilon_c,
+        **({} if plan.phase_levels is None else {"phase_levels": list(plan.phase_levels)}),
+        "adversary": plan.adversary,
+        **({} if plan.protect is None else {"protect": plan.protect}),
+        "stale_limit": plan.stale_limit,
+        "one_release": {"epsilon": plan.certified.epsilon, "bound": plan.certified.bound},
+        "state": None if now is None else now.bound,
+    }
 
 
 def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:

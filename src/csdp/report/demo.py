@@ -48,7 +48,7 @@ class DemoCase:
     data: str
     title: str
     what: str  #: name of the published number, for the axis
-    every: int  #: a tick is every so many readings
+    every: int  #: a tick is every n-th reading, where n is this number
     period: int  #: ticks of a day, or of a week
     joined: bool  #: whether a gap without any reading counts as one step
     edges: tuple[tuple[float], ...] | None  #: one edge per sequence; None: its median in the public past

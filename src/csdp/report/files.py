@@ -90,7 +90,7 @@ def _temporary_path(path: Path) -> Path:
 # ---- released series -----------------------------------------------------------------------------------------------
 
 
-class TickGrid(Protocol):
+class TimedTicks(Protocol):
     """Readings on a grid: a panel, or a table behind an engine."""
 
     @property
@@ -113,7 +113,7 @@ class Series:
 
     @classmethod
     def of(
-        cls, plan: Plan, readings: TickGrid, releases: tuple[Release, ...], skipped: tuple[Skipped, ...] = ()
+        cls, plan: Plan, readings: TimedTicks, releases: tuple[Release, ...], skipped: tuple[Skipped, ...] = ()
     ) -> Series:
         """Make the series of the releases of some readings."""
         names = plan.query.output_names(plan.model.names, plan.model.value_table)

@@ -68,7 +68,7 @@ EVENT_LIMIT = 10.0
 
 @dataclass(frozen=True)
 class DelayRecord:
-    """What releases at every tick without end leak about the present when held back so many ticks."""
+    """Leakage of the present by releases at every tick without end that are held back `delay` ticks."""
 
     delay: int
     point: float
@@ -246,7 +246,8 @@ def _release(
     series = "released.csv" if about == "now" else "released-late.csv"
     write_series(Series.of(plan, rest, batch.releases, batch.skipped), out / series)
     write_json(out / f"{series}.certificate.json", certificate.to_dict())
-    shown = _at_their_time(records.release_records(batch), plan.max_age if about == "then" else 0)
+    delay = plan.max_age if about == "then" else 0
+    shown = [replace(one, tick=one.tick - delay) for one in records.release_records(batch)]  # at the tick it is about
     usual = [(tick, float(learned.estimator.usual_at(tick)[0])) for tick in rest.ticks.tolist()]
     truth = records.truth_records(plan, rest)
     return FlightsRelease(
@@ -262,11 +263,6 @@ def _release(
         truth,
         *_measure(shown, dict(usual), {one.tick: one.value for one in truth}),
     )
-
-
-def _at_their_time(shown: Sequence[records.ReleaseRecord], delay: int) -> list[records.ReleaseRecord]:
-    """Records at the ticks that they are about."""
-    return [replace(one, tick=one.tick - delay) for one in shown]
 
 
 def _measure(

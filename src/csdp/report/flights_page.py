@@ -25,8 +25,7 @@ from csdp.report.page import (
     percent,
     save_report,
 )
-from csdp.report.records import LeakageRecord
-from csdp.report.time_axis import day_names
+from csdp.report.records import LeakageRecord, day_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -30,7 +30,7 @@ from csdp.publisher import learn_from_past
 from csdp.queries import Query
 
 #: Largest number of joint states of a component for which the leakage of many releases is sharp and fast, and for which
-#: it can be borne where nothing simpler explains the readings.
+#: a slow computation is accepted if nothing simpler explains the readings.
 SHARP_STATES, SLOW_STATES = 8, 16
 #: Ticks and sequences on which kinds of chain are compared, and hidden environments of such a chain.
 COMPARED_TICKS, COMPARED_SEQUENCES, ENVIRONMENTS = 1500, 12, 2
@@ -116,7 +116,7 @@ class FittedLayout:
         if len(self.panel.names) > JUDGED_SEQUENCES:
             return best
         for kind in self.kinds:
-            quality = self._judge(self._fitted(kind).without_family())
+            quality = self._judge(self._fit_once(kind).without_family())
             if kind == best or (quality is not None and quality.explains):
                 return kind
         return best
@@ -124,9 +124,9 @@ class FittedLayout:
     @property
     def chain(self) -> Any:
         """The chain with its family."""
-        return self._fitted(self.kind)
+        return self._fit_once(self.kind)
 
-    def _fitted(self, kind: ChainKind) -> Any:
+    def _fit_once(self, kind: ChainKind) -> Any:
         if kind not in self._chains:
             self._chains[kind] = self.fit(self.ensemble(kind), kind)
         return self._chains[kind]
@@ -165,11 +165,9 @@ class FittedLayout:
         members = {widest, *np.argsort(-persistence)[: SCREENED_SEQUENCES - 1].tolist()}
         return point.given_path().subchain(sorted(members))
 
-    def curves(self, query: Query, age: int, *, chain: Any = None, state: str = "auto") -> Curves:
+    def curves(self, query: Query, age: int, *, chain: Any = None) -> Curves:
         """Leakage at an age, for ever, of the screened chain or of another one."""
         model = self._screened_chain if chain is None else chain
-        if chain is None and has_influence(model):
-            state = "vector"
         return Curves(
             model,
             query,
@@ -178,7 +176,7 @@ class FittedLayout:
             releases="continual",
             bound="auto",
             adversary="informed",
-            state=state,
+            state="vector" if chain is None and has_influence(model) else "auto",
         )
 
     def learn(self, plan: Plan, about: About) -> LearnedEstimator | None:
@@ -191,12 +189,8 @@ class FittedLayout:
     def plan(self, query: Query, age: int, level: float, *, chain: Any = None) -> Plan:
         """The plan of a setting; for the fitted chain alone where no other is given."""
         model = self.chain.without_family() if chain is None else chain
-        return Plan(model, query, age, level, stale_limit=self.stale_limit if query_of_states(query) else 0)
-
-
-def query_of_states(query: Query) -> bool:
-    """Whether a query is of states, not of readings."""
-    return getattr(query, "of", None) is None
+        is_of_states = getattr(query, "of", None) is None
+        return Plan(model, query, age, level, stale_limit=self.stale_limit if is_of_states else 0)
 
 
 def choose_stale_limit(panel: Panel) -> int:

@@ -107,14 +107,14 @@ def number_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     body = "".join(
         f'<tr class="sound"><th scope="row">{escape(first)}</th>'
         f'<td class="n" data-label="{number}">{escape(second)}</td>'
-        f"<td>{_unbroken(escape(third))}</td></tr>"
+        f"<td>{_join_percent_signs(escape(third))}</td></tr>"
         for first, second, third in rows
     )
     top = f"<tr><th>{name}</th><th class='n'>{number}</th><th>{note}</th></tr>"
     return f'<table class="stack"><thead>{top}</thead><tbody>{body}</tbody></table>'
 
 
-def _unbroken(text: str) -> str:
+def _join_percent_signs(text: str) -> str:
     """A text whose percent signs stay on the line of their numbers."""
     return text.replace(" %", "&nbsp;%")
 
@@ -147,11 +147,12 @@ def leakage_block(table: LeakageTable) -> str:
 def guarantees_section(certificate: Certificate) -> PageSection:
     """Make the table of guarantees, the list of what is not promised, and the sentence to quote."""
     rows = "".join(
-        f'<tr class="{"best" if promise.name == "present" else "sound"}"><th scope="row">{_linked(promise.name)}</th>'
+        f'<tr class="{"best" if promise.name == "present" else "sound"}">'
+        f'<th scope="row">{_link_word(promise.name)}</th>'
         f'<td class="n" data-label="epsilon now">{as_text(promise.epsilon)}</td>'
         f'<td class="n" data-label="{GUESS}">{chance(promise.epsilon)}</td>'
         f'<td class="n" data-label="never above">'
-        f"{'grows' if promise.ceiling is None else _unbroken(with_chance(promise.ceiling))}</td>"
+        f"{'grows' if promise.ceiling is None else _join_percent_signs(with_chance(promise.ceiling))}</td>"
         f"<td>{escape(promise.protects[:1].upper() + promise.protects[1:])}; {escape(promise.holds)}.</td></tr>"
         for promise in certificate.promises
     )
@@ -197,7 +198,7 @@ def _section(section: PageSection) -> str:
     return f"<section><h2>{escape(section.title)}</h2>\n{section.body}</section>"
 
 
-def _linked(word: str) -> str:
+def _link_word(word: str) -> str:
     """A word of the glossary as a link to its meaning."""
     return f'<a href="#word-{word}">{word}</a>' if word in GLOSSARY else escape(word)
 

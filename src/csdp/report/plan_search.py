@@ -90,7 +90,7 @@ class CertifiedPlan:
         return (self.explained is False, *replace(seen, age=self.plan.max_age).order)
 
 
-class Budget:
+class TimeLimit:
     """The time that a search may take."""
 
     def __init__(self, seconds: float) -> None:
@@ -133,7 +133,7 @@ class PlanSearch:
     interrupted: bool = False
 
     def __post_init__(self) -> None:
-        self._time = Budget(self.seconds)
+        self._time = TimeLimit(self.seconds)
 
     def run(self) -> None:
         """Screen and certify until the time is up; what was found stays if it is interrupted."""
@@ -308,10 +308,10 @@ class PlanSearch:
                 age, level = one.age, self._sharp_level(one, chain)
             else:
                 level = one.level
-                age = self._least_age(fitted, query, _rounded(level, up=True), chain=chain)  # type: ignore[assignment]
+                age = self._least_age(fitted, query, _round_level(level, up=True), chain=chain)  # type: ignore[assignment]
             if level is None or age is None or level <= 0:
                 return None
-            level = _rounded(level, up=one.about == "then")
+            level = _round_level(level, up=one.about == "then")
             plan = fitted.plan(query, age, min(level, self.event_limit), chain=chain)
             accountant = Accountant(plan)
             certified = accountant.ceiling(None)
@@ -333,15 +333,15 @@ class PlanSearch:
         if components <= 100:
             return curves.largest_level(self.budget, self.event_limit, start=one.level)
         for share in (1.0, 0.9, 0.75, 0.5):
-            if curves.leakage(_rounded(one.level * share)).epsilon <= self.budget:
+            if curves.leakage(_round_level(one.level * share)).epsilon <= self.budget:
                 return one.level * share
         return None
 
 
-def _rounded(level: float, *, up: bool = False) -> float:
+def _round_level(level: float, *, up: bool = False) -> float:
     """A level with three digits, for a command; down, so that it leaks no more, or up.
 
-    >>> _rounded(0.34567), _rounded(0.34567, up=True)
+    >>> _round_level(0.34567), _round_level(0.34567, up=True)
     (0.345, 0.346)
     """
     unit = 10.0 ** (math.floor(math.log10(level)) - 2)

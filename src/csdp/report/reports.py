@@ -45,8 +45,7 @@ from csdp.report.page import (
     percent,
     save_report,
 )
-from csdp.report.records import TruthRecord, truth_records
-from csdp.report.time_axis import day_names, label_times
+from csdp.report.records import TruthRecord, day_names, label_times, truth_records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -256,7 +255,7 @@ def _distance_sections(plan: Plan) -> list[PageSection]:
     table = leakage_by_distance(plan)
     charged = None if plan.protect is None else table.at(plan.protect)
     secret = "the secret of this plan: what is charged at most"
-    rows = [(f"at most {far:g}", with_chance(told), secret if told == charged else "") for far, told in table.rows]
+    rows = [(f"at most {far:g}", with_chance(eps), secret if eps == charged else "") for far, eps in table.rows]
     words = paragraph(
         "Releases at every tick, for ever: how much they tell apart two present values of one sequence, by how far the "
         "values (of its states) lie apart."

@@ -1,4 +1,4 @@
-"""Plans worth following for a file of readings: searched for, ranked, and with the commands that use them."""
+"""Useful plans for a file of readings: found by a search, ranked, with the commands that use them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ProposedPlan:
             "commands": list(self.commands(data, folder)),
         }
 
-    def _reading(self) -> list[str]:
+    def _reading_options(self) -> list[str]:
         """Options of readings where ticks are put together."""
         fitted = self.certified.screened.fitted
         return [] if fitted.layout.factor == 1 else ["--step", str(fitted.panel.step), "--resample", "mean"]
@@ -130,10 +130,10 @@ class ProposedPlan:
             **fitted.kind.settings,
             "ensemble": self.certified.ensemble,
         }
-        fit = ["csdp", "fit", data, *self._reading()]
+        fit = ["csdp", "fit", data, *self._reading_options()]
         fit += [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         fit += [*(["--public"] if self.public else []), "-o", chain, "--save-discretiser", states]
-        release = ["csdp", "release", data, *self._reading(), "--chain", chain, "--discretiser", states]
+        release = ["csdp", "release", data, *self._reading_options(), "--chain", chain, "--discretiser", states]
         release += ["--query", self.certified.screened.text, *(["--of", "states"] if plan.query.of_states else [])]
         release += ["--age", str(plan.max_age), "--epsilon-c", repr(plan.epsilon_c), "--about", self.about]
         release += ["--stale-limit", str(plan.stale_limit)] if plan.stale_limit else []
@@ -143,7 +143,7 @@ class ProposedPlan:
     def next_commands(self, data: str, folder: str) -> tuple[str, ...]:
         """The commands that use the files of a folder: release, report."""
         states = f"{folder}/discretiser.json"
-        release = ["csdp", "release", data, *self._reading(), "--discretiser", states]
+        release = ["csdp", "release", data, *self._reading_options(), "--discretiser", states]
         release += ["--plan", f"{folder}/plan.json", *self._place()]
         return (shlex.join(release), self._report(data, states))
 
@@ -153,7 +153,7 @@ class ProposedPlan:
         return [*limits, *place, "--on-refusal", "skip", "-o", "released.csv"]
 
     def _report(self, data: str, states: str) -> str:
-        words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading()]
+        words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading_options()]
         return shlex.join([*words, "--discretiser", states, "-o", "report"])
 
     def save(self, folder: Path) -> list[Path]:
@@ -189,7 +189,7 @@ class Suggestion:
         """Of the best plan: what, the choice, why."""
         best, fitted = self.best, self.best.certified.screened.fitted
         kind, plan, quality = fitted.kind, self.best.plan, fitted.quality
-        verdict = "not asked of so many sequences" if quality is None else quality.verdict
+        verdict = "not tested: too many sequences" if quality is None else quality.verdict
         found = {"yes": "accepted", "NO": "NOT explained"}.get(best.explained, "unknown")
         noise = f"epsilon_c {plan.epsilon_c:.3g}: leaks at most {with_chance(best.leakage)} without end"
         estimator = best.certified.estimator

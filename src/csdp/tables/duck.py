@@ -16,7 +16,7 @@ from csdp.panel.readings import Outside
 from csdp.scratch import Scratch, open_bytes
 from csdp.tables.open import TableFiles, find_table
 from csdp.tables.relational import RelationalEngine, RowNoise
-from csdp.tables.sql import CellKind, Domain, Layout, cell_kind
+from csdp.tables.sql import CellKind, Domain, LongRelation, cell_kind
 
 if TYPE_CHECKING:
     import duckdb
@@ -66,7 +66,7 @@ class DuckDBEngine(RelationalEngine):
 class _DuckDB:
     """A database in memory with one connection."""
 
-    layout: Layout
+    layout: LongRelation
     unnest = "unnest(range({a}, {b} + 1))"
     distributed = False
 
@@ -147,7 +147,7 @@ class _DuckDB:
 
         return pa.Table.from_batches(list(RowNoise(unit, levels, keys)(iter(self.run(rows).to_batches()))))
 
-    def lay_out(self, table: TableFiles, names: Sequence[str]) -> Layout:
+    def lay_out(self, table: TableFiles, names: Sequence[str]) -> LongRelation:
         """Return the table as a relation (time, sequence, value); CSV and wide tables are copied to long Parquet."""
         listed = self._link_files(table.files)
         source = _read_csv_sql(listed, table) if table.csv else f"read_parquet({listed}, hive_partitioning=false)"
@@ -167,7 +167,7 @@ class _DuckDB:
         )
         name = "{}" if kinds["sequence"] in {*_WHOLE, "VARCHAR"} else "CAST({} AS VARCHAR)"
         relation = f"SELECT {time} AS time, {name.format(sequence)} AS sequence, {value} AS value FROM {source}"
-        return Layout(table.label, relation, kinds["sequence"] in _WHOLE, _cell_kind(table.label, kinds["value"]))
+        return LongRelation(table.label, relation, kinds["sequence"] in _WHOLE, _cell_kind(table.label, kinds["value"]))
 
     def _link_files(self, files: Sequence[Path]) -> str:
         """Link the files into the scratch folder under plain names; return the links as an SQL list.

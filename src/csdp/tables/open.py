@@ -17,7 +17,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
 from csdp.panel import InputSpec, read_panel
-from csdp.panel.files import check_columns, list_columns
+from csdp.panel.columns import check_columns, list_columns
 from csdp.panel.read import to_spec
 from csdp.panel.readings import Outside
 from csdp.tables.engine import Engine, MemoryEngine

@@ -21,17 +21,19 @@ from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.tables import sql
 from csdp.tables.engine import ClosingEngine, check_edges, count_pairs, write_long
-from csdp.tables.reading_sums import ReadingSums, level_column, sum_readings
 from csdp.tables.sql import Domain
 from csdp.tables.survey import (
     Backend,
+    ReadingSums,
     Survey,
     check_repeated,
     dimension_columns,
     dimensions,
     fold_contributions,
+    level_column,
     register_clock,
     staleness_by_age,
+    sum_readings,
     survey_table,
 )
 
@@ -222,10 +224,11 @@ class RelationalEngine(ClosingEngine):
         self._backend.register("dimensions", table)
 
     def _known_readings(self, plan: Plan | None, clock: str) -> str:
+        """Relation of the known readings at the times listed in the table `clock`, with their ticks."""
         query = None if plan is None else plan.query
         level = level_column(query) if isinstance(query, ReadingsComputation) else None
         rows = sql.readings(self._backend.layout, self._domain_of(plan), dimension_columns(plan), reading_level=level)
-        return sql.known_readings(rows, clock)
+        return f"SELECT k.*, c.tick FROM ({rows}) k JOIN {clock} c ON k.time = c.time WHERE k.st >= 0"
 
     def _slices(self, plan: Plan, survey: Survey, clock: str) -> str:
         """Relation of known readings at their slices; the last reading replaces missing ones up to the stale limit."""

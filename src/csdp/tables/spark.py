@@ -22,7 +22,7 @@ from csdp.panel.readings import Outside
 from csdp.scratch import Scratch
 from csdp.tables.open import TableFiles, find_table, parquet_schema
 from csdp.tables.relational import RelationalEngine, RowNoise
-from csdp.tables.sql import Domain, Layout, cell_kind
+from csdp.tables.sql import Domain, LongRelation, cell_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -150,7 +150,7 @@ def ignore_pandas_warnings() -> Iterator[None]:
 class SparkBackend:
     """A session as a backend."""
 
-    layout: Layout
+    layout: LongRelation
     unnest = "explode(sequence({a}, {b}))"
     distributed = True
 
@@ -203,7 +203,7 @@ class SparkBackend:
             worker = RowNoise(unit, dict(levels), dict(keys))
             return frame.mapInArrow(worker.__call__, "tick bigint, idx bigint, noised double").toArrow()
 
-    def lay_out(self, table: TableFiles, names: Sequence[str]) -> Layout:
+    def lay_out(self, table: TableFiles, names: Sequence[str]) -> LongRelation:
         """Return the table as a view (time, sequence, value)."""
         for file in table.files:
             if file.name.startswith(("_", ".")):
@@ -227,7 +227,7 @@ class SparkBackend:
         numbers = {*_WHOLE, "float", "double"}
         cells = cell_kind(table.label, kinds["value"], small=_SMALL, numbers=numbers, text="string")
         nanoseconds = kinds["time"] == "bigint" and _time_type(table) == "timestamp[ns]"
-        return Layout(table.label, "SELECT * FROM readings", kinds["sequence"] in _WHOLE, cells, nanoseconds)
+        return LongRelation(table.label, "SELECT * FROM readings", kinds["sequence"] in _WHOLE, cells, nanoseconds)
 
 
 def literal_reader(session: SparkSession) -> DataFrameReader:

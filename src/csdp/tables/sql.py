@@ -29,7 +29,7 @@ CellKind = Literal["small", "numbers", "text"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class LongRelation:
     """A table as a relation with the columns time, sequence, value.
 
     `whole_names`: the sequences are whole numbers. `cells`: "small" for whole numbers of at most 16 bits, which have
@@ -42,7 +42,7 @@ class Layout:
     cells: CellKind
     nanoseconds: bool = False
 
-    def trim_names(self) -> Layout:
+    def trim_names(self) -> LongRelation:
         """Return the same table with no spaces around names of sequences, as the reader in memory has them."""
         return replace(self, relation=f"SELECT time, {trim('sequence')} AS sequence, value FROM ({self.relation}) t")
 
@@ -120,7 +120,9 @@ def value_columns(domain: Domain) -> dict[str, npt.NDArray[np.generic]]:
     }
 
 
-def readings(layout: Layout, domain: Domain, more: Iterable[str] = (), *, reading_level: str | None = None) -> str:
+def readings(
+    layout: LongRelation, domain: Domain, more: Iterable[str] = (), *, reading_level: str | None = None
+) -> str:
     """Relation of all rows with the columns of their sequence (and `more` of `dimensions`) and their state `st`.
 
     `st` is the state, or one of the codes MISSING, UNDECLARED, INFINITE, NO_NUMBER. `reading_level`: SQL for a
@@ -210,11 +212,6 @@ def folded_column(plan: Plan | None) -> str:
     if not isinstance(query, FoldComputation):
         return ""
     return f", CAST({query.fold}({contribution(plan)}) AS BIGINT) AS p"
-
-
-def known_readings(readings_sql: str, clock: str) -> str:
-    """Relation of the known readings at the times listed in the table `clock`, with their ticks."""
-    return f"SELECT k.*, c.tick FROM ({readings_sql}) k JOIN {clock} c ON k.time = c.time WHERE k.st >= 0"
 
 
 def fill_gaps(known: str, *, limit: int, last: int, unnest: str) -> str:

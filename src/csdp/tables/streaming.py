@@ -28,7 +28,7 @@ from csdp.tables import sql
 from csdp.tables.engine import EngineSource
 from csdp.tables.relational import RelationalEngine
 from csdp.tables.spark import SparkBackend, literal_reader
-from csdp.tables.sql import Domain, Layout
+from csdp.tables.sql import Domain, LongRelation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -347,7 +347,7 @@ class _BatchPublisher:
 
     def _stretches(self, closed: range) -> Iterator[tuple[int, int]]:
         """First and last ticks of stretches of readings; gaps between them are longer than ages and staleness reach."""
-        self._backend.layout = Layout("stream", "SELECT * FROM stored", True, "small")
+        self._backend.layout = LongRelation("stream", "SELECT * FROM stored", True, "small")
         rows = self._backend.run(f"SELECT DISTINCT tick FROM stored WHERE idx >= 0 AND tick < {closed.stop}")
         ticks = np.sort(rows.column("tick").to_numpy())
         for stretch in np.split(ticks, np.flatnonzero(np.diff(ticks) > self._reach) + 1):
@@ -362,7 +362,7 @@ class _BatchPublisher:
             f"SELECT tick AS time, idx AS sequence, st AS value FROM stored WHERE idx >= 0 AND tick >= {first} "
             f"AND tick <= {last}{after}"
         )
-        self._backend.layout = Layout("stream", relation, True, "small")
+        self._backend.layout = LongRelation("stream", relation, True, "small")
 
 
 def _count_fates(placed: DataFrame) -> tuple[dict[str, int], tuple[Time, Time] | None]:

@@ -1,14 +1,18 @@
-"""One pass over a table: check it against the chain, count states at every time, find missing and repeated readings.
+"""One pass over a table: check it against the chain, count states or add up readings, find missing and repeated ones.
 
 A tick is whole if every sequence has one reading. This is checked without listing the rows: each of the s sequences has
 two secret random whole numbers below 2^b, b = 53 - bits of s; over the s rows of a whole tick they sum to that of
 all sequences, exactly in doubles. A tick of s rows that repeats some sequences and lacks others passes as whole with
 probability at most 2^-2b (2^-72 for 100,000 sequences), for any table. Other ticks are then examined row by row.
+
+The level of a reading is computed in SQL by the same double arithmetic as `ReadingRange.levels`, ties to the even
+level, and all sums are of whole numbers, so the engines agree with the memory to the last bit.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +28,7 @@ from csdp.panel.grid import consecutive_ticks, find_step
 from csdp.panel.times import TimeColumn, parse_step, read_times
 from csdp.plan import Plan
 from csdp.tables import sql
-from csdp.tables.sql import Domain, Layout
+from csdp.tables.sql import Domain, LongRelation
 
 #: Largest number of rows (time, age, state) of a survey.
 MAX_CELLS = 20_000_000
@@ -33,7 +37,7 @@ MAX_CELLS = 20_000_000
 class Backend(Protocol):
     """What the shared SQL needs of a dialect."""
 
-    layout: Layout
+    layout: LongRelation
     unnest: str
 
     def run(self, query: str) -> Any:
@@ -127,7 +131,7 @@ def survey_table(backend: Backend, domain: Domain, plan: Plan | None, *, step: i
     encoded = groups.column("time").combine_chunks().dictionary_encode()
     clock = _clock(layout, groups.column("time"), encoded.dictionary)
     distinct = np.unique(clock.numbers)
-    every = find_step(layout.label, clock, distinct, parse_step(step, stamps=clock.stamps))
+    every = find_step(layout.label, clock, distinct, None if step is None else parse_step(step, stamps=clock.stamps))
     ticks, times = consecutive_ticks(layout.label, clock, distinct, every)
     at = clock.numbers // (every * clock.per_second)
     row = (at - ticks[0])[encoded.indices.to_numpy()]
@@ -160,11 +164,11 @@ def _query(backend: Backend, domain: Domain, plan: Plan | None, *, several: bool
     return f"{query} LIMIT {MAX_CELLS + 1}"
 
 
-def _has_raw_cells(layout: Layout, domain: Domain, plan: Plan | None) -> bool:
+def _has_raw_cells(layout: LongRelation, domain: Domain, plan: Plan | None) -> bool:
     return layout.cells == "small" and domain.alike and not sql.has_own_contributions(plan)
 
 
-def _states(layout: Layout, domain: Domain, plan: Plan | None, groups: Any) -> Ints:
+def _states(layout: LongRelation, domain: Domain, plan: Plan | None, groups: Any) -> Ints:
     """States of the groups, or the codes of `csdp.tables.sql` for those without one."""
     import pyarrow as pa
 
@@ -212,7 +216,7 @@ def _check_rows(backend: Backend, domain: Domain, groups: Any, states: Ints) -> 
         )
 
 
-def _clock(layout: Layout, column: Any, distinct: Any) -> TimeColumn:
+def _clock(layout: LongRelation, column: Any, distinct: Any) -> TimeColumn:
     import pyarrow as pa
 
     if column.null_count:
@@ -291,3 +295,72 @@ def staleness_by_age(backend: Backend, known: str, survey: Survey, members: dict
         unread = total if row is None or row["n"] < count else int(row["latest"]) - first
         stale[age][:unread] = NEVER
     return stale
+
+
+# ---- sums of readings ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ReadingSums:
+    """For T ticks and G distinct ages: sequences read (T, G), and the sums of their parts on the lattice (T, G, d)."""
+
+    ages: tuple[int, ...]
+    first: int
+    read: Ints
+    sums: Floats
+
+    def counts(self, oldest: int) -> Ints:
+        """How many sequences the release of each tick reads, (T,); 0 before the first that can be released."""
+        total = self.read.shape[0]
+        counts = np.zeros(total, dtype=np.int64)
+        for group, age in enumerate(self.ages):
+            counts[oldest:] += self.read[oldest - age : total - age, group]
+        return counts
+
+    def answers(self, ticks: Sequence[int]) -> Floats:
+        """Answers (ticks, d) of releases, on the lattice."""
+        rows = np.asarray(ticks, dtype=np.int64) - self.first
+        parts = [self.sums[rows - age, group] for group, age in enumerate(self.ages)]
+        return np.asarray(np.sum(parts, axis=0))
+
+
+def sum_readings(backend: Backend, known: str, plan: Plan, survey: Survey) -> ReadingSums:
+    """Add up the known readings of a table; `known`: their relation, with the columns tick, age and lv."""
+    import pyarrow as pa
+
+    query = plan.query
+    assert isinstance(query, ReadingsComputation)
+    itself = query.parts.shape[1] == 1 and np.array_equal(query.parts[:, 0], np.arange(len(query.parts)))
+    join = ""
+    if not itself:
+        columns = {f"part_{j}": column for j, column in enumerate(query.parts.T)}
+        backend.register("level_parts", pa.table({"level": np.arange(len(query.parts)), **columns}))
+        join = " JOIN level_parts l ON k.lv = l.level"
+    share = "k.share * " if query.needs_all else ""
+    parts = ["k.lv"] if itself else [f"l.part_{j}" for j in range(query.parts.shape[1])]
+    sums = ", ".join(f"CAST(sum({share}{part}) AS BIGINT) AS sum_{j}" for j, part in enumerate(parts))
+    cells = backend.run(f"SELECT tick, age, count(*) AS n, {sums} FROM ({known}) k{join} GROUP BY tick, age")
+    ages = tuple(sorted(set(plan.ages)))
+    place = (
+        cells.column("tick").to_numpy().astype(np.int64) - int(survey.ticks[0]),
+        np.searchsorted(ages, cells.column("age").to_numpy()),
+    )
+    read = np.zeros((survey.ticks.size, len(ages)), dtype=np.int64)
+    read[place] = cells.column("n").to_numpy()
+    unit = query.unit if query.needs_all else float(query.shares[0])
+    added = np.zeros((*read.shape, len(parts)))
+    for j in range(len(parts)):
+        added[(*place, j)] = cells.column(f"sum_{j}").to_numpy().astype(np.float64) * unit
+    return ReadingSums(ages, int(survey.ticks[0]), read, added)
+
+
+def level_column(query: ReadingsComputation) -> str:
+    """SQL for the level of a reading v, null where it is missing or infinite."""
+    of = query.of
+    zero, half, top = (sql.number(value) for value in (0.0, 0.5, float(of.steps)))
+    clipped = f"least(greatest((v - {sql.number(of.low)}) / {sql.number(of.resolution)}, {zero}), {top})"
+    below = f"CAST(floor({clipped}) AS BIGINT)"
+    rest = f"({clipped} - floor({clipped}))"
+    up = f"CASE WHEN {rest} > {half} OR ({rest} = {half} AND {below} % 2 = 1) THEN 1 ELSE 0 END"
+    finite = "v IS NOT NULL AND NOT isnan(v) AND abs(v) < CAST('Infinity' AS DOUBLE)"
+    return f"CASE WHEN {finite} THEN {below} + {up} END"

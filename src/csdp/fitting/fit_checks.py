@@ -1,26 +1,136 @@
-"""What the checks of a fit mean, in words, and what to do next."""
+"""The checks of a fit: tests on residuals, and what they mean in words, with what to do next.
+
+If the chain is right, a residual r with variance v stays uncorrelated with anything known before. So `sum h r` has
+mean zero and variance `sum h^2 v` for every h that looks only back: the square of their quotient is about chi-square
+(martingale central limit theorem). Cells with variance below 5 are left out, as in the usual rule for such tests.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from csdp.arrays import Floats
+from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
+from csdp.fitting.environment_prediction import EnvironmentPrediction
 from csdp.fitting.methods import JOINT_STATES
-from csdp.fitting.sample import Chain
+from csdp.fitting.sample import Chain, Prediction
 from csdp.fitting.scores import members_of
 
-if TYPE_CHECKING:
-    from csdp.fitting.quality import FitCheck
-
+#: Variance, or count, that a cell needs for the normal approximation.
+LEAST_VARIANCE = LEAST_COUNT = 5.0
+#: Columns of residuals (sequences, by present and by next state) that are compared with each other.
+TOGETHER_COLUMNS = 2000
+AnyPrediction = Prediction | EnvironmentPrediction
 #: Standard errors by which a gain must differ from zero before it is called one.
 SURE = 3.0
 #: Sum of influences on others above which a sequence is called a hub.
 HUB = 1.0
+
+
+@dataclass(frozen=True)
+class FitCheck:
+    """One test of the chain: `p` is the chance of such data if the chain is right, corrected for the number of
+    tests; `passed` where p is at least `level`; `where` names the sequences that stand out most.
+    """
+
+    question: str
+    p: float
+    level: float
+    where: tuple[str, ...] = ()
+    tests: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the test does not reject the chain."""
+        return self.p >= self.level
+
+
+# ---- tests on residuals ----------------------------------------------------------------------------------------------
+
+
+def chi_square_tail(statistic: Any, freedom: Any) -> Floats:
+    """Chance that chi-square with `freedom` degrees of freedom is larger than `statistic`; 1 if `freedom` is 0."""
+    from scipy.special import gammaincc
+
+    some = np.asarray(freedom) > 0
+    return np.where(some, gammaincc(np.where(some, freedom, 1) / 2.0, np.asarray(statistic) / 2.0), 1.0)
+
+
+def _chi_square(sums: Floats, variances: Floats) -> tuple[float, int]:
+    kept = variances >= LEAST_VARIANCE
+    return float((np.square(sums[kept]) / variances[kept]).sum()), int(kept.sum())
+
+
+def order_p(prediction: AnyPrediction, target: int, left: Floats, variance: Floats) -> float:
+    """Does the state before the present one say more than the chain has it?"""
+    before = prediction.sample.states[:-2, target]
+    m = prediction.chain.states
+    back = (before[:, None] == np.arange(m)).astype(np.float64)
+    return float(chi_square_tail(*_chi_square(back.T @ left[1:], back.T @ variance[1:])))
+
+
+def homogeneity_p(prediction: AnyPrediction, target: int, left: Floats, variance: Floats) -> float:
+    """Does a sequence move in the second half as in the first, from each of its states?"""
+    present = prediction.sample.states[:-1, target]
+    back = (present[:, None] == np.arange(prediction.chain.states)).astype(np.float64)
+    half = present.size // 2
+    s1, v1 = back[:half].T @ left[:half], back[:half].T @ variance[:half]
+    s2, v2 = back[half:].T @ left[half:], back[half:].T @ variance[half:]
+    kept = (v1 >= LEAST_VARIANCE) & (v2 >= LEAST_VARIANCE)
+    whole = np.where(kept, v1 + v2, 1.0)
+    # What the fit has already set to zero is the sum of both halves; the difference is what is left.
+    difference = s2 - v2 / whole * (s1 + s2)
+    statistic = (np.square(difference) * whole / np.where(kept, v1 * v2, 1.0))[kept].sum()
+    return float(chi_square_tail(statistic, kept.sum()))
+
+
+def together_ps(left: Floats, variance: Floats, present: npt.NDArray[Any], *, in_turn: bool = False) -> Floats:
+    """Chance (k, k), for every pair of sequences, of residuals that agree so well if they move apart.
+
+    left, variance (steps, k, m - 1), present (steps, k). Two questions, the sharper answer counts twice: do the
+    residuals agree overall, and do they agree from each pair of present states (a shock that makes both change moves
+    them up or down, depending on where they are)? With `in_turn` a residual is given those of the sequences before it
+    in the same step, and the variance of their product depends on them.
+    """
+    m = left.shape[2] + 1
+    at = (present[:, :, None] == np.arange(m)).astype(np.float64)
+    finer, finer_variance = (
+        (at[:, :, :, None] * part[:, :, None, :]).reshape(*part.shape[:2], -1) for part in (left, variance)
+    )
+    sharper = np.minimum(_pairwise(left, variance, in_turn), _pairwise(finer, finer_variance, in_turn))
+    return np.minimum(1.0, 2.0 * sharper)
+
+
+def _pairwise(left: Floats, variance: Floats, in_turn: bool) -> Floats:
+    n, k, cells = left.shape
+    sums = (left.reshape(n, -1).T @ left.reshape(n, -1)).reshape(k, cells, k, cells)
+    first = np.square(left) if in_turn else variance
+    spread = (first.reshape(n, -1).T @ variance.reshape(n, -1)).reshape(k, cells, k, cells)
+    kept = spread >= LEAST_VARIANCE
+    each = np.where(kept, np.square(sums) / np.where(kept, spread, 1.0), 0.0)
+    ps = np.triu(chi_square_tail(each.sum(axis=(1, 3)), kept.sum(axis=(1, 3))), 1)
+    return np.asarray(ps + ps.T + np.eye(k))
+
+
+def compared_sequences(sequences: int, states: int) -> Indices:
+    """The sequences that are compared with each other: all, or as many as fit, evenly spaced."""
+    most = max(2, TOGETHER_COLUMNS // (states * (states - 1)))
+    return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)
+
+
+def worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float) -> FitCheck:
+    """Bonferroni: the smallest chance times the number of tests."""
+    first = np.argsort(ps)[:3]
+    where = tuple(names[i] for i in first if ps[i] * ps.size < level) or (names[int(first[0])],)
+    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
+
+
+# ---- in words --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -154,16 +264,18 @@ def _together_advice(chain: Chain) -> str:
 
 
 def _explain_emission(check: FitCheck, finer: tuple[int, bool] | None) -> str:
-    told = (
+    finding = (
         f"The reading inside a state tells more of the states before and after it ({_place(check)}), so certificates "
         "for these states do not hold where readings are published: "
     )
     if finer is None:
-        return told + "use a longer step, or rely on the plain and group level alone."
+        return finding + "use a longer step, or rely on the plain and group level alone."
     use = f"states={finer[0]} (Discretiser.fit(readings, states={finer[0]}) and fit(..., kernel='ordinal'))"
     if finer[1]:
-        return told + f"use finer states; {use} would do."
-    return told + f"even {use} are too few by this test; use a longer step as well, or the plain and group level alone."
+        return finding + f"use finer states; {use} would do."
+    return (
+        finding + f"even {use} are too few by this test; use a longer step as well, or the plain and group level alone."
+    )
 
 
 def _explain_readings(checks: FitChecks) -> list[str]:
