@@ -23,7 +23,7 @@ SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-j
 # The tests of the rooms whose branches are counted.
 COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py fran laws bounds ledger noise planning \
 	publisher statistical estimate test_groups.py test_plan.py) \
-	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate fran.py lattice.py \
+	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
 	plan.py queries groups.py)
 
 .PHONY: help demo live test test-all check compiled coverage system bench mutants attack reproduce figures docs lock release \

@@ -11,12 +11,12 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Final
 
+from csdp.aging import check_ages, check_epsilon
 from csdp.bounds.adversary import Adversary, check_protect
 from csdp.bounds.leakage import largest, leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.bounds.table import check_table, check_table_options, table_leakage
 from csdp.chain import Family, Model, certified_model
-from csdp.chain.aging import check_ages, check_epsilon
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FunctionComputation, ReadingsComputation, verify_query
 from csdp.computation.readings import ReadingsEvidence

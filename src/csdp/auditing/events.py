@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Bools, Floats
 from csdp.chain import Model
-from csdp.chain.aging import AgedLaw, index_parts
 from csdp.errors import CsdpError
 
 if TYPE_CHECKING:

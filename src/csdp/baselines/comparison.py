@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 from csdp import baselines
 from csdp.accountant import Accountant
+from csdp.aging import Progress
 from csdp.baselines.comparison_table import TIE, Comparison, ContinualComparison, ContinualRow, Row, Verdict
 from csdp.baselines.continual import compare_continual
 from csdp.baselines.laplace import AgeDP, LaplaceBaseline
@@ -16,7 +17,6 @@ from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs,
 from csdp.baselines.strategies import StrategyBaseline
 from csdp.baselines.windows import Fourier
 from csdp.chain import Model
-from csdp.chain.aging import Progress
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.plan import Plan

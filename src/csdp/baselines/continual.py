@@ -19,13 +19,13 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from csdp import baselines
+from csdp.aging import Progress
 from csdp.arrays import Floats, Indices
 from csdp.baselines.comparison_table import TIE, ContinualComparison, ContinualRow, ContinualVerdict
 from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
 from csdp.baselines.strategies import StrategyBaseline, StrategyRelease
 from csdp.baselines.streams import WARM_UP, AnswerStream, StreamRelease, simulated_path
 from csdp.chain import Model
-from csdp.chain.aging import Progress
 from csdp.computation import Computation, verify_query
 from csdp.errors import CsdpError, InfeasibleError, InputError
 from csdp.estimate import moments

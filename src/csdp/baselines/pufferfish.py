@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
 from csdp.baselines.laplace import LaplaceBaseline, safe_log
 from csdp.baselines.protocol import check_positive, check_stationary, check_whole
 from csdp.bounds.adversary import marginal
 from csdp.chain import Model
-from csdp.chain.aging import AgedLaw, index_parts
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Query

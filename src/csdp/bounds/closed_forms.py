@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from csdp.aging import AgedLaw, AgedReadings, Deviation, Mass, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
 from csdp.bounds.environment import PLAIN, Vantage, list_aged_laws
 from csdp.chain import Model
-from csdp.chain.aging import AgedLaw, AgedReadings, Deviation, Mass, index_parts
 from csdp.chain.steps import joint_states
 from csdp.chain.views import View
 from csdp.errors import TooLargeError

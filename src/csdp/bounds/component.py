@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from csdp.aging import AgedReadings, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
@@ -30,7 +31,6 @@ from csdp.bounds.result import BOUNDS, Witness
 from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
 from csdp.bounds.spectral import spectral_factor
 from csdp.chain import CoupledChain, Model
-from csdp.chain.aging import AgedReadings, index_parts
 from csdp.chain.steps import METRIC_STATES
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError

@@ -17,10 +17,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from csdp.aging import AgedLaw, AgedReadings, Deviation, Mass, Progress
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.chain import EnvironmentChain, Model
-from csdp.chain.aging import AgedLaw, AgedReadings, Deviation, Mass, Progress
 from csdp.chain.checks import check_phase
 from csdp.chain.views import ClockView, JointView, PathView, View
 from csdp.errors import InputError, TooLargeError

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from csdp.aging import AgedReadings, Progress
 from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
 from csdp.bounds.result import UNSOUND, round_up
-from csdp.chain.aging import AgedReadings, Progress
 from csdp.errors import TooLargeError
 
 #: Combinations of output values that are searched at most.

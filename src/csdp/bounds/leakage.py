@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from csdp.aging import Progress, check_ages, check_epsilon
 from csdp.bounds.adversary import ADVERSARIES, Adversary, ProtectedPairs, check_protect
 from csdp.bounds.component import OF_THE_PAST, Component
 from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
 from csdp.bounds.result import UNSOUND, Leakage, protected_words
 from csdp.chain import Family, Model, certified_model
-from csdp.chain.aging import Progress, check_ages, check_epsilon
 from csdp.computation import Computation, verify_query
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query

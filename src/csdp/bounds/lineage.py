@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from csdp.aging import Progress
 from csdp.arrays import UNIT, Floats, Indices
 from csdp.chain import CoupledChain, Model
-from csdp.chain.aging import Progress
 from csdp.errors import InputError
 
 #: Sequences times states up to which the fractional programme is solved; intervals beyond.

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from csdp.aging import Progress
 from csdp.arrays import UNIT, Bools, Floats, Indices
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.exact import WorstCase, blocks, log_one_plus, output_grid, tilt_weights
 from csdp.chain import CoupledChain, Model
-from csdp.chain.aging import Progress
 from csdp.chain.stationary import eliminate
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import TooLargeError

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.component import Component
@@ -19,7 +20,6 @@ from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.result import BOUNDS, UNSOUND, Leakage, as_text, chance, round_up
 from csdp.bounds.slice.bound import slice_bound
 from csdp.chain import Family, Model, certified_model
-from csdp.chain.aging import Progress
 from csdp.display import Displayed
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query

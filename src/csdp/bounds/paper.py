@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from csdp.aging import check_ages
 from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import CoupledChain, Model
-from csdp.chain.aging import check_ages
 from csdp.errors import InputError
 
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from csdp.aging import AgedLaw
 from csdp.arrays import UNIT, Floats
 from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
 from csdp.bounds.result import Leakage, protected_words, round_up
 from csdp.chain import Family, Model
-from csdp.chain.aging import AgedLaw
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.noise.table import LARGEST, MechanismTable

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
-from csdp.chain.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.computation import FoldComputation, FunctionComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.history import HistoryEstimator, has_history, model_estimator

@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
-from csdp.chain.aging import AgedLaw, index_parts
 from csdp.chain.views import long_run_views
 from csdp.computation import Computation, FoldComputation, on_values, verify_query
 from csdp.errors import CsdpError, InputError

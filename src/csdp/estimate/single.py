@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from csdp.aging import AgedLaw
 from csdp.arrays import Floats
 from csdp.chain import Model
-from csdp.chain.aging import AgedLaw
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, standard_errors_of, with_band

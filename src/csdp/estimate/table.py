@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from csdp.aging import AgedLaw
 from csdp.arrays import Floats
 from csdp.chain import Model
-from csdp.chain.aging import AgedLaw
 from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, standard_errors_of, with_band

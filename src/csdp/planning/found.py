@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from csdp.aging import Progress
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import certified_model
-from csdp.chain.aging import Progress
 from csdp.display import Displayed
 from csdp.errors import CsdpError, NotUsefulError
 from csdp.estimate import Error, mse

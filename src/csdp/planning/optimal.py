@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from csdp.accountant import Accountant
+from csdp.aging import check_ages
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary, ProtectedPairs, check_protect, known_subsets, marginal
 from csdp.bounds.result import round_up
 from csdp.bounds.table import check_covered, law_of_answer, possible_answers
 from csdp.chain import Family, Model, certified_model
-from csdp.chain.aging import check_ages
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import CsdpError, InfeasibleError, InputError, TooLargeError
 from csdp.estimate.error import mse

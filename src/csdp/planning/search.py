@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.leakage import leakage
 from csdp.bounds.overview import age_curve
 from csdp.chain import Family, Model, certified_model, is_forward
-from csdp.chain.aging import Progress
 from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import About, Estimate, check_about

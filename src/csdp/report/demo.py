@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from csdp import datasets
 from csdp.accountant import Accountant
+from csdp.aging import Progress
 from csdp.bounds.leakage import leakage
 from csdp.chain import CoupledChain, Family, InfluenceFamily, Model
-from csdp.chain.aging import Progress
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.datasets import Dataset

@@ -16,9 +16,9 @@ import numpy as np
 
 from csdp import datasets
 from csdp.accountant import Accountant
+from csdp.aging import Progress
 from csdp.bounds.result import belief
 from csdp.chain import EnvironmentChain, Family, Model
-from csdp.chain.aging import Progress
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.computation import Computation, verify_query

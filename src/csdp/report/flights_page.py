@@ -7,8 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from csdp.aging import Progress
 from csdp.bounds.result import as_text, chance, in_words, with_chance
-from csdp.chain.aging import Progress
 from csdp.report import figures
 from csdp.report.comparison_figures import belief_figure
 from csdp.report.demo import no_progress

@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
+from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.overview import leakage_table
 from csdp.chain import CoupledChain, EnvironmentChain, Model
-from csdp.chain.aging import Progress
 from csdp.computation import FoldComputation
 from csdp.ledger import Charge, Ledger
 from csdp.panel import Panel, Readings

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from csdp.accountant.distances import leakage_by_distance
+from csdp.aging import Progress
 from csdp.bounds.overview import leakage_table
 from csdp.bounds.result import as_text, in_words, with_chance
-from csdp.chain.aging import Progress
 from csdp.chain.views import has_long_run
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse

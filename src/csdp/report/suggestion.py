@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from csdp.aging import Progress
 from csdp.bounds.result import with_chance
-from csdp.chain.aging import Progress
 from csdp.chain.files import save_model
 from csdp.errors import CsdpError, InputError, NotUsefulError, PrivacyLeakWarning
 from csdp.estimate import Error

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from csdp.aging import Progress
 from csdp.arrays import Floats, Indices
 from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.slice.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
 from csdp.bounds.slice.intervals import Boxes, MixtureCells, first_boxes, hull, next_boxes
 from csdp.bounds.slice.local_numbers import SORTED_PAIRS, LocalNumbers
 from csdp.chain import CoupledChain, Model
-from csdp.chain.aging import Progress
 from csdp.errors import InputError
 
 #: Sequences up to which every target has its own matrix.
