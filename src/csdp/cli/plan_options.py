@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.aging import Adversary
+from csdp.bounds.adversary import Adversary
 from csdp.chain import EnvironmentChain, Model
 from csdp.cli import options
 from csdp.cli.reading import locate
