@@ -39,7 +39,7 @@ def until(condition, seconds=200):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.05)  # to look at all processes of the machine is work too
 
 
 #: Processes that were there before a test.
@@ -66,8 +66,8 @@ def solvers(pid=None):
 
 
 def at_work(pid=None):
-    """Those that have computed for a while: what they do is no start-up any more."""
-    return [one for one in solvers(pid) if one.is_running() and sum(one.cpu_times()[:2]) > 3]
+    """Those that have computed for a while: what they do is no start-up any more, which takes half a second."""
+    return [one for one in solvers(pid) if one.is_running() and sum(one.cpu_times()[:2]) > 1.5]
 
 
 class Asker(threading.Thread):
@@ -99,7 +99,7 @@ def test_sigterm_ends_a_service_with_a_long_question_under_way(tmp_path):
     try:
         with service.client("reader") as client:
             asker = Asker(client, LONG)
-            time.sleep(5)  # long enough that the work is under way, whatever does it
+            until(lambda: at_work(service.process.pid))
             with service.client("writer", OTHER) as writer:  # publishing is not held up
                 hand_in(writer, range(3), dataset=OTHER)
             found = solvers(service.process.pid)
@@ -133,7 +133,7 @@ def test_a_killed_service_leaves_no_work_behind(tmp_path):
 
 def test_a_client_that_leaves_ends_its_question(tmp_path):
     with serving(patient_settings(tmp_path)) as served:
-        client = served.client("reader", timeout=10)
+        client = served.client("reader", timeout=3)
         asker = Asker(client, LONG)
         until(solvers)
         asker.join(60)
