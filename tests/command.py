@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import warnings
+from multiprocessing import forkserver
 from pathlib import Path
 
 #: Modules that commands import, many of them only when they are used.
@@ -33,6 +34,18 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["command", *LOADED])
 
 
+def _start_server():
+    """Start what commands are forked from, unless it runs; only its environment tells it where modules of tests are."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([before] if before else [])])
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+
+
 class Command:
     """`csdp ARGS` with these environment variables added, while it runs; `before()` is called in its process first."""
 
@@ -42,6 +55,7 @@ class Command:
         self._streams = [Path(self._folder.name, name) for name in ("stdout", "stderr")]
         given = {**os.environ, **environment}
         words = [str(arg) for arg in args]
+        _start_server()
         self._process = _context.Process(target=_main, args=(words, given, os.getcwd(), self._streams, before))
         self._process.start()
 
