@@ -1,16 +1,21 @@
 """What holds for the whole suite: in CI, a skip that nobody allowed is a failure."""
 
+import functools
 import os
 import shutil
 
 import hypothesis
 import pytest
+import typer.testing
 
 import postgres
 
 # The same examples in every run, however busy the machine; `make test-all` has its own, larger, sweeps.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("suite")
+
+# The commands are made of their functions once, and not again for each that is run inside a process of the suite.
+typer.testing._get_command = functools.lru_cache(typer.testing._get_command)
 
 #: Reasons for which a test may be skipped, as the beginning of the skip's message.
 ALLOWED_SKIPS = (

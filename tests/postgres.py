@@ -48,10 +48,11 @@ class Server:
             "-E",
             "UTF8",
             "--locale=C",
+            "--no-sync",
         )
 
     def start(self) -> None:
-        options = f"-p {PORT} -k {self.folder} -c listen_addresses='' -c max_connections=60"
+        options = f"-p {PORT} -k {self.folder} -c listen_addresses='' -c max_connections=60 -c autovacuum=off"
         log = str(self.folder / "log")
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", "60", "-l", log, "-o", options, "start")
 

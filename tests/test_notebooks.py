@@ -50,12 +50,24 @@ def test_sources_have_no_outputs_and_the_format_that_jupyter_reads(path):
     assert notebook["cells"][0]["source"][0].startswith("# ")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
-def test_what_a_notebook_shows_in_a_browser(runner, browser, width, scheme):
-    """Pictures, tables and words of the first notebook: all there, nothing wider than the page, accessible."""
+@pytest.fixture(scope="module")
+def shown(runner):
+    """Pictures, tables and words of the first notebook."""
     cells = runner.run_notebook(DOCS / "notebooks" / "first-release.ipynb")
-    shown = [runner._show(cell.value) for cell in cells if hasattr(cell.value, "to_pandas") or "plot()" in cell.source]
+    return [runner._show(cell.value) for cell in cells if hasattr(cell.value, "to_pandas") or "plot()" in cell.source]
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1200, "light"),
+        (390, "dark"),
+        pytest.param(1200, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_notebook_shows_in_a_browser(shown, browser, width, scheme):
+    """All there, nothing wider than the page, accessible."""
     style = "body {background: canvas; color: canvastext; font-family: sans-serif} img {max-width: 100%}"
     head = f'<title>x</title><meta name="color-scheme" content="light dark"><style>{style}</style>'
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

@@ -33,10 +33,13 @@ class Told:
         return np.exp(-self.rate * np.abs(grid[:, None, :] - f[None, :, :]).sum(axis=2))
 
 
-def joint(kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int, initial: Array | None = None) -> Array:
-    """[snapshot at `moment`, history] = Pr(snapshot, density of the history); `initial` holds at the oldest slice read.
+def joint(
+    kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int, initial: Array | None = None
+) -> tuple[Array, Array]:
+    """[snapshot at `moment`, history] = Pr(snapshot, density of the history), and the law of the snapshot.
 
-    `moment` may also lie in the past of some outputs: then it is a record's lifetime that is looked at.
+    `initial` holds at the oldest slice read. `moment` may also lie in the past of some outputs: then it is a record's
+    lifetime that is looked at.
     """
     size = len(kernel)
     slices = [o.tick - age for o in outputs for age in o.ages]
@@ -52,22 +55,16 @@ def joint(kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int, i
     digits = np.array(snapshots(s, m))
     place = m ** np.arange(s - 1, -1, -1)
     read = [sum(digits[paths[o.tick - o.ages[i] - first], i] * place[i] for i in range(s)) for o in outputs]
-    key, at = np.unique(np.array([paths[moment - first], *read]), axis=1, return_inverse=True)
-    mass = np.bincount(at.ravel(), weights=weight)
-    table = np.ones((1, key.shape[1]))
+    # Paths that agree in the snapshot and in all that was read are one from here on.
+    shape = (size,) * (1 + len(outputs))
+    found, which = np.unique(np.ravel_multi_index((paths[moment - first], *read), shape), return_inverse=True)
+    mass = np.bincount(which, weights=weight)
+    key = np.unravel_index(found, shape)
+    table = np.ones((1, len(found)))
     for number, output in enumerate(outputs, start=1):
-        table = (table[:, None, :] * output.likelihoods()[None, :, key[number]]).reshape(-1, key.shape[1])
-    out = np.zeros((size, table.shape[0]))
-    np.add.at(out, key[0], (table * mass).T)
-    return out
-
-
-def presence(
-    kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int, initial: Array | None = None
-) -> Array:
-    """Law of the snapshot at `moment`."""
-    silent = [Told(o.tick, o.ages, tuple((0.0,) for _ in kernel), 0.0) for o in outputs]
-    return joint(kernel, s, m, silent, moment, initial)[:, 0]
+        table = (table[:, None, :] * output.likelihoods()[None, :, key[number]]).reshape(-1, len(found))
+    seen = [key[0] == x for x in range(size)]
+    return np.array([table[:, at] @ mass[at] for at in seen]), np.array([mass[at].sum() for at in seen])
 
 
 def history_leakage(
@@ -81,8 +78,7 @@ def history_leakage(
     initial: Array | None = None,
 ) -> float:
     """Worst log ratio of the history given two values of one sequence at `moment`, for one adversary."""
-    told = joint(kernel, s, m, outputs, moment, initial)
-    law = presence(kernel, s, m, outputs, moment, initial)
+    told, law = joint(kernel, s, m, outputs, moment, initial)
     snaps = snapshots(s, m)
     sizes = {"informed": [s - 1], "uninformed": [0], "any": list(range(s))}[adversary]
     worst = 0.0
@@ -103,7 +99,6 @@ def history_leakage(
 
 def snapshot_leakage(kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int) -> float:
     """Worst log ratio of the history given any two snapshots at `moment`."""
-    told = joint(kernel, s, m, outputs, moment)
-    law = presence(kernel, s, m, outputs, moment)
+    told, law = joint(kernel, s, m, outputs, moment)
     seen = law > 0
     return float(np.ptp(np.log(told[seen]) - np.log(law[seen, None]), axis=0).max())

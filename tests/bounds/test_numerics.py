@@ -18,8 +18,8 @@ from laws.precise import informed_leakage
 
 CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 BACKWARD = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
-EPSILONS = (1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e3)
-AGES = (0, 1, 2, 5, 10, 39, 40, 100, 400, 420, 1000, 10_000)
+EPSILONS = (1e-6, 1.0, 1e3)
+AGES = (0, 1, 2, 5, 10, 39, 40, 100, 400, 420, 1000, 2000)
 BOUNDS = ("exact", "profile", "two-point", "loose", "contraction", "freshness", "lineage", "influence", "spectral")
 SMALLEST = math.ulp(0.0)
 
@@ -33,7 +33,7 @@ def ask(age, epsilon_c, bound="exact", adversary="informed", chain=CHAIN, query=
 @pytest.mark.parametrize("adversary", ["informed", "uninformed", "any"])
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_finite_positive_and_monotone_everywhere(bound, adversary):
-    epsilons = EPSILONS[::2] if bound not in {"freshness", "lineage"} else EPSILONS[::6]
+    epsilons = EPSILONS if bound not in {"freshness", "lineage"} else EPSILONS[::2]
     backward = bound in {"influence", "spectral"}
     if backward and adversary != "informed":
         with pytest.raises(InputError, match="'informed' only"):

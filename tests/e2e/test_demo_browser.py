@@ -9,11 +9,16 @@ FIGURES = {
     "index.html": ("private", "history", "coupling", "frontier", "age"),
     "share.html": ("open", "history", "coupling", "frontier", "age"),
 }
+#: Every two of page, width and scheme meet in half of all combinations; the other half is slow.
+SHOWN = [
+    pytest.param(name, width, scheme, marks=[pytest.mark.slow] * ((width == 390) ^ (scheme == "dark") ^ open_to_all))
+    for open_to_all, name in enumerate(FIGURES)
+    for width in (1200, 390)
+    for scheme in ("light", "dark")
+]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(("name", "width", "scheme"), SHOWN)
 def test_every_figure_is_shown_with_data(parking_demo, browser, name, width, scheme):
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()

@@ -80,8 +80,15 @@ def ask(live_demo, part):
     return answer.json()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        ("desktop", "light"),
+        ("phone", "dark"),
+        pytest.param("desktop", "dark", marks=pytest.mark.slow),
+        pytest.param("phone", "light", marks=pytest.mark.slow),
+    ],
+)
 def test_the_printed_address_shows_numbers_as_they_come(live_demo, opened, size, scheme):
     page = opened(size, scheme)
     assert page.url.endswith("/#live")

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from command import run_command
+from command import Command, run_command
 from csdp.ledger import Ledger, Refused
 from csdp.publisher.admission import LEASE, describe_refusal
 
+from e2e.altered import Hold, an_hour_later  # isort: skip
+
 TICKS = 260  # three chunks
 PLAN = ("--query", "mean", "--age", "2", "--epsilon-c", "0.5", "--about", "then")
-
-#: `csdp release` whose first commit waits for a line on stdin: what a slow process looks like to the others.
-HOLDER = """
-import sys
-from csdp.cli import main
-from csdp.ledger import Ledger
-
-commit_many, waited = Ledger.commit_many, []
-
-def slow(self, pairs):
-    if not waited:
-        waited.append(True)
-        print("holding", flush=True)
-        sys.stdin.readline()
-    return commit_many(self, pairs)
-
-Ledger.commit_many = slow
-main()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +45,14 @@ def rows(path):
 
 @contextmanager
 def holder(place, where, out):
-    """A process that has charged the first chunk and does not commit it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, *command(place, where, out)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "holding\n"
-        try:
-            yield process
-        finally:
-            process.kill()
+    """A process that has charged the first chunk and does not commit it before `hold.released`."""
+    hold = Hold()
+    process = Command(*command(place, where, out), before=hold)
+    try:
+        assert hold.reached.wait(300)
+        yield process, hold
+    finally:
+        process.kill()
 
 
 def check(where):
@@ -90,40 +66,27 @@ def check(where):
 
 def test_four_at_once_all_get_the_whole_series(place, tmp_path, where):
     outs = [tmp_path / f"{number}.csv" for number in range(4)]
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "csdp", *command(place, where, out)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for out in outs
-    ]
-    ended = [process.communicate(timeout=300) for process in running]
-    assert [process.returncode for process in running] == [0] * 4, ended
+    running = [Command(*command(place, where, out)) for out in outs]
+    ended = [process.finish() for process in running]
+    assert [process.returncode for process in ended] == [0] * 4, ended
     assert len({out.read_bytes() for out in outs}) == 1
     assert [int(row["tick"]) for row in rows(outs[0])] == list(range(2, TICKS))
-    results = [json.loads(out) for out, _ in ended]
+    results = [json.loads(process.stdout) for process in ended]
     assert sum(one["charged_now"] for one in results) == TICKS - 2
     assert {(one["published"], one["held"], one["lost"]) for one in results} == {(TICKS - 2, 0, 0)}
     assert check(where).lost == 0
 
 
 def test_ticks_that_a_live_process_holds_are_waited_for(place, tmp_path, where):
-    with holder(place, where, tmp_path / "holder.csv") as slow:
-        waiting = subprocess.Popen(
-            [sys.executable, "-m", "csdp", *command(place, where, tmp_path / "out.csv", "--wait", 120)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        line = waiting.stderr.readline()  # it says so, and goes on waiting
+    with holder(place, where, tmp_path / "holder.csv") as (slow, hold):
+        waiting = Command(*command(place, where, tmp_path / "out.csv", "--wait", 120))
+        line = waiting.first_complaint()  # it says so, and goes on waiting
         assert "waiting up to" in line
         assert "100 ticks that another process is publishing" in line
-        _, trouble = slow.communicate("go\n", timeout=120)
-        assert slow.returncode == 0, trouble
-        assert waiting.wait(120) == 0
-        waiting.communicate()
+        hold.released.set()
+        for process in (slow, waiting):
+            ended = process.finish()
+            assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "holder.csv").read_bytes()
     assert len(rows(tmp_path / "out.csv")) == TICKS - 2
     assert check(where).lost == 0
@@ -132,9 +95,8 @@ def test_ticks_that_a_live_process_holds_are_waited_for(place, tmp_path, where):
 def test_a_holder_that_was_killed(place, tmp_path, where):
     """Its ticks are charged and lost: said so, with an exit code of its own where they might still come."""
     out = tmp_path / "out.csv"
-    with holder(place, where, tmp_path / "holder.csv") as slow:
+    with holder(place, where, tmp_path / "holder.csv") as (slow, _):
         slow.kill()
-        slow.wait(60)
     done = run(*command(place, where, out, "--wait", 0.2), code=5)
     assert "100 ticks are held by another process that did not record them within 0.2 s" in done.stderr
     assert f"the {TICKS - 102} that are published are in {out}" in done.stderr
@@ -154,21 +116,7 @@ def test_a_holder_that_was_killed(place, tmp_path, where):
 
 def _later(place, where, out):
     """The same command on the same ledger, an hour later by the clock of whoever asks."""
-    code = (
-        "import csdp.publisher.admission as waiting; from datetime import datetime, timedelta\n"
-        "class Later(datetime):\n"
-        "    @classmethod\n"
-        "    def now(cls, tz=None): return datetime.now(tz) + timedelta(hours=1)\n"
-        "waiting.datetime = Later\n"
-        "from csdp.cli import main; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command(place, where, out)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = Command(*command(place, where, out), before=an_hour_later).finish()
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)

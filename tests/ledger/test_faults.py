@@ -37,15 +37,7 @@ def run(*arguments: object, timeout: float = 300) -> list[str]:
 
 def test_eight_processes_never_pass_the_limit_together(where: str, tmp_path: Path) -> None:
     sink, ticks, limit = tmp_path / "sink", 40, 31
-    command = [sys.executable, SCRIPT, "race", where, str(sink), str(ticks), str(limit)]
-    racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(8)]
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    for racer in racers:
-        _, errors = racer.communicate(timeout=240)
-        assert racer.returncode == 0, errors
+    run("race", where, sink, ticks, limit, 8)
     charged, _ = workers.check(where, str(sink))
     assert charged == limit
     with Ledger.open(where) as ledger:

@@ -1,6 +1,6 @@
 """Processes that race, and processes that are killed; a script, so that they are small and have one thread.
 
-python workers.py race WHERE SINK TICKS LIMIT
+python workers.py race WHERE SINK TICKS LIMIT COUNT
 python workers.py kill WHERE SINK KILLS SEED
 python workers.py step WHERE SINK
 python workers.py fill WHERE BYTES
@@ -51,14 +51,22 @@ def open_sink(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-def race(where: str, sink: str, ticks: int, limit: int) -> None:
-    """Wait for the starting shot, then ask for every tick like everybody else."""
+def race(where: str, sink: str, ticks: int, limit: int, count: int) -> None:
+    """Processes that wait for the starting shot, and then ask for every tick like everybody else."""
     out = open_sink(sink)
-    sys.stdin.readline()
-    with Ledger.open(where) as ledger:
-        register(ledger)
-        for tick in range(ticks):
-            publish(ledger, out, [Request(tick, "mean"), Request(tick, "max")], limit)
+    waiting, shot = os.pipe()
+
+    def racer() -> None:
+        os.close(shot)
+        os.read(waiting, 1)  # ends when nobody holds the other end
+        with Ledger.open(where) as ledger:
+            register(ledger)
+            for tick in range(ticks):
+                publish(ledger, out, [Request(tick, "mean"), Request(tick, "max")], limit)
+
+    racers = [in_child(racer) for _ in range(count)]
+    os.close(shot)
+    assert [os.waitpid(racer, 0)[1] for racer in racers] == [0] * count
 
 
 def check(where: str, sink: str) -> tuple[int, int]:
@@ -224,7 +232,7 @@ def fill(where: str, limit: int) -> None:
 if __name__ == "__main__":
     command, place, *rest = sys.argv[1:]
     if command == "race":
-        race(place, rest[0], int(rest[1]), int(rest[2]))
+        race(place, rest[0], *map(int, rest[1:]))
     elif command == "kill":
         kill(place, rest[0], int(rest[1]), int(rest[2]))
     elif command == "step":

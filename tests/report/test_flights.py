@@ -16,6 +16,13 @@ from csdp.report.page import percent
 from plain_words import check_plain_words
 
 FIGURES = {"index.html": 3, "share.html": 3}
+#: Every two of page, width and scheme meet in half of all combinations; the other half is slow.
+SHOWN = [
+    pytest.param(name, width, scheme, marks=[pytest.mark.slow] * ((width == 390) ^ (scheme == "dark") ^ open_to_all))
+    for open_to_all, name in enumerate(FIGURES)
+    for width in (1200, 390)
+    for scheme in ("light", "dark")
+]
 
 
 def test_only_the_public_past_decides(flights_demo):
@@ -114,9 +121,7 @@ def test_a_clinician_meets_no_words_of_specialists(flights_demo, name):
     check_plain_words(text)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(("name", "width", "scheme"), SHOWN)
 def test_the_page_is_shown_whole(flights_demo, browser, name, width, scheme):
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     complaints = []

@@ -6,7 +6,8 @@ for a mechanism with half or twice the noise.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,17 +23,26 @@ PAIR = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.2, 0.8]])
 TICKS, BATCHES = 12_000, 40
 
 
-def published(path: Path, plan: csdp.Plan) -> tuple[Array, Array, Array]:
-    """Raw outputs, linear estimates and the truth of the same ticks."""
-    states = PAIR.simulate(TICKS + plan.max_age, seed=11)
-    with pytest.warns(UnsafeRandomnessWarning):
-        opened = csdp.Publisher(plan, dataset="d", ledger=path / "ledger.db", unsafe_seed=7)
-    with opened as publisher:
-        batch = publisher.publish(csdp.Panel.from_states(states))
-    raw = np.array([release.values for release in batch])
-    linear = np.array([release.estimate for release in batch])
-    ticks = [release.tick for release in batch]
-    return raw, linear, plan.query.evaluate(states[ticks].astype(np.intp), PAIR.value_table)
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[csdp.Query], tuple[Array, Array, Array]]:
+    """Raw outputs, linear estimates and the truth of the same ticks, at age 1 and epsilon_c 3; made once per query."""
+
+    @cache
+    def publish(query: csdp.Query) -> tuple[Array, Array, Array]:
+        plan = csdp.Plan(PAIR, query, 1, 3.0)
+        states = PAIR.simulate(TICKS + plan.max_age, seed=11)
+        with pytest.warns(UnsafeRandomnessWarning):
+            opened = csdp.Publisher(
+                plan, dataset="d", ledger=tmp_path_factory.mktemp(query.name) / "ledger.db", unsafe_seed=7
+            )
+        with opened as publisher:
+            batch = publisher.publish(csdp.Panel.from_states(states))
+        raw = np.array([release.values for release in batch])
+        linear = np.array([release.estimate for release in batch])
+        ticks = [release.tick for release in batch]
+        return raw, linear, query.evaluate(states[ticks].astype(np.intp), PAIR.value_table)
+
+    return publish
 
 
 def interval(squares: Array) -> tuple[float, float]:
@@ -42,9 +52,10 @@ def interval(squares: Array) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("query", [csdp.Mean(), csdp.Histogram()], ids=lambda q: q.name)
-def test_the_publisher_s_error_is_the_predicted_one(tmp_path: Path, query: csdp.Query) -> None:
-    plan = csdp.Plan(PAIR, query, 1, 3.0)
-    raw, linear, truth = published(tmp_path, plan)
+def test_the_publisher_s_error_is_the_predicted_one(
+    published: Callable[[csdp.Query], tuple[Array, Array, Array]], query: csdp.Query
+) -> None:
+    raw, linear, truth = published(query)
     for estimate, output in (("raw", raw), ("linear", linear)):
         low, high = interval(((output - truth) ** 2).sum(axis=1))
         predicted = csdp.mse(PAIR, query, ages=1, epsilon_c=3.0, estimate=estimate)  # type: ignore[arg-type]
@@ -54,9 +65,11 @@ def test_the_publisher_s_error_is_the_predicted_one(tmp_path: Path, query: csdp.
             assert not low <= other.mse <= high, f"{estimate}: cannot tell epsilon_c 3 from {wrong}"
 
 
-def test_the_filter_of_what_was_published_is_as_exact_as_predicted(tmp_path: Path) -> None:
+def test_the_filter_of_what_was_published_is_as_exact_as_predicted(
+    published: Callable[[csdp.Query], tuple[Array, Array, Array]],
+) -> None:
     plan = csdp.Plan(PAIR, csdp.Mean(), 1, 3.0)
-    raw, linear, truth = published(tmp_path, plan)
+    raw, linear, truth = published(csdp.Mean())
     observer = BayesFilter(PAIR, csdp.Mean(), age=1, scale=plan.sensitivity / plan.epsilon_c)
     state, estimates = observer.init(), np.empty_like(raw)
     for t, output in enumerate(raw):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import eye_array
 
+from command import run_command
 from csdp import CoupledChain, Identity, Ledger, Mean, Panel, Plan, Publisher
 from csdp.errors import InputError
 from csdp.noise import INDICES_PER_STREAM, Randomness, indexed_noise, two_sided_geometric
@@ -255,10 +256,10 @@ class TestCommandLine:
         return tmp_path
 
     def run(self, place, *more, code=0, ledger="ledger.db"):
-        command = [sys.executable, "-m", "csdp", "release", place / "t.parquet", "--chain", place / "chain.json",
-                   "--age", "2", "--epsilon-c", "1", "--about", "then", "--dataset", "d", "--ledger", place / ledger,
-                   *more]  # fmt: skip
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=200)
+        done = run_command(
+            "release", place / "t.parquet", "--chain", place / "chain.json", "--age", "2", "--epsilon-c", "1",
+            "--about", "then", "--dataset", "d", "--ledger", place / ledger, *more,
+        )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done

@@ -45,8 +45,15 @@ def check(page):
     assert found.violations_count == 0, found.generate_report()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("viewport", "scheme"),
+    [
+        pytest.param(DESKTOP, "light", id="desktop-light"),
+        pytest.param(DESKTOP, "dark", id="desktop-dark", marks=pytest.mark.slow),
+        pytest.param(PHONE, "light", id="phone-light", marks=pytest.mark.slow),
+        pytest.param(PHONE, "dark", id="phone-dark"),
+    ],
+)
 def test_accessible_in_every_view(ward, opened, viewport, scheme):
     page = opened(viewport=viewport, scheme=scheme)
     check(page)
