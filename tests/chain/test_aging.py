@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 import csdp
+from csdp import aging
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.bounds.adversary import known_subsets, marginal
-from csdp import aging
 from csdp.computation import verify_query
 from csdp.errors import InputError, TooLargeError
 from laws.reference import Reference
