@@ -11,7 +11,8 @@ import pytest
 
 import csdp
 from csdp.chain.files import load_model, read_model
-from csdp.cli.options import parse_json_or_file, read_plan
+from csdp.cli.options import parse_json_or_file
+from csdp.cli.plan_options import read_plan
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.json_text import parse_json
 from csdp.ledger.records import decode

@@ -147,7 +147,7 @@ def test_an_output_that_needs_a_file_needs_a_forced_charge(tmp_path):
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         register(ledger)
         ledger.commit(reserve(ledger, 0), {"value": 0})
-        with pytest.raises(InputError, match="durable=True"):
+        with pytest.raises(InputError, match="must be durable"):
             ledger.commit(reserve(ledger, 1), output)
         assert not list(tmp_path.glob("*.outputs/*"))
         ledger.commit(reserve(ledger, 2, durable=True), output)

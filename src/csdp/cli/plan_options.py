@@ -12,6 +12,7 @@ import typer
 from csdp.bounds.adversary import Adversary
 from csdp.chain import EnvironmentChain, Model
 from csdp.cli import options
+from csdp.cli.options import read_text
 from csdp.cli.reading import locate
 from csdp.errors import InputError, NotUsefulError
 from csdp.panel import Discretiser, InputSpec, Panel, Readings
@@ -166,7 +167,7 @@ def read_plan(path: str) -> Plan:
     """Read a plan from a file written by `csdp plan` or `Plan.to_json`."""
     from csdp.plan import Plan
 
-    text = options.read_text(path, path)
+    text = read_text(path, path)
     try:
         return Plan.from_json(text)
     except InputError as error:

@@ -184,7 +184,7 @@ def commit(log: Log, pairs: Sequence[tuple[Reserved, JSONObject]], outputs: Outp
                 if not reserved.durable:
                     raise InputError(
                         f"an output of more than {INLINE_VALUES:,} values goes to a file, which may not be on disk"
-                        " before its charge; reserve it with durable=True"
+                        " before its charge; its reservation must be durable"
                     )
                 outputs.write(prepared, content)
             entry = log.append("commit", payload, tick=tick, query=query, plan=holds.plan)

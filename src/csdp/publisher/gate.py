@@ -349,7 +349,7 @@ class Publisher:
     # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(
-        self, requests: Sequence[Request], *, durable: bool
+        self, requests: Sequence[Request], *, durable: bool = True
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
         """Charge some ticks: what came of each, and the refusal that ended them where refusals raise.
 

@@ -1,18 +1,15 @@
 """Queries: what is asked of a snapshot, and how far one record (or k of them) can move the answer."""
 
+from csdp.queries.custom import Custom, all_snapshots, is_enumerable, largest_change
 from csdp.queries.folds import Count, Histogram, Identity, Linear, Max, Mean, Min, Sum
 from csdp.queries.protocol import (
     BlockQuery,
-    Custom,
     Fold,
     FoldQuery,
     Query,
     ReadingsQuery,
-    all_snapshots,
     check_snapshots,
     d,
-    is_enumerable,
-    largest_change,
     level_spread,
     reading_range,
 )
