@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -42,10 +43,12 @@ class Database:
         self._process = os.getpid()
         self._closed = False
         self._is_postgresql = engine.dialect.name == "postgresql"
+        self._appender = _Appender(engine)
 
     def close(self) -> None:
         """Close every connection; calling twice is fine."""
         self._closed = True
+        self._appender.close()
         self.engine.dispose()
 
     def append(self, steps: Sequence[Callable[[sa.Connection], bool]], *, durable: bool = True) -> list[bool | None]:
@@ -59,15 +62,9 @@ class Database:
         """
         self._check_writable()
         try:
-            with self.engine.connect() as connection:
+            with self._appender.connection() as connection:
                 if self._is_postgresql:
-                    driver: Any = connection.connection.dbapi_connection
-                    driver.autocommit = True
-                    try:
-                        return [step(connection) for step in steps]
-                    finally:
-                        if not driver.closed:
-                            driver.autocommit = False
+                    return [step(connection) for step in steps]
                 with contextlib.nullcontext() if durable else _leave_to_later(connection):
                     execute_raw(connection, "BEGIN IMMEDIATE")
                     written: list[bool | None] = [step(connection) for step in steps]
@@ -187,7 +184,77 @@ class Database:
         if os.getpid() != self._process:
             # A connection shared across fork() would corrupt both sides; the parent keeps its own.
             self.engine.dispose(close=False)
+            self._appender.abandon()
+            self._appender = _Appender(self.engine)
             self._process = os.getpid()
+
+
+class _Appender:
+    """Keeps the connection that appends use: to take one from the pool takes as long as to append.
+
+    A second thread that appends at the same time gets another one from the pool.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._kept: sa.Connection | None = None
+        self._turn = threading.Lock()
+        self._closed = False
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[sa.Connection]:
+        """A connection on which each statement is a transaction, unless the caller begins one.
+
+        After an error it goes back to the pool, which rolls back what was not committed.
+        """
+        mine = self._turn.acquire(blocking=False)
+        connection, keep = None, False
+        try:
+            if mine:
+                connection, self._kept = self._kept, None
+            if connection is None:
+                connection = self._engine.connect()
+                _set_autocommit(connection, True)
+            yield connection
+            keep = mine and not self._closed
+        finally:
+            if keep:
+                self._kept = connection
+            elif connection is not None:
+                _give_back(connection)
+            if mine:
+                self._turn.release()
+
+    def close(self) -> None:
+        """Give the connection back, or let the thread that uses it do so."""
+        self._closed = True
+        if self._turn.acquire(blocking=False):
+            kept, self._kept = self._kept, None
+            if kept is not None:
+                _give_back(kept)
+            self._turn.release()
+
+    def abandon(self) -> None:
+        """Leave the connection of the parent process alone after a fork: not even a finaliser may touch it."""
+        if self._kept is not None:
+            _ABANDONED.append(self._kept)
+
+
+_ABANDONED: list[sa.Connection] = []
+
+
+def _set_autocommit(connection: sa.Connection, value: bool) -> None:
+    """SQLite needs nothing: its connections are opened so."""
+    raw: Any = connection.connection.dbapi_connection
+    if connection.dialect.name == "postgresql" and not raw.closed:
+        raw.autocommit = value
+
+
+def _give_back(connection: sa.Connection) -> None:
+    """Return a connection to the pool as the pool expects it."""
+    if not connection.invalidated:
+        _set_autocommit(connection, False)
+    connection.close()
 
 
 def execute_raw(connection: sa.Connection, statement: str, bound: Mapping[str, Any] | None = None) -> Any:
@@ -212,8 +279,9 @@ def _leave_to_later(connection: sa.Connection) -> Iterator[None]:
 
     Only where there is a write-ahead log: a file without one could be damaged by a power failure.
     """
-    (mode,) = execute_raw(connection, "PRAGMA journal_mode").fetchone()
-    if mode != "wal":
+    if "journal" not in connection.info:  # kept as long as the connection is
+        (connection.info["journal"],) = execute_raw(connection, "PRAGMA journal_mode").fetchone()
+    if connection.info["journal"] != "wal":
         yield
         return
     execute_raw(connection, "PRAGMA synchronous = NORMAL")
