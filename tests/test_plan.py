@@ -215,3 +215,13 @@ def test_the_lattice_unit_is_the_largest_common_power_of_two() -> None:
         assert Plan(chain, Mean(), 1, 1e-3).unit == unit
         assert Plan(chain, Identity(), 1, 1e-3).unit == unit
     assert Plan(CHAIN, Histogram(), 1, 1e-3).unit == 1.0
+
+
+@pytest.mark.parametrize("epsilon_c", [5e-324, 1e-310, 1e-290, 1e-12])
+def test_noise_too_wide_to_be_drawn_is_refused_in_words(epsilon_c: float) -> None:
+    """Also where its width is beyond what a float can hold."""
+    plan = Plan(CHAIN, Mean(), ages=2, epsilon_c=epsilon_c)
+    with pytest.raises(InputError, match=r"noise (more than )?\S+ lattice steps wide; .* Use a larger epsilon_c"):
+        plan.check_noise()
+    with pytest.raises(InputError, match=r"scale is a fraction beyond that; allowed are numbers from 1e-9 to 1e9"):
+        _ = plan.noise_variance

@@ -281,8 +281,9 @@ class Plan(Displayed):
             return
         low, high = SCALES
         if not low <= self.scale <= high:
+            width = f"{float(self.scale):.3g}" if self.scale < 10**300 else "more than 1e+300"
             raise InputError(
-                f"plan: noise {float(self.scale):.3g} lattice steps wide; {low:g} to {high:g} steps can be drawn. "
+                f"plan: noise {width} lattice steps wide; {low:g} to {high:g} steps can be drawn. "
                 "Use a larger epsilon_c, or values and weights with fewer binary digits (such as multiples of 1/8)"
             )
         self.check_exact()

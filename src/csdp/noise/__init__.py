@@ -145,7 +145,8 @@ def _check_scale(scale: object) -> Fraction:
         and _SMALLEST <= number <= _LARGEST  # false for NaN
     ):
         return Fraction(number)
-    raise InputError(f"scale is {scale!r} grid units; allowed are numbers from 1e-9 to 1e9")
+    shown = repr(scale) if not isinstance(scale, Fraction) else "a fraction beyond that"  # it may have many digits
+    raise InputError(f"scale is {shown}; allowed are numbers from 1e-9 to 1e9 grid units")
 
 
 def _check_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
