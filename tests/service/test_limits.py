@@ -10,6 +10,7 @@ from itertools import chain, repeat
 import httpx
 import pytest
 
+from csdp.ledger.database import execute_raw
 from csdp.service.access import PendingBytes, RateLimit
 from csdp.service.app import create
 from csdp.service.publisher_thread import split_lines
@@ -255,8 +256,9 @@ def test_a_busy_ledger_costs_no_reading(tmp_path):
 def _shorten(live):
     """Wait a moment for the lock, not half a minute."""
     database = live.runner._ledger._database
-    with database.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA busy_timeout = 200")
+    for connection in (database._appender.connection(), database.engine.connect()):
+        with connection as one:
+            execute_raw(one, "PRAGMA busy_timeout = 200")
 
 
 def test_connections_share_a_key_and_a_limit(tmp_path):
