@@ -247,12 +247,15 @@ class SnapshotShortcut:
         """Answer a request, or pass it on."""
         path = self._PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         given = [value for name, value in scope["headers"] if name == b"authorization"] if path is not None else []
-        if path is None or path[1] not in self._service.datasets or [one[:7] for one in given] != [self._FORM]:
+        usual = len(given) == 1 and given[0].startswith(self._FORM)
+        if path is None or path[1] not in self._service.datasets or not usual:
             await self._app(scope, receive, send)
             return
         scope["path_params"], scope["route"] = {"name": path[1]}, _INGEST
         request = Request(scope, receive)
-        credentials = HTTPAuthorizationCredentials(scheme="Bearer", credentials=given[0][7:].decode("latin-1"))
+        credentials = HTTPAuthorizationCredentials(
+            scheme="Bearer", credentials=given[0].removeprefix(self._FORM).decode("latin-1")
+        )
         try:
             key = await self._check(request, credentials)
             answer = await ingest(request, path[1], self._service, key)
