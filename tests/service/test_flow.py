@@ -281,13 +281,14 @@ def test_a_sign_of_life(served, monkeypatch):
 
 @pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])
 def test_many_listeners_hear_every_release(served, clients):
-    """How long a writer waits next to them is measured by bench/service.py."""
+    """Also where they are at different places. How long a writer waits is measured by bench/service.py."""
     writer = served.client("writer")
     hand_in(writer, range(60))
     heard, begun = [], []
 
-    def listen():
-        with served.client("reader").stream("GET", f"{URL}/events") as live:
+    def listen(last):
+        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        with served.client("reader").stream("GET", f"{URL}/events", headers=headers) as live:
             ticks = []
             for number, (name, _, content) in enumerate(events(live)):
                 if number == 0:  # the first event shows that the stream follows the ledger
@@ -297,7 +298,7 @@ def test_many_listeners_hear_every_release(served, clients):
                     break
             heard.append(ticks)
 
-    listeners = [threading.Thread(target=listen) for _ in range(clients)]
+    listeners = [threading.Thread(target=listen, args=((None, 0, 7)[i % 3],)) for i in range(clients)]
     for listener in listeners:
         listener.start()
     deadline = time.monotonic() + 120

@@ -27,7 +27,7 @@ log = logging.getLogger("csdp.service")
 #: Seconds between two reads of the ledger while nothing is published here: another process may publish.
 POLL = 1.0
 #: Least seconds between two reads.
-_PAUSE = 0.1
+_PAUSE = 0.2
 #: Seconds after which a silent connection gets a comment.
 HEARTBEAT = 15.0
 #: Events in memory, for clients that are a little behind; others read the ledger.
@@ -55,9 +55,10 @@ class Feed:
         self._status = b""
         self._status_number = 0
         self._status_time = 0.0
-        self._changed = asyncio.Condition()
+        self._joined: tuple[int, bytes] = (-1, b"")  # all of `_buffer` after a number, as one listener has got it
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._changed = self._loop.create_future()
         self._reading = asyncio.Lock()
         self._closed = False
         self.listeners = 0
@@ -71,7 +72,7 @@ class Feed:
     async def follow(self) -> None:
         """Follow the ledger while there are listeners, until cancelled.
 
-        At most ten times a second: what is published faster goes out together, so that many listeners do not take the
+        At most five times a second: what is published faster goes out together, so that many listeners do not take the
         time that writers need.
         """
         while True:
@@ -89,8 +90,9 @@ class Feed:
                 log.warning("%s: events wait: %s at %s", self._dataset.name, type(error).__name__, error_place(error))
 
     async def _update(self) -> None:
-        """Read what the ledger has recorded since the last time, and wake all listeners."""
+        """Read what the ledger has recorded since the last time, and wake all listeners if there are news."""
         async with self._reading:
+            before = (self._end, self._status_number)
             if self._start < 0:
                 self._start = self._end = await asyncio.to_thread(self._dataset.head)
             while True:
@@ -111,8 +113,13 @@ class Feed:
                     self._status, self._status_number, self._status_time = status, self._status_number + 1, now
             else:
                 self._loop.call_later(self._status_time + POLL - now, self._wake.set)
-            async with self._changed:
-                self._changed.notify_all()
+            if (self._end, self._status_number) != before:
+                self._joined = (-1, b"")
+                self._wake_listeners()
+
+    def _wake_listeners(self) -> None:
+        self._changed.set_result(None)
+        self._changed = self._loop.create_future()
 
     def _read(self, after: int) -> tuple[list[Event], int]:
         """A page of events after an entry, and the number of the last entry that was read."""
@@ -136,8 +143,7 @@ class Feed:
     async def close(self) -> None:
         """End the streams of all listeners; they come back with the last id that they saw."""
         self._closed = True
-        async with self._changed:
-            self._changed.notify_all()
+        self._wake_listeners()
 
     async def listen(self, after: int | None) -> AsyncGenerator[bytes, None]:
         """Events after an entry, or from now on; a comment where nothing happens for a while."""
@@ -159,31 +165,28 @@ class Feed:
                     if events:
                         yield b"".join(data for _, data in events)
                     position = end if end > position else self._start
-                news = [event for event in self._buffer if event[0] > position]
-                if news:
-                    position = news[-1][0]
-                    yield b"".join(data for _, data in news)
-                if status_number != self._status_number:
+                # Nothing is awaited from looking for news until waiting for them, so none come in between unnoticed.
+                if self._buffer and self._buffer[-1][0] > position:
+                    news, position = self._join_after(position), self._buffer[-1][0]
+                    yield news
+                elif status_number != self._status_number:
                     status_number = self._status_number
                     yield self._status
-                elif not await self._wait_for_news(position, status_number):
+                elif not await self._wait_for_change():
                     yield b": still here\n\n"
         finally:
             self.listeners -= 1
 
-    async def _wait_for_news(self, position: int, status_number: int) -> bool:
-        """Wait for an event after `position`, another status, or the end; False after `HEARTBEAT` seconds."""
+    def _join_after(self, position: int) -> bytes:
+        """The events in memory after a number. Most listeners are at the same place: theirs are joined once."""
+        if self._joined[0] != position:
+            self._joined = (position, b"".join(data for number, data in self._buffer if number > position))
+        return self._joined[1]
 
-        def has_news() -> bool:
-            newer = bool(self._buffer and self._buffer[-1][0] > position)
-            return self._closed or status_number != self._status_number or newer
-
-        try:
-            async with self._changed, asyncio.timeout(HEARTBEAT):
-                await self._changed.wait_for(has_news)
-        except TimeoutError:
-            return False
-        return True
+    async def _wait_for_change(self) -> bool:
+        """Wait for another event, another status, or the end; False after `HEARTBEAT` seconds."""
+        done, _ = await asyncio.wait([self._changed], timeout=HEARTBEAT)
+        return bool(done)
 
 
 class EventStream(StreamingResponse):
