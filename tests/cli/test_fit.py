@@ -90,6 +90,26 @@ def test_only_the_past(run, fails, readings, tmp_path):
     assert "fewer than two ticks" in fails("fit", readings, "--until", "1", *out)
 
 
+def test_words_are_states_and_stay_words(run, fails, tmp_path):
+    """A release reads them again by the discretiser alone; a word that was not declared is refused."""
+    words, path, chain = np.array(["low", "mid", "high"]), tmp_path / "words.csv", tmp_path / "c.json"
+    moves = np.random.default_rng(1).integers(3, size=(300, 2)) * (np.random.default_rng(2).random((300, 2)) < 0.2)
+    rows = words[np.cumsum(moves, axis=0) % 3]
+    path.write_text("time,a,b\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(rows)))
+    fit = ("fit", path, "--ensemble", "0", "--method", "ching", "-o", chain, "--categories")
+    run(*fit, "low,mid,high", "--epsilon", "5")  # declared: nothing of the states comes from private readings
+    known = Discretiser.load(tmp_path / "c.discretiser.json")
+    assert (known.categories, known.source) == (("low", "mid", "high"), "declared")
+    release = ("--discretiser", tmp_path / "c.discretiser.json", "--query", "mean", "--age", "1", "--epsilon-c", "1")
+    run("release", path, "--chain", chain, *release, "--dataset", "d", "--ledger", tmp_path / "l.db", "--about", "then",
+        "--anyway", "-o", tmp_path / "out.csv")  # fmt: skip
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 300
+    assert "none of the categories" in fails(*fit, "low,mid", "--public")
+    cut = tmp_path / "cut.json"
+    run(*fit, "low,mid,high", "--public", "--strategy", "quantile", "--states", "2", "-d", cut)
+    assert Discretiser.load(cut).categories is None
+
+
 def test_movement_within_a_step_shows_both_leakages(run, tmp_path):
     random = np.random.default_rng(1)
     flips = (random.random((3000, 1)) < 0.1) | (random.random((3000, 2)) < 0.02)

@@ -44,12 +44,13 @@ def fit(
     output: Annotated[str, typer.Option("--output", "-o", metavar="CHAIN.json", help="File to write the chain to.")],
     states: Annotated[int, typer.Option(help="Number of states of each sequence.")] = 4,
     strategy: Annotated[
-        Literal["quantile", "uniform", "categories"],
+        Literal["quantile", "uniform", "categories"] | None,
         typer.Option(
             help="How readings become states: equally many readings per state (quantile), intervals of equal width "
-            "(uniform), or one state per distinct number (categories)."
+            "(uniform), or one state per distinct number or word (categories).",
+            show_default="quantile; for words categories",
         ),
-    ] = "quantile",
+    ] = None,
     edges: Annotated[
         str | None, typer.Option(metavar="E1,E2,...", help="Boundaries between the states; replaces --strategy.")
     ] = None,
@@ -161,13 +162,15 @@ def fit(
             counted = _fit_pair_counts(locate(data, reading), engine, method, states, smoothing)
             result = FitResult(target, counted, "From pair counts alone: how well it explains the readings is unknown.")
         else:
-            declared = discretiser is not None or edges is not None or (strategy == "uniform" and bounds is not None)
-            if epsilon is not None and not declared:
+            spec = locate(data, reading)
+            words = spec.categories if edges is None and strategy in {None, "categories"} else None
+            uniform = strategy == "uniform" and bounds is not None
+            if epsilon is not None and discretiser is None and edges is None and words is None and not uniform:
                 raise InputError(
                     "epsilon: states derived from private readings would leak without being charged; declare them with "
-                    "--edges, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
+                    "--edges, --categories, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
                 )
-            readings = _read_past(locate(data, reading), until)
+            readings = _read_past(spec, until)
             if discretiser is not None:
                 mapping = Discretiser.load(discretiser)
             else:
@@ -177,6 +180,7 @@ def fit(
                     strategy="edges" if edges is not None else strategy,
                     edges=None if edges is None else options.parse_numbers("edges", edges),
                     bounds=None if bounds is None else options.parse_numbers("bounds", bounds),
+                    categories=words,
                     public=public,
                 )
             panel = mapping.apply(readings)
