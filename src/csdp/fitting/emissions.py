@@ -24,8 +24,6 @@ from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.fitting.fit_checks import LEAST_COUNT, chi_square_tail
 from csdp.panel import Panel, Readings
-from csdp.queries import Query, with_readings
-from csdp.reading_range import ReadingRange
 
 #: Ticks between a reading and what it may tell of.
 LAGS = (1, 2)
@@ -261,49 +259,3 @@ def check_readings(
         None if finer is None else finer[0],
         finer is not None and finer[1],
     )
-
-
-@dataclass(frozen=True)
-class ReadingsProposal:
-    """A query of readings for a public past, with the test that it rests on.
-
-    `query` is None where readings should not be published; `words` say why, or where the range comes from.
-    """
-
-    query: Query | None
-    check: ReadingsCheck | None
-    words: str
-
-
-def propose_readings(
-    panel: Panel, query: str = "mean", *, states: int | None = None, environments: Indices | None = None
-) -> ReadingsProposal:
-    """The query of readings that a public past allows, over a range of round numbers that holds nearly all of them.
-
-    The range is derived from the readings, so they must be public; readings beyond it are clipped.
-
-    Args:
-        panel: states with the readings behind them.
-        query: the query as text, such as "mean" or "sum".
-        states, environments: as for `check_readings`.
-
-    >>> import csdp
-    >>> readings = np.random.default_rng(1).uniform(3, 17, size=(400, 2))
-    >>> past = csdp.Discretiser.declared(["a", "b"], edges=[10.0], bounds=(0, 20)).apply(readings)
-    >>> propose_readings(past).query.text
-    'mean of readings 3..17 by 0.01'
-    """
-    if panel.readings is None or not np.isfinite(panel.readings).any():
-        return ReadingsProposal(None, None, "the past holds states only")
-    check = check_readings(panel, states=states, environments=environments)
-    if check.verdict == "failed":
-        finer = f"; {check.finer_states} states would pass" if check.enough else ""
-        return ReadingsProposal(None, check, f"inside a state, readings tell more of the states around them{finer}")
-    low, high = np.quantile(panel.readings[np.isfinite(panel.readings)], [0.001, 0.999])
-    if not high > low:
-        return ReadingsProposal(None, check, "nearly all readings are equal")
-    power = int(np.floor(np.log10((high - low) / 10.0)))
-    step = 10.0**power
-    least, most = (round(float(end * step), 12) for end in (np.floor(low / step), np.ceil(high / step)))
-    of = ReadingRange(least, most, round(step / 100, 14))
-    return ReadingsProposal(with_readings(query, of), check, "round numbers around 99.8 % of the public readings")
