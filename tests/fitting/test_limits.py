@@ -9,7 +9,7 @@ import csdp
 from csdp.accountant import Accountant
 from csdp.chain.influence_family import influence_limits
 from csdp.errors import InputError
-from csdp.fitting.families import _Search, confidence_limits, first_part
+from csdp.fitting.families import _SupportFunction, confidence_limits, first_part
 from csdp.fitting.pairs import graph_of_pairs
 from csdp.fitting.sample import read_sample
 
@@ -100,7 +100,7 @@ def test_the_search_finds_the_largest_value_on_the_set():
         return 70 * np.log(1 - p) + 30 * np.log(p)
 
     allowed = log_likelihood(0.3) - 4.0
-    found = _Search(np.ones((1, 1)), counts, allowed).largest(np.array([[1.0], [-1.0]]))
+    found = _SupportFunction(np.ones((1, 1)), counts, allowed).largest(np.array([[1.0], [-1.0]]))
     grid = np.linspace(0.01, 0.99, 200_001)
     inside = grid[log_likelihood(grid) >= allowed]
     assert inside.max() <= found[0] <= inside.max() + 0.004

@@ -170,7 +170,7 @@ class _ContinualTask:
 
     def _own_rows(self) -> tuple[list[ContinualRow], dict[int, float]]:
         """Our plan at the best of some ages, where another is better for totals also there, and every age's level."""
-        found: list[ContinualRow] = []
+        rows: list[ContinualRow] = []
         levels: dict[int, float] = {}
         for age in (age for age in _AGES if age <= self.max_age):
             curves = self._certificate(age)
@@ -180,7 +180,7 @@ class _ContinualTask:
             levels[age] = level
             answer, total = self._plain_errors(level, age)
             certified = curves.leakage(level)
-            found.append(
+            rows.append(
                 ContinualRow(
                     method=f"our plan (FRAN, age {age})",
                     name="ours",
@@ -194,13 +194,13 @@ class _ContinualTask:
                     total_verdict="ours",
                 )
             )
-        if not found:
+        if not rows:
             raise InfeasibleError(
                 f"budget {self.budget:g} cannot be met for ever at ages up to {self.max_age}; raise one of them",
                 nearest=float("nan"),
                 no_data=float("nan"),
             )
-        ours, totals = min(found, key=lambda row: row.mse or 0.0), min(found, key=lambda row: row.total_mse or 0.0)
+        ours, totals = min(rows, key=lambda row: row.mse or 0.0), min(rows, key=lambda row: row.total_mse or 0.0)
         if totals is ours:
             return [ours], levels
         return [ours, replace(totals, name="ours-totals", method=f"{totals.method}, for totals")], levels
@@ -300,8 +300,10 @@ class _ContinualTask:
         """
         stream = AnswerStream(self.chain, self.query)
         certify = lru_cache(maxsize=None)(lambda e: baseline.calibrate_stream(stream, epsilon=e).certify(age))
-        found = largest_level(certify, self.budget, self.event_limit, start=level, tolerance=1e-3)
-        return (level, self._certificate(age).leakage(level).epsilon) if found is None else (found, certify(found))
+        largest = largest_level(certify, self.budget, self.event_limit, start=level, tolerance=1e-3)
+        return (
+            (level, self._certificate(age).leakage(level).epsilon) if largest is None else (largest, certify(largest))
+        )
 
     def _simulated_error(self, mechanism: StreamRelease) -> float:
         """Of the best linear function of the last outputs, fitted on one half of a simulated path for the other."""

@@ -296,13 +296,13 @@ def _compare_continual(
     if budget is None:
         raise InputError("--releases continual: no --budget given; it is the certified leakage that all methods keep")
     with progress_bar() as progress:
-        found = compare_continual(
+        comparison = compare_continual(
             model, parse_query(query), budget=budget, max_age=max_age, event_limit=event_limit, progress=progress
         )
     if form == "json":
-        print_json(found.to_dict())
+        print_json(comparison.to_dict())
         return
-    _print_comparison(found, found.headline)
+    _print_comparison(comparison, comparison.headline)
 
 
 def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:

@@ -220,14 +220,14 @@ def _options(command: Any) -> frozenset[str]:
 
 def _options_elsewhere(root: Any, path: str = "") -> Mapping[str, str]:
     """For each option the first command that has it."""
-    found: dict[str, str] = {}
+    elsewhere: dict[str, str] = {}
     for name, command in root.commands.items():
         inner = f"{path}{name} "
         if hasattr(command, "commands"):
-            found = {**_options_elsewhere(command, inner), **found}
+            elsewhere = {**_options_elsewhere(command, inner), **elsewhere}
         else:
-            found = {**dict.fromkeys(_options(command), inner.strip()), **found}
-    return found
+            elsewhere = {**dict.fromkeys(_options(command), inner.strip()), **elsewhere}
+    return elsewhere
 
 
 # ---- output --------------------------------------------------------------------------------------------------------

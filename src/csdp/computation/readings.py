@@ -59,10 +59,10 @@ def judge_evidence(check: str | None, given: ReadingsEvidence | None, *, finer: 
     """
     if given is not None and given not in EVIDENCE:
         raise InputError(f"readings_check: {given!r} given; one of {', '.join(EVIDENCE)}")
-    found: Any = check
-    if found not in EVIDENCE:
+    verdict: Any = check
+    if verdict not in EVIDENCE:
         return given or "none"
-    if found == "failed" and given != "failed":
+    if verdict == "failed" and given != "failed":
         use = f"fit with {finer} states" if finer else "use a longer step"
         raise InputError(
             "readings: on the public past, the reading inside a state tells more of the states before and after it, so "
@@ -71,7 +71,7 @@ def judge_evidence(check: str | None, given: ReadingsEvidence | None, *, finer: 
             "moving average: 'mean of readings 0..1 by 0.01 memory 3', which is tested and charged), or rely on plain "
             "and group privacy alone (readings_check 'failed', or --untested-readings), which the certificate then says"
         )
-    return found if given != "failed" else "failed"
+    return verdict if given != "failed" else "failed"
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,14 +75,14 @@ def _bundled_file(name: str) -> AbstractContextManager[Path]:
 
 
 def _r_file(dataset: str, package: str, file: str) -> Path:
-    found = find_r_file(package, file)
-    if found is None:
+    path = find_r_file(package, file)
+    if path is None:
         raise InputError(
             f"data set {dataset!r}: it comes with the R package {package}, which is not installed (no {file} of it in "
             f"the libraries of R); apt-get install r-cran-{package}, or name the library's folder in R_LIBS. It is not "
             "bundled, because its licence (GPL) does not allow it here"
         )
-    return found
+    return path
 
 
 def load_parking() -> Dataset:

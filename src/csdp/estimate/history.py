@@ -151,13 +151,15 @@ class HistoryEstimator:
         if self.about != "then":
             raise InputError("smooth: later releases tell about the time of the readings: use an estimator for 'then'")
         read, values, noise = self._arrays(releases)
-        reach, found = (self._blocks.shape[1] - 1) // 2, []
+        reach, estimates = (self._blocks.shape[1] - 1) // 2, []
         for target in read.tolist():
             near = np.flatnonzero(np.abs(read - target) <= reach)
             estimate, moved, drawn = self._solve(read[near], values[near], noise[near], target)
             error = self._standard_error(moved, drawn)
-            found.append(with_band(estimate, error, factor=self.factor, bounds=self.bounds, no_data=self.silent_error))
-        return found
+            estimates.append(
+                with_band(estimate, error, factor=self.factor, bounds=self.bounds, no_data=self.silent_error)
+            )
+        return estimates
 
     def expected(self, noise: float) -> Error:
         """The error with a release at every tick, from as many as it looks back on."""

@@ -202,13 +202,13 @@ class _Target:
         return left[:, kept], scale[kept], right[kept]
 
     @cached_property
-    def _search(self) -> _Search:
-        return _Search(self._decomposition[0], self.counts, self.allowed)
+    def _support(self) -> _SupportFunction:
+        return _SupportFunction(self._decomposition[0], self.counts, self.allowed)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was read, or no law at all explains the readings: then there are no limits."""
-        return not len(self.cells) or self._search.room <= 0
+        return not len(self.cells) or self._support.room <= 0
 
     def gains(self) -> Floats:
         """(d, m, m, m) at most by how much a change a -> b of a source raises the probability of c."""
@@ -220,9 +220,9 @@ class _Target:
         for n, (e, a, b, _) in enumerate(asked):
             rows[0, n, e], rows[1, n, e] = a, b
         change = self._features(rows[1]) - self._features(rows[0])
-        found = self._largest(change, np.array([c for *_, c in asked]), 0.0)
+        largest = self._largest(change, np.array([c for *_, c in asked]), 0.0)
         out = np.zeros((d, m, m, m))
-        for (e, a, b, c), value in zip(asked, found, strict=True):
+        for (e, a, b, c), value in zip(asked, largest, strict=True):
             out[e, a, b, c] = min(1.0, value)
             if m == 2:
                 out[e, b, a, 0] = out[e, a, b, c]
@@ -269,12 +269,12 @@ class _Target:
         back = right / scale[:, None]
         columns = (states[:, None] == np.arange(1, self.m)) - (states == 0)[:, None].astype(np.float64)
         directions = ((features @ back.T)[:, :, None] * columns[:, None, :]).reshape(len(features), -1)
-        found = self._search.largest(directions) + total * (states == 0)
+        bound = self._support.largest(directions) + total * (states == 0)
         slack = total / self.m * _GIVEN_AWAY / max(self.counts.sum(), 1.0)
-        return np.where(open_, np.inf, found - slack)
+        return np.where(open_, np.inf, bound - slack)
 
 
-class _Search:
+class _SupportFunction:
     """Largest values of linear functions of the effects on the set of laws that are not rejected.
 
     The set is widened a little so that no probability in it is 0: a law that gives away a share eta to all states
@@ -317,8 +317,8 @@ class _Search:
             points, short = self._climb(price[:, None] * directions, points)
             reached = self._log_likelihood(points)
             value = np.einsum("jp,jp->j", directions, points)
-            found = value + (reached - self._allowed + 2.0 * short) / price
-            bound = np.minimum(bound, np.where(short < _CLIMBED, found, np.inf))
+            above = value + (reached - self._allowed + 2.0 * short) / price
+            bound = np.minimum(bound, np.where(short < _CLIMBED, above, np.inf))
             price = price * np.clip(np.sqrt(self.room / np.maximum(self._most - reached, 1e-12)), 0.2, 5.0)
         return np.asarray(bound / (1.0 - self._shift))
 

@@ -123,8 +123,8 @@ def _(result: Plan) -> Columns:
 
 @_columns.register(FoundPlan)
 def _(result: FoundPlan) -> Columns:
-    found = {"leakage": result.leakage.epsilon, "error": result.error.mse, "usefulness": result.error.usefulness}
-    return _by_column([_plan_row(result.plan) | found | {"note": result.note}])
+    figures = {"leakage": result.leakage.epsilon, "error": result.error.mse, "usefulness": result.error.usefulness}
+    return _by_column([_plan_row(result.plan) | figures | {"note": result.note}])
 
 
 @_columns.register(DistanceTable)

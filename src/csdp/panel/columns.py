@@ -98,9 +98,9 @@ def find_columns(table: ColumnTable, spec: InputSpec) -> TableColumns:
 
 def _find_time(table: ColumnTable, given: str | None) -> str:
     columns = list(table.columns)
-    found = table.find(given or "time")
-    if found is not None:
-        return found
+    name = table.find(given or "time")
+    if name is not None:
+        return name
     stamps = [name for name, column in table.columns.items() if looks_like_times(column)] if given is None else []
     named = [name for name in stamps or columns if _TIME_NAMES.fullmatch(name.strip())] if given is None else []
     for candidates in (stamps, named):

@@ -198,13 +198,13 @@ def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
         )
     if not table.num_rows:
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
-    found = {
+    settings = {
         "encoding": encoding,
         "delimiter": dialect.delimiter,
         "header": dialect.header,
         "skip": dialect.skipped or None,
     }
-    return _make_table(file.name, header, table.columns, found)
+    return _make_table(file.name, header, table.columns, settings)
 
 
 # ---- databases -------------------------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ def _read_sqlite(file: Path, spec: InputSpec) -> ColumnTable:
     uri = f"file:{quote(str(file.absolute()))}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
-            found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
-            cursor = connection.execute(_select(file.name, spec, [name for (name,) in found]))
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
+            cursor = connection.execute(_select(file.name, spec, [name for (name,) in tables]))
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchall()
     except sqlite3.DatabaseError:
@@ -255,10 +255,10 @@ def _read_duckdb(file: Path, spec: InputSpec) -> ColumnTable:
             str(file.absolute()), read_only=True, config={"autoinstall_known_extensions": False}
         )
         with connection:
-            found = connection.execute(
+            tables = connection.execute(
                 "SELECT table_name FROM information_schema.tables ORDER BY table_name"
             ).fetchall()
-            cursor = connection.execute(_select(file.name, spec, [name for (name,) in found]))
+            cursor = connection.execute(_select(file.name, spec, [name for (name,) in tables]))
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchall()
     except duckdb.Error:

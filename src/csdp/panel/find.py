@@ -267,10 +267,10 @@ def _describe_times(
 def _describe_gaps(readings: Readings) -> tuple[str, str, str]:
     missing = np.isnan(readings.readings)
     longest = max(_longest_run(missing[:, i]) for i in range(missing.shape[1]))
-    found = f"{missing.mean():.1%} of {len(readings):,} ticks are missing" + (
+    words = f"{missing.mean():.1%} of {len(readings):,} ticks are missing" + (
         f", at most {longest:,} in a row" if longest else ""
     )
-    return "gaps", found, "--stale-limit of release"
+    return "gaps", words, "--stale-limit of release"
 
 
 def _longest_run(flags: Any) -> int:

@@ -80,13 +80,17 @@ def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, ski
     sample = text[:_SAMPLE]
     if len(text) > _SAMPLE:
         sample = sample[: sample.rfind(b"\n") + 1] or sample
-    found = _sniff(sample, {"delim": delimiter, "header": header})
+    dialect = _sniff(sample, {"delim": delimiter, "header": header})
     first = sample.partition(b"\n")[0].decode(errors="replace")
-    if found is None or (found.skipped and not found.header) or not (found.skipped or found.delimiter in first):
+    if (
+        dialect is None
+        or (dialect.skipped and not dialect.header)
+        or not (dialect.skipped or dialect.delimiter in first)
+    ):
         # Rows of different lengths, which the reader refuses in words, or a single column.
         mark = delimiter or max(_DELIMITERS, key=first.count)
-        found = Dialect(mark, _has_names(first, mark) if header is None else header)
-    return replace(found, skipped=found.skipped + (skip or 0))
+        dialect = Dialect(mark, _has_names(first, mark) if header is None else header)
+    return replace(dialect, skipped=dialect.skipped + (skip or 0))
 
 
 def _sniff(sample: bytes, given: Mapping[str, object]) -> Dialect | None:

@@ -105,7 +105,7 @@ def _present_pairs(
 ) -> tuple[Floats, Floats]:
     """The distinct pairs of laws of the answer given two presents that must not be told apart, (pairs, answers)."""
     form, m = law_of_answer(model, query, ages).mass, model.states
-    found: list[Floats] = []
+    pairs: list[Floats] = []
     protected = ProtectedPairs.of(model.value_table, protect)
     for known in known_subsets(adversary, model.sequences):
         law = marginal(form.law, known, model.sequences, m)
@@ -114,8 +114,8 @@ def _present_pairs(
         cube = rows.reshape((m,) * len(known) + (-1,))
         for axis, sequence in enumerate(known):
             given, close = np.moveaxis(cube, axis, 0).reshape(m, -1, rows.shape[1]), protected.close[sequence]
-            found += [np.hstack([given[a], given[b]]) for a in range(m) for b in range(m) if a != b and close[a, b]]
-    both = np.concatenate(found)
+            pairs += [np.hstack([given[a], given[b]]) for a in range(m) for b in range(m) if a != b and close[a, b]]
+    both = np.concatenate(pairs)
     both = both[np.isfinite(both).all(axis=1)]
     _, distinct = np.unique(np.round(both, 13), axis=0, return_index=True)
     first, second = np.hsplit(both[distinct], 2)
@@ -164,7 +164,7 @@ def _solve_on_grid(rows: Floats, known: AnswerMoments, grid: Floats) -> Floats:
     cost = (known.law[:, None] * grid**2 - 2.0 * known.first[:, None] * grid).ravel()
     # Each constraint holds for every output by itself; the probabilities of each answer sum to 1.
     scaled = rows / np.abs(rows).max(axis=1, keepdims=True)
-    found = linprog(
+    solution = linprog(
         cost / max(known.no_data, 1e-300),
         A_ub=kron(scaled, identity(points), format="csr"),
         b_ub=np.zeros(rows.shape[0] * points),
@@ -172,13 +172,13 @@ def _solve_on_grid(rows: Floats, known: AnswerMoments, grid: Floats) -> Floats:
         b_eq=np.ones(answers),
         method="highs-ipm" if rows.size * points > _INTERIOR else "highs",
     )
-    if found.x is None:
+    if solution.x is None:
         raise InfeasibleError(
-            f"mechanism: the solver found no table ({found.message}); leave mechanism out",
+            f"mechanism: the solver found no table ({solution.message}); leave mechanism out",
             nearest=math.nan,
             no_data=known.no_data,
         )
-    return np.asarray(found.x, dtype=np.float64).reshape(answers, points)
+    return np.asarray(solution.x, dtype=np.float64).reshape(answers, points)
 
 
 def _clean(table: Floats, known: AnswerMoments) -> Floats:

@@ -293,10 +293,10 @@ class _PhaseSearch:
             best = best * min(1.0, self._budget / float(rule(best).max()))
             fitted = [self._raise_to_budget(shape, rule) for shape in (self._level_out(best, rule), alone)]
             start = min((each for each in (best, *fitted) if each is not None), key=self.error)
-            found = self._search(start, rule)
-            if self.error(found) > self.error(best) * (1 - _EVEN):
+            searched = self._search(start, rule)
+            if self.error(searched) > self.error(best) * (1 - _EVEN):
                 break
-            best = found
+            best = searched
         return best
 
     def _rule_near(self, levels: Floats, quick: str) -> Rule:

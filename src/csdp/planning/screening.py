@@ -59,7 +59,7 @@ class ScalarScreen:
         levels = {n: self._component_level(n, age, budget) for n in asked}
         if not self._binding:
             later = {n: self._component_level(n, age + _LATER, budget) for n in asked} if len(asked) > _ASKED else {}
-            few = {n for found in (levels, later) for n in sorted(found, key=found.__getitem__)[:_ASKED]}
+            few = {n for allowed in (levels, later) for n in sorted(allowed, key=allowed.__getitem__)[:_ASKED]}
             self._binding = sorted(few)
         return min(limit, *levels.values())
 

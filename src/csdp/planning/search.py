@@ -328,10 +328,12 @@ class _Search:
                 run.offer(self._scalar_candidate(age, waiting[age][0]))
             run.report("planning", total - len(waiting), min(total, _FINALISTS))
             promised, (level, curves) = promise(age, 1.0), waiting.pop(age)
-            found = self._solve(curves, math.inf, start=level * gain)
-            run.offer(found)
-            if found is not None:
-                gain = max(gain, found.epsilon_c / level if self.budget is not None else promised / found.objective)
+            candidate = self._solve(curves, math.inf, start=level * gain)
+            run.offer(candidate)
+            if candidate is not None:
+                gain = max(
+                    gain, candidate.epsilon_c / level if self.budget is not None else promised / candidate.objective
+                )
 
     def _scalar_candidate(self, age: int, level: float) -> Candidate | None:
         """A plan within the budget by the scalar rule alone: there at once, and what an interrupt leaves."""

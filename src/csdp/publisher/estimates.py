@@ -143,8 +143,8 @@ def smooth_releases(plan: Plan, releases: Sequence[Release], *, estimator: Estim
         for one in releases
     ]
     return [
-        replace(one, **vars(found), level=chosen.level, about="then")
-        for one, found in zip(releases, chosen.smooth(seen), strict=True)
+        replace(one, **vars(estimated), level=chosen.level, about="then")
+        for one, estimated in zip(releases, chosen.smooth(seen), strict=True)
     ]
 
 
@@ -290,30 +290,30 @@ class ReleaseEstimates:
 def _with_estimate(estimator: Estimator, last: Sequence[Observation], output: Output) -> Output:
     """An output with its estimate; without one, and with a warning, where the estimator fails."""
     try:
-        found = estimator.of(last)
-        _check_estimated(found, len(output.values))
+        estimated = estimator.of(last)
+        _check_estimated(estimated, len(output.values))
     except Exception as error:  # whoever wrote it: the tick is charged, and its values are published without
         name = type(error).__name__
         warnings.warn(f"no estimate of tick {last[-1].tick}: the estimator failed ({name})", CsdpWarning, stacklevel=2)
         return output
     return replace(
         output,
-        estimate=found.estimate,
-        standard_error=found.standard_error,
-        low=found.low,
-        high=found.high,
+        estimate=estimated.estimate,
+        standard_error=estimated.standard_error,
+        low=estimated.low,
+        high=estimated.high,
         level=estimator.level,
         about=estimator.about,
-        no_data=found.no_data,
+        no_data=estimated.no_data,
     )
 
 
-def _check_estimated(found: Estimated, outputs: int) -> None:
+def _check_estimated(estimated: Estimated, outputs: int) -> None:
     """Refuse an estimate that is not one finite number for each output, inside its band."""
-    rows = (found.estimate, found.standard_error, found.low, found.high)
+    rows = (estimated.estimate, estimated.standard_error, estimated.low, estimated.high)
     if any(len(row) != outputs or not all(map(math.isfinite, row)) for row in rows):
         raise InputError(f"estimator: not one finite number for each of {outputs} outputs")
-    if not all(a <= b <= c for a, b, c in zip(found.low, found.estimate, found.high, strict=True)):
+    if not all(a <= b <= c for a, b, c in zip(estimated.low, estimated.estimate, estimated.high, strict=True)):
         raise InputError("estimator: an estimate outside of its band")
-    if not math.isfinite(found.no_data):
+    if not math.isfinite(estimated.no_data):
         raise InputError("estimator: the error of saying nothing is not finite")

@@ -31,8 +31,8 @@ def parse_query(text: str) -> Query:
     >>> parse_query("count:1"), parse_query("mean of readings 0..1 by 0.01")
     (Count(state=1), Mean(of=ReadingRange(low=0.0, high=1.0, resolution=0.01)))
     """
-    plain, found, declared = text.strip().lower().partition(OF_READINGS)
-    if found:
+    plain, separator, declared = text.strip().lower().partition(OF_READINGS)
+    if separator:
         return with_readings(plain, ReadingRange.parse(declared))
     head, _, tail = plain.partition(":")
     if head in _WHOLE and not tail:

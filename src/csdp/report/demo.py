@@ -318,7 +318,7 @@ def _find_point_plan(prepared: DemoData, point: Model, progress: Progress) -> Fo
     """The plan for the point estimate whose age gives the least error on held-out ticks of the public past."""
     past, period = prepared.past, prepared.case.period
     plans = [_find_continual_plan(prepared, point, age, progress) for age in prepared.case.ages]
-    return min(plans, key=lambda found: learn_from_past(found.plan, past, period=period).mse)
+    return min(plans, key=lambda one: learn_from_past(one.plan, past, period=period).mse)
 
 
 def _find_continual_plan(prepared: DemoData, chain: Model | Family, age: int, progress: Progress) -> FoundPlan:

@@ -208,14 +208,14 @@ def _ceiling(model: Model | Family, query: Computation, age: int, level: float) 
 
 def _measure_delays(chain: Model, query: Computation, progress: Progress) -> list[DelayRecord]:
     """The leakage by delay, up to the first that keeps the smallest ceiling."""
-    found: list[DelayRecord] = []
+    records: list[DelayRecord] = []
     for number, delay in enumerate(DELAYS):
         progress("delays", number, len(DELAYS))
         models = (chain.without_family(), certified_model(chain))
-        found.append(DelayRecord(delay, *(_ceiling(model, query, delay, LATE_LEVEL) for model in models)))
-        if found[-1].family <= min(LATE_BUDGETS):
+        records.append(DelayRecord(delay, *(_ceiling(model, query, delay, LATE_LEVEL) for model in models)))
+        if records[-1].family <= min(LATE_BUDGETS):
             break
-    return found
+    return records
 
 
 def _largest_level(family: Model | Family, query: Computation, age: int, budget: float) -> float:

@@ -173,11 +173,11 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
         for one in study.delays
     ]
     table = number_table(("held back", "epsilon, for ever", "what it means"), rows)
-    found = [(budget, study.least_delay(budget)) for budget in LATE_BUDGETS]
+    delays = [(budget, study.least_delay(budget)) for budget in LATE_BUDGETS]
     answers = "; ".join(
         f"at {with_chance(budget)} "
         + ("longer than was tried" if ticks is None else f"{ticks} ticks ({ticks * HOURS} hours)")
-        for budget, ticks in found
+        for budget, ticks in delays
     )
     words = "Published share of late destinations, held back, against what is usual"
     block = figure_block(figure, caption, name="late", description=words)

@@ -220,7 +220,7 @@ def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
     tried: list[ChainKind] = []
     for direction in ("backward", "forward"):
         try:
-            found = fit(
+            model = fit(
                 sample,
                 environment="auto",
                 environments=ENVIRONMENTS,
@@ -232,8 +232,8 @@ def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
             )
         except InputError:  # too few ticks to set some aside
             return (ChainKind("independent"),)
-        assert found.fitted is not None
-        for label, gain, error in found.fitted.gains:
+        assert model.fitted is not None
+        for label, gain, error in model.fitted.gains:
             name = label.rpartition(", ")[0]
             tried.append(ChainKind({f"hidden {ENVIRONMENTS}": "hidden"}.get(name, name), direction, gain, error))  # type: ignore[arg-type]
     joint = m**s if s * math.log(m) < 50 else math.inf

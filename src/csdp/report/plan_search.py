@@ -162,15 +162,15 @@ class PlanSearch:
         if distinct < 2:
             raise InputError("data: all readings are equal; there is nothing to publish")
         few = distinct <= FEW_NUMBERS
-        found = [Layout(1, distinct, "categories")] if few else []
-        found += [
+        layouts = [Layout(1, distinct, "categories")] if few else []
+        layouts += [
             Layout(factor, states)
             for factor in self.factors
             for states in STATES
             if (factor == 1 and not few) or (factor > 1 and len(self.readings) // factor >= SHORTEST)
         ]
         # Few states and short steps first: they are quick, and leak least or lose least.
-        yield from sorted(found, key=lambda layout: math.log2(layout.factor) + layout.states)
+        yield from sorted(layouts, key=lambda layout: math.log2(layout.factor) + layout.states)
 
     # ---- screening -------------------------------------------------------------------------------------------------
 
@@ -191,13 +191,13 @@ class PlanSearch:
                     return
                 self.report(f"screening: {text} about {about}, {words}", self._time.used)
                 try:
-                    found = self.screen_now(fitted, text, query, levels) if about == "now" else None
-                    found = self._screen_then(fitted, text, query) if about == "then" else found
+                    candidate = self.screen_now(fitted, text, query, levels) if about == "now" else None
+                    candidate = self._screen_then(fitted, text, query) if about == "then" else candidate
                 except CsdpError:  # a query that this chain cannot have, or readings that speak against it
                     continue
                 self.tried += 1
-                if found is not None:
-                    self.screened.append(found)
+                if candidate is not None:
+                    self.screened.append(candidate)
 
     def screen_now(
         self,
@@ -294,11 +294,13 @@ class PlanSearch:
                 return
             self.screened.remove(one)
             self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._time.used)
-            found = self._certify_one(one, one.fitted.chain, one.fitted.ensemble(one.fitted.kind))
-            if (found is None or not found.error.useful) and one.fitted.ensemble(one.fitted.kind):
-                found = self._certify_one(one, one.fitted.fit(0, one.fitted.kind), 0)  # a family too wide to be of use
-            if found is not None and found.error.useful:
-                self.certified.append(found)
+            certified = self._certify_one(one, one.fitted.chain, one.fitted.ensemble(one.fitted.kind))
+            if (certified is None or not certified.error.useful) and one.fitted.ensemble(one.fitted.kind):
+                certified = self._certify_one(
+                    one, one.fitted.fit(0, one.fitted.kind), 0
+                )  # a family too wide to be of use
+            if certified is not None and certified.error.useful:
+                self.certified.append(certified)
 
     def _certify_one(self, one: Screened, chain: Any, ensemble: int) -> CertifiedPlan | None:
         """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound."""

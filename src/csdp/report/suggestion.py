@@ -190,7 +190,7 @@ class Suggestion:
         best, fitted = self.best, self.best.certified.screened.fitted
         kind, plan, quality = fitted.kind, self.best.plan, fitted.quality
         verdict = "not tested: too many sequences" if quality is None else quality.verdict
-        found = {"yes": "accepted", "NO": "NOT explained"}.get(best.explained, "unknown")
+        acceptance = {"yes": "accepted", "NO": "NOT explained"}.get(best.explained, "unknown")
         noise = f"epsilon_c {plan.epsilon_c:.3g}: leaks at most {with_chance(best.leakage)} without end"
         estimator = best.certified.estimator
         about = about_words(best.about, plan.max_age)
@@ -202,7 +202,7 @@ class Suggestion:
             ),
             ("chain", kind.words, f"gains {kind.gain:.3f} nats a tick on readings set aside (error {kind.error:.3f})"),
             ("certified for", best.sure, "what the readings leave possible; more with csdp fit --ensemble 20"),
-            ("fit", found, verdict),
+            ("fit", acceptance, verdict),
             ("query", best.certified.screened.text, "the most useful of those tried"),
             ("budget", f"{self.budget:g} for the present", "the odds of any present state change by at most e^budget"),
             ("plan", f"{about}, age {plan.max_age}, {noise}", f"it {best.error.in_words}"),
@@ -333,13 +333,13 @@ def _not_useful(search: PlanSearch) -> NotUsefulError:
         helps.append("numbers about the time of the readings (--about then)")
     helps += ["more sequences in one answer", "longer readings", "a longer --step with --resample mean"]
     usefulness = 0.0 if best is None else best.usefulness
-    found = (
+    outcome = (
         f"the best removes {100 * max(usefulness, 0.0):.2g} % of the error of saying nothing"
         if best is not None
         else f"none keeps the budget within {LONGEST_DELAY} ticks of delay"
     )
     return NotUsefulError(
-        f"no useful plan with a budget of {search.budget:g}: of {search.tried} settings {found}, less than "
+        f"no useful plan with a budget of {search.budget:g}: of {search.tried} settings {outcome}, less than "
         f"{100 * USEFUL:g} %. What would help: {'; '.join(helps)}",
         usefulness=usefulness,
         helps=tuple(helps),

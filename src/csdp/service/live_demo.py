@@ -325,8 +325,8 @@ def _open_browser(folder: Path, url: str) -> None:
 def _verify(ledger: Path) -> str:
     """What the ledger holds at the end, and that it is whole."""
     with Ledger.open(ledger, read_only=True) as book:
-        found, problems = book.summary(DATASET), book.verify()
+        summary, problems = book.summary(DATASET), book.verify()
     if problems:
         raise LedgerError(f"the ledger does not verify: {problems[0]}")
-    counts = f"{found.committed} numbers published, {found.refused} refused, {found.lost} lost"
+    counts = f"{summary.committed} numbers published, {summary.refused} refused, {summary.lost} lost"
     return f"Stopped: {counts}; the ledger verifies."

@@ -315,9 +315,9 @@ class Runner:
 
     def _take(self, tick: int) -> Taken:
         """The states of a tick, and what the publisher takes of it: these, or where it publishes them the readings."""
-        found = self._open.readings(tick)
-        readings = np.full(len(self.names), np.nan) if found is None else found
-        states = np.full(len(self.names), -1) if found is None else self._states.states_of(readings)
+        stored = self._open.readings(tick)
+        readings = np.full(len(self.names), np.nan) if stored is None else stored
+        states = np.full(len(self.names), -1) if stored is None else self._states.states_of(readings)
         states = np.asarray(states, dtype=np.int16)
         return states, states if self.publisher.plan.query.of_states else readings.copy()
 
