@@ -154,19 +154,22 @@ class AgedLaw:
                 continue
             base = joint.sum(axis=0)
             measure = joint - law[:, None] * base
-            peaks = [_peak(joint, law)]
+            peaks = [_peak(joint, law) + _underflow(law)]
             for done, age in enumerate(stop.ages):
                 measure, law = self._step(self.model.step_to(age), measure, law)
-                largest = float(np.abs(measure).max())
+                peak = _peak(measure, law)
+                largest = float(peak.max())
                 if 0 < largest < 2.0**-400:
-                    measure = np.ldexp(measure, 600)
-                    exponent -= 600
-                peaks.append(np.ldexp(_peak(measure, law), exponent))
+                    measure, peak, exponent = np.ldexp(measure, 600), np.ldexp(peak, 600), exponent - 600
+                peaks.append(np.ldexp(peak + _underflow(law), exponent))
                 if largest == 0 or exponent < _TINY_EXPONENT:
                     # Averaging never lets a deviation grow: what is left is below the smallest float.
                     law = self._push_law(law, stop.ages[done + 1 :])
                     break
             error = self._rounding_error(np.array(peaks), carried, exponent)
+            if not np.isfinite(error).all():  # far above what is left of the deviation: as plain numbers they are some
+                measure, exponent = np.ldexp(measure, exponent), 0
+                error = self._rounding_error(np.array(peaks), carried, exponent)
             if self._progress is not None:
                 self._progress("aging", stop.number + 1, len(self._stops))
         return Deviation(measure, law, base, error + 2.0 * law_error * _peak(measure, law), exponent)
@@ -200,8 +203,7 @@ class AgedLaw:
                 shrink = np.minimum(shrink, rate ** (later // 2**block))
         with np.errstate(over="ignore"):
             scaled = np.ldexp(rounding * peaks * shrink[:, None], -exponent)
-            carried = float(np.ldexp(carried * shrink[0], -exponent))
-        return np.asarray(np.minimum(scaled.sum(axis=0) + carried, np.finfo(np.float64).max))
+            return np.asarray(scaled.sum(axis=0) + float(np.ldexp(carried * shrink[0], -exponent)))
 
 
 @dataclass(frozen=True)
@@ -262,6 +264,11 @@ def _peak(measure: Floats, law: Floats) -> Floats:
     with np.errstate(over="ignore"):  # a snapshot that is next to impossible: no error bound
         ratio = measure / law[:, None] if seen.all() else measure[seen] / law[seen, None]
     return np.asarray(np.maximum(ratio.max(axis=0), -ratio.min(axis=0)))
+
+
+def _underflow(law: Floats) -> float:
+    """What numbers too small for a float add to `measure / law` in a step, as the peak whose rounding is as large."""
+    return 2.0**-1074 / UNIT / float(law[law > 0].min())
 
 
 @lru_cache(maxsize=64)

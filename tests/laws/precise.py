@@ -60,15 +60,17 @@ def informed_leakage(
     age: int,
     epsilon_c: float,
     digits: int = DIGITS,
+    backward: bool = False,
 ) -> float:
     """Exact leakage for the informed adversary, one common age, one output; all transitions positive."""
     with localcontext() as context:
         context.prec = digits
         kernel = _kernel(coupling, transitions)
-        law = _stationary(kernel)
-        joint = np.diag(law)
+        # Pr(z, x); of a backward chain Pr(z | x), whatever the law of x.
+        joint = np.diag([Decimal(1)] * len(kernel) if backward else _stationary(kernel))
         for _ in range(age):
-            joint = joint @ kernel  # Pr(z, x)
+            joint = (kernel if backward else joint) @ (joint if backward else kernel)
+        joint = joint.T if backward else joint
         s = len(np.asarray(coupling))
         m = np.asarray(transitions).shape[-1]
         snaps = list(product(range(m), repeat=s))

@@ -225,9 +225,12 @@ class InfluenceRule(Recursion):
         """Gain and direction of every edge by source, and the least probability of every previous state."""
         table, which = self.chain.transition_table
         order = self._by_source[1]
-        moved = table[:, 1, 1] - table[:, 0, 1]
-        gains = self.chain.edge_weights[order] * np.abs(moved)[which[order]] * (1.0 + 8.0 * UNIT)
-        return gains, (moved > 0).astype(np.int8)[which[order]], self._least_sums(table.min(axis=1))
+        # What one state gains the other loses; next to 1 only the other one tells a tiny change.
+        changes = np.stack([table[:, 0, 0] - table[:, 1, 0], table[:, 1, 1] - table[:, 0, 1]])
+        rarer = (table[:, :, 1].max(axis=1) <= table[:, :, 0].max(axis=1)).astype(np.intp)
+        ups = changes[rarer, np.arange(len(table))] > 0
+        gains = self.chain.edge_weights[order] * np.abs(changes).max(axis=0)[which[order]] * (1.0 + 8.0 * UNIT)
+        return gains, ups.astype(np.int8)[which[order]], self._least_sums(table.min(axis=1))
 
     @cached_property
     def _sets(self) -> tuple[Floats, Bools, Floats, Floats]:

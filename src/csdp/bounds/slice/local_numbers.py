@@ -44,7 +44,10 @@ class LocalNumbers:
         table, which = chain.transition_table
         weights = chain.edge_weights[:, None]
         outward = 1.0 + 4.0 * UNIT * (int(np.max(np.diff(chain.edge_starts))) + 4)
-        osc = weights * np.ptp(table, axis=1)[which]
+        moved = np.ptp(table, axis=1)
+        if chain.states == 2:  # both move alike; next to 1 only the other one tells a tiny change
+            moved = np.repeat(moved.max(axis=1, keepdims=True), 2, axis=1)
+        osc = weights * moved[which]
         osc = np.where(osc > 0, np.maximum(osc * outward, _LEAST_INFLUENCE), 0.0)
         starts = chain.edge_starts[:-1]  # no row is empty: its couplings sum to 1
         low = np.add.reduceat(weights * table.min(axis=1)[which], starts, axis=0) / outward
