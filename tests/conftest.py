@@ -1,6 +1,7 @@
 """What holds for the whole suite: in CI, a skip that nobody allowed is a failure."""
 
 import functools
+import gc
 import os
 import shutil
 
@@ -43,6 +44,17 @@ def _has_module_fixture(item):
     made = getattr(item, "_fixtureinfo", None)
     fixtures = made.name2fixturedefs.values() if made is not None else ()
     return any(each.scope == "module" for several in fixtures for each in several)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is made while tests are collected stays: to look through it for garbage, again and again, finds nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
