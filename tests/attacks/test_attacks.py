@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from attacks.plants import (
 from attacks.truth import coupled_kernel
 
 #: Histories in this sample; `make attack` runs others.
-SAMPLE = range(40)
+SAMPLE = range(40 if os.environ.get("CSDP_FULL") else 24)
 OTHERS = range(OTHER_MODELS, OTHER_MODELS + 12)
 PROMISES = range(OTHER_PROMISES + 54, OTHER_PROMISES + 66)
 #: The sequences of a chain that wakes up late.
@@ -109,8 +110,8 @@ def test_no_number_of_a_sample_is_below_the_truth() -> None:
     coverage = run_seeds(SAMPLE)
     assert not coverage.findings, "\n".join(reported(coverage))
     assert coverage.histories == len(SAMPLE)
-    assert coverage.releases > 100
-    assert coverage.checks > 1300
+    assert coverage.releases > 2.5 * len(SAMPLE)
+    assert coverage.checks > 32 * len(SAMPLE)
     assert min(coverage.numbers.values()) > 1 - 1e-9
     assert {"change of plan", "stale readings", "private fit", "restart", "unequal ages"} <= set(coverage.tags)
 

@@ -1,5 +1,7 @@
 """`slice` with a history: the noise counts for forward chains too, where sequences depend weakly on each other."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -49,7 +51,7 @@ def compare_with_truth(seed):
 
 
 def test_it_is_never_below_brute_force():
-    pairs = [compare_with_truth(seed) for seed in range(60)]
+    pairs = [compare_with_truth(seed) for seed in range(60 if os.environ.get("CSDP_FULL") else 30)]
     assert all(min(bounds) >= truth - ROUNDING for bounds, truth in pairs)
     assert np.median([bounds[0] / truth for bounds, truth in pairs]) < 3.0
 
