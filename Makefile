@@ -8,6 +8,9 @@ CONSTRAINTS := constraints/dev.txt
 # Where Python may not keep compiled modules, each of the many processes of the suite compiles all of them again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Modules of loops that numba compiles, and what has them compiled: where one of them has changed, it is done again.
+LOOPS := $(shell grep -rl --include='*.py' numba src/csdp)
+
 # How long to attack, and from which random history on.
 SECONDS ?= 600
 SEED ?= 1000000
@@ -108,7 +111,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
 	$(PIP) install -c $(CONSTRAINTS) -e ".[all]" --group dev
 	touch $@
 
-$(VENV)/.compiled: $(VENV)/.installed # numerical loops, so that no first number waits for them
+$(VENV)/.compiled: $(VENV)/.installed $(LOOPS) # numerical loops, so that no first number waits for them
 	$(BIN)/csdp doctor --compile
 	touch $@
 

@@ -272,18 +272,20 @@ def _compile_loops() -> Iterator[CheckResult]:
     prepare_draws(_DRAWS)
     two_sided_geometric(_SCALE, 1, Randomness.secure())
     coupling = {(i, k): 0.8 if i == k else 0.2 for i in range(12) for k in (i, (i + 1) % 12)}
+    moves = {m: np.full((m, m), 0.2 / m) + 0.8 * np.eye(m) for m in (2, 3, 9)}  # of many states others are used
+    rings = {m: CoupledChain(coupling, move, direction="backward") for m, move in moves.items()}
+    for ring in rings.values():
+        Accountant(Plan(ring, Mean(), 1, 0.5)).limit()
     for m in (2, 3):
-        move = np.full((m, m), 0.2 / m) + 0.8 * np.eye(m)
-        pair = CoupledChain([[0.8, 0.2], [0.2, 0.8]], move)
-        ring = CoupledChain(coupling, move, direction="backward")
-        for chain in (pair, ring):
-            Accountant(Plan(chain, Mean(), 1, 0.5)).limit()
-        panel, many = (Panel.from_states(chain.simulate(200, seed=1)) for chain in (pair, ring))
+        pair = CoupledChain([[0.8, 0.2], [0.2, 0.8]], moves[m])
+        Accountant(Plan(pair, Mean(), 1, 0.5)).limit()
+        panel, many = (Panel.from_states(chain.simulate(200, seed=1)) for chain in (pair, rings[m]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of so few readings
             fitted = fit(many, public=True, direction="backward", neighbours=1)
             Accountant(Plan(certified_model(fitted), Mean(), 1, 0.5)).limit()
             fit(panel, public=True, ensemble=1)
+            fit(panel, epsilon=1.0, states=m, ensemble=0)
             fit(panel, public=True, ensemble=0, kernel="ordinal")
             fit(panel, public=True, ensemble=0, environment="hidden", environments=2)
     yield CheckResult("loops", "ok", f"compiled in {time.perf_counter() - start:.0f} s", required=False)
