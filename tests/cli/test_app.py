@@ -11,6 +11,7 @@ import pytest
 import typer.main
 
 import csdp
+from command import run_command
 from csdp.cli import app
 from csdp.cli.terminal import progress_bar
 from csdp.errors import BudgetExceeded, LedgerBusyError
@@ -134,7 +135,7 @@ def test_progress_only_on_a_terminal(monkeypatch, capsys):
 
 
 def process(*args, **options):
-    environment = {**os.environ, "PYTHONWARNINGS": "error::UserWarning", **options.pop("env", {})}
+    environment = {**os.environ, "PYTHONWARNINGS": "error::UserWarning"}
     return subprocess.run(
         [sys.executable, "-m", "csdp", *map(str, args)],
         capture_output=True,
@@ -158,11 +159,11 @@ class TestRealProcess:
         assert "\x1b" not in done.stdout + done.stderr
 
     def test_no_color_is_respected(self, paper):
-        done = process("leakage", paper, "--age", "2", "--epsilon-c", "1", env={"NO_COLOR": "1", "FORCE_COLOR": "1"})
+        done = run_command("leakage", paper, "--age", "2", "--epsilon-c", "1", NO_COLOR="1", FORCE_COLOR="1")
         assert "\x1b[3" not in done.stdout.replace("\x1b[3m", "")  # no colours; italics are no colour
 
     def test_bad_input(self, tmp_path):
-        done = process("leakage", tmp_path / "nofile.json", "--age", "2", "--epsilon-c", "1")
+        done = run_command("leakage", tmp_path / "nofile.json", "--age", "2", "--epsilon-c", "1")
         assert done.returncode == 2
         assert done.stdout == ""
         assert done.stderr == f"csdp: {tmp_path / 'nofile.json'}: no such file\n"
@@ -199,7 +200,7 @@ class TestRealProcess:
 
     def test_demo_into_a_file(self, tmp_path):
         (tmp_path / "out").write_text("")
-        done = process("demo", "-o", tmp_path / "out")
+        done = run_command("demo", "-o", tmp_path / "out")
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
 
