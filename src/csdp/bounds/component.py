@@ -45,7 +45,16 @@ OF_THE_PAST = frozenset({"exact", "metric", "profile", "two-point", "loose", "fr
 SWING_STEPS = 64
 #: What a component keeps when only the noise level changes.
 _FREE_OF_NOISE = frozenset(
-    {"model", "protected", "_pairs", "_aged_folds", "_lineage_result", "_slice_result", "_swing"}
+    {
+        "model",
+        "protected",
+        "_pairs",
+        "_aged_folds",
+        "_contraction_factor",
+        "_lineage_result",
+        "_slice_result",
+        "_swing",
+    }
 )
 
 
@@ -270,6 +279,11 @@ class Component:
         )
 
     def _contraction(self) -> ComponentLeakage:
+        return ComponentLeakage(self._contraction_factor * self.alpha, "contraction")
+
+    @cached_property
+    def _contraction_factor(self) -> float:
+        """tau, the largest over what is known of the environment."""
         setting, age = self.setting, min(self._ages)
         if setting.vantage.environment not in {None, "given"}:
             raise InputError("contraction: holds for a known environment only; use exact, or environment='given'")
@@ -280,8 +294,7 @@ class Component:
             # The present may then be anything that follows some past.
             views = [view.with_full_past() for view in views]
         compared: dict[str, Any] = {"oldest": oldest, "protected": self.protected}
-        tau = max(contraction_coefficient(view, age, setting.adversary, **compared) for view in views)
-        return ComponentLeakage(tau * self.alpha, "contraction")
+        return max(contraction_coefficient(view, age, setting.adversary, **compared) for view in views)
 
     @cached_property
     def _lineage_result(self) -> Lineage:
