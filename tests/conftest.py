@@ -59,8 +59,13 @@ def pytest_collection():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What shares the demonstration, a Spark session or a server runs in one process, so that each is made once."""
+    """What shares the demonstration, a Spark session or a server runs in one process, so that each is made once.
+
+    Full sizes have an hour each: they must also end beside others on a small machine.
+    """
     for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
         given = getattr(item, "callspec", None)  # a parameter may name the fixture that the test then asks for
         named = {value for value in given.params.values() if isinstance(value, str)} if given else set()
         for fixture, group in TOGETHER.items():
