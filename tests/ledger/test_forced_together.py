@@ -14,10 +14,10 @@ from csdp.errors import InputError, LedgerBusyError
 from csdp.ledger import Ledger, Request, Reserved, database
 from csdp.ledger.outputs import INLINE_VALUES
 from csdp.plan import Plan
-from csdp.publisher import Publisher, Release
+from csdp.publisher import Publisher, Release, plan_estimator
 from csdp.publisher.release import stays_in_memory
 from ledger.rules import PLAN, at_most, register
-from publisher.rules import NAME, check, opened, panel, snapshot
+from publisher.rules import NAME, check, opened, panel, plan, snapshot
 
 DATASET = "ward-7"
 #: Sizes in a write-ahead log: its header, and a frame around each page.
@@ -288,3 +288,32 @@ def test_ticks_of_a_stream_are_forced_with_their_output_and_batches_before_it(tm
     many = CoupledChain({(i, i): 1.0 for i in range(14)}, [[0.7, 0.3], [0.3, 0.7]])
     called = Custom(lambda states: float(states[0]), sensitivity=1.0, name="own")
     assert not stays_in_memory(Plan(many, called, ages=1, epsilon_c=1.0, bound="lineage"))  # it sees the readings
+
+
+def test_an_estimator_of_ones_own_sees_no_output_before_its_charge_is_forced(tmp_path, forced):
+    """It may show what it is given to anybody. A power failure would lose the charge, and the tick come out anew."""
+    wanted = plan()
+    inner, at = plan_estimator(wanted), []
+
+    class Own:
+        kind, about, level, memory = "own", inner.about, inner.level, inner.memory
+
+        def check(self, ages, outputs):
+            inner.check(ages, outputs)
+
+        def expected(self, noise):
+            return inner.expected(noise)
+
+        def of(self, releases):
+            at.append(forced[-1])
+            return inner.of(releases)
+
+    with opened(tmp_path / "ledger.db", plan=wanted, estimator=Own()) as publisher:
+        for tick in range(4):
+            publisher.push(snapshot(tick), time=tick)
+    assert at == [2, 2, 2]
+    forced.clear()
+    with opened(tmp_path / "other.db", plan=wanted, estimator=inner) as publisher:
+        for tick in range(4):
+            publisher.push(snapshot(tick), time=tick)
+    assert 1 in forced  # ours shows nothing to anybody, so its ticks are forced once
