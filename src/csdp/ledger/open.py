@@ -131,6 +131,13 @@ def _sqlite_engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
         # transaction may have been interrupted before the setting was put back.
         connection.execute("PRAGMA synchronous = FULL")
 
+    @sa.event.listens_for(engine, "invalidate")
+    def invalidate(connection: Any, _record: Any, _error: Any) -> None:
+        # SQLite keeps a closed connection, and its lock, as long as a cursor is left: the traceback of an interruption
+        # may hold one for long.
+        with contextlib.suppress(sqlite3.Error):
+            connection.rollback()
+
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         # IMMEDIATE takes the write lock before anything is read, so no decision rests on a stale state.
