@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
@@ -407,3 +409,24 @@ def test_a_state_at_rest_serves_every_common_age():
         alone.append(Accountant(plan).limit().epsilon)
     assert shared == alone
     assert len(set(shared)) == len(shared)  # another level has another state, another age another leakage
+
+
+def test_threads_that_ask_at_once_follow_one_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each extends it as far as it needs; a step that both made would count one release as two."""
+    plan = Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 0.5)
+    alone, shared = Accountant(plan), Accountant(plan)
+    expected = [alone.after(n).epsilon for n in range(1, 5)]
+    meeting, add = threading.Barrier(2), shared._add
+
+    def add_together(*given, **more):
+        with suppress(threading.BrokenBarrierError):  # the other one waits for its turn
+            meeting.wait(0.5)
+        return add(*given, **more)
+
+    monkeypatch.setattr(shared, "_add", add_together)
+    threads = [threading.Thread(target=shared.after, args=(4,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [shared.after(n).epsilon for n in range(1, 5)] == expected

@@ -270,6 +270,24 @@ def test_a_locked_ledger_is_busy_and_unchanged(path: Path) -> None:
         assert ledger.verify() == []
 
 
+def test_an_interrupted_write_leaves_no_lock(path: Path) -> None:
+    """Also while somebody looks at its traceback, as a notebook does, which holds the cursor."""
+    with Ledger.open(path) as ledger:
+        register(ledger)
+
+        @sa.event.listens_for(ledger._database.engine, "after_cursor_execute", once=True)
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt) as caught:
+            ask(ledger, range(1))
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("ROLLBACK")
+        assert caught.value.__traceback__ is not None
+        assert [type(answer).__name__ for answer in ask(ledger, range(1))] == ["Reserved"]
+
+
 def test_too_many_threads_at_once_are_told_to_wait(path: Path) -> None:
     filled(path, 1)
     with Ledger.open(path, timeout=0.1) as ledger:

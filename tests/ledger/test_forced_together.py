@@ -11,13 +11,13 @@ import pytest
 import postgres
 from csdp import CoupledChain, Custom, Identity
 from csdp.errors import InputError, LedgerBusyError
-from csdp.ledger import Ledger, Request, Reserved
+from csdp.ledger import Ledger, Request, Reserved, database
 from csdp.ledger.outputs import INLINE_VALUES
 from csdp.plan import Plan
-from csdp.publisher import Publisher, Release
+from csdp.publisher import Publisher, Release, plan_estimator
 from csdp.publisher.release import stays_in_memory
 from ledger.rules import PLAN, at_most, register
-from publisher.rules import NAME, check, opened, panel, snapshot
+from publisher.rules import NAME, check, opened, panel, plan, snapshot
 
 DATASET = "ward-7"
 #: Sizes in a write-ahead log: its header, and a frame around each page.
@@ -84,8 +84,9 @@ def test_any_gap_in_the_log_loses_all_that_came_after_it(written, tmp_path):
     assert after_power_failure(written, tmp_path / "whole", whole)[-1] == ("reserve", 7)
 
 
-def test_only_the_commit_waits_for_the_disk(tmp_path, monkeypatch):
-    """Every statement's transaction and how the connection is set: charges of ticks are not forced, all else is."""
+@pytest.fixture
+def forced(monkeypatch):
+    """How the connection of every COMMIT was set. 1: NORMAL, which forces nothing; 2: FULL."""
     seen = []
 
     class Spy(sqlite3.Connection):
@@ -95,16 +96,24 @@ def test_only_the_commit_waits_for_the_disk(tmp_path, monkeypatch):
                 seen.append(level)
             return super().execute(statement, *bound)
 
+        def commit(self):  # how SQLAlchemy ends a transaction
+            self.execute("COMMIT") if self.in_transaction else super().commit()
+
     plain = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: plain(*a, **{"factory": Spy, **k}))
+    return seen
+
+
+def test_only_the_commit_waits_for_the_disk(tmp_path, forced):
+    """Every statement's transaction and how the connection is set: charges of ticks are not forced, all else is."""
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         register(ledger)
         ledger.commit(reserve(ledger, 0, durable=True), {"value": 0})
-        seen.clear()
+        forced.clear()
         for tick in (1, 2, 3):
             ledger.commit(reserve(ledger, tick), {"value": tick})
         ledger.commit(reserve(ledger, 4, durable=True), {"value": 4})
-    assert seen == [1, 2, 1, 2, 1, 2, 2, 2]  # 1: NORMAL, 2: FULL
+    assert forced == [1, 2, 1, 2, 1, 2, 2, 2]
 
 
 def test_after_an_error_the_connection_forces_again(tmp_path):
@@ -120,6 +129,34 @@ def test_after_an_error_the_connection_forces_again(tmp_path):
         with ledger._database.engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
         ledger.commit(reserve(ledger, 1), {"value": 1})
+        assert ledger.verify() == []
+
+
+@pytest.mark.parametrize("when", ["before the charge", "after the charge"])
+def test_after_an_interruption_the_connection_forces_again(tmp_path, monkeypatch, forced, when):
+    """A signal may come between any two steps of Python: also before the setting is put back."""
+    statement = f"PRAGMA synchronous = {'NORMAL' if when == 'before the charge' else 'FULL'}"
+    plain = database.execute_raw
+
+    def interrupt(connection, given, bound=None):
+        if given != statement:
+            return plain(connection, given, bound)
+        monkeypatch.setattr(database, "execute_raw", plain)
+        if "NORMAL" in given:
+            plain(connection, given)
+        raise KeyboardInterrupt
+
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        register(ledger)
+        ledger.commit(reserve(ledger, 0), {"value": 0})
+        monkeypatch.setattr(database, "execute_raw", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            reserve(ledger, 1)
+        forced.clear()
+        with ledger._database.engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+        ledger.commit(reserve(ledger, 2, durable=True), {"value": 2})
+        assert forced.count(2) == len(forced) > 1
         assert ledger.verify() == []
 
 
@@ -251,3 +288,32 @@ def test_ticks_of_a_stream_are_forced_with_their_output_and_batches_before_it(tm
     many = CoupledChain({(i, i): 1.0 for i in range(14)}, [[0.7, 0.3], [0.3, 0.7]])
     called = Custom(lambda states: float(states[0]), sensitivity=1.0, name="own")
     assert not stays_in_memory(Plan(many, called, ages=1, epsilon_c=1.0, bound="lineage"))  # it sees the readings
+
+
+def test_an_estimator_of_ones_own_sees_no_output_before_its_charge_is_forced(tmp_path, forced):
+    """It may show what it is given to anybody. A power failure would lose the charge, and the tick come out anew."""
+    wanted = plan()
+    inner, at = plan_estimator(wanted), []
+
+    class Own:
+        kind, about, level, memory = "own", inner.about, inner.level, inner.memory
+
+        def check(self, ages, outputs):
+            inner.check(ages, outputs)
+
+        def expected(self, noise):
+            return inner.expected(noise)
+
+        def of(self, releases):
+            at.append(forced[-1])
+            return inner.of(releases)
+
+    with opened(tmp_path / "ledger.db", plan=wanted, estimator=Own()) as publisher:
+        for tick in range(4):
+            publisher.push(snapshot(tick), time=tick)
+    assert at == [2, 2, 2]
+    forced.clear()
+    with opened(tmp_path / "other.db", plan=wanted, estimator=inner) as publisher:
+        for tick in range(4):
+            publisher.push(snapshot(tick), time=tick)
+    assert 1 in forced  # ours shows nothing to anybody, so its ticks are forced once

@@ -277,8 +277,8 @@ class Accountant:
 
     def history(self, releases: int) -> State:
         """The state after n releases at consecutive ticks; computed once, up to a state at rest."""
-        at = self._history.extend(releases)
-        return replace(self._history.states[at], tick=releases, consecutive=releases)
+        history = self._history
+        return replace(history.states[history.extend(releases)], tick=releases, consecutive=releases)
 
     @cached_property
     def _history(self) -> ConsecutiveHistory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -148,6 +149,7 @@ class ConsecutiveHistory:
     """The states after 0, 1, 2, ... releases at consecutive ticks, all as planned, up to a state at rest.
 
     A state at rest is one that a further release does not raise; it lies above the state of every longer history.
+    Several threads may ask at once: one of them extends it, so that each state follows the one before it.
 
     Args:
         start: the state before any release.
@@ -171,26 +173,31 @@ class ConsecutiveHistory:
         self._release, self._find_rest, self._oldest = release, find_rest, oldest
         self._followed = max(followed, oldest + 2)
         self._moves: list[float] = []
+        self._turn = threading.Lock()
         self.at_rest = False
 
     def extend(self, releases: int) -> int:
         """The place of the state after n releases, computed where it is not known yet; that at rest for larger n."""
-        while len(self.states) <= releases and not self.at_rest:
-            last = self.states[-1]
-            following = self._release(replace(last, consecutive=None))
-            n = len(self.states)
-            self.states.append(replace(following, consecutive=n))
-            moved = _movement(last.slices, following.slices)
-            self._moves.append(moved)
-            if n <= 1 + self._oldest:
-                continue
-            if moved < _STILL or (n >= self._followed and self._find_rest() is not None):
-                self._settle(self.states[-1], moved)
-            # An exact rule would move the state less at every tick; a solver's noise does not shrink.
-            stalled = len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
-            if not self.at_rest and stalled:
-                self._settle_above_noise()
-        return min(releases, len(self.states) - 1)
+        with self._turn:
+            while len(self.states) <= releases and not self.at_rest:
+                self._follow_one_more()
+            return min(releases, len(self.states) - 1)
+
+    def _follow_one_more(self) -> None:
+        last = self.states[-1]
+        following = self._release(replace(last, consecutive=None))
+        n = len(self.states)
+        self.states.append(replace(following, consecutive=n))
+        moved = _movement(last.slices, following.slices)
+        self._moves.append(moved)
+        if n <= 1 + self._oldest:
+            return
+        if moved < _STILL or (n >= self._followed and self._find_rest() is not None):
+            self._settle(self.states[-1], moved)
+        # An exact rule would move the state less at every tick; a solver's noise does not shrink.
+        stalled = len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
+        if not self.at_rest and stalled:
+            self._settle_above_noise()
 
     def place(self, releases: int) -> int:
         """The place whose state is looked at for n releases: up to 64 their own, then one of 32 for every doubling.

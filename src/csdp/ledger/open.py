@@ -119,12 +119,24 @@ def _sqlite_engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
             check_same_thread=False,
         )
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut, also in WAL mode
         return connection
 
     engine = sa.create_engine(
         "sqlite://", creator=connect, poolclass=sa.QueuePool, pool_timeout=timeout, hide_parameters=True
     )
+
+    @sa.event.listens_for(engine, "checkout")
+    def checkout(connection: Any, _record: Any, _proxy: Any) -> None:
+        # A commit survives a power cut, also in WAL mode. Each time, not once: whoever left forcing to a later
+        # transaction may have been interrupted before the setting was put back.
+        connection.execute("PRAGMA synchronous = FULL")
+
+    @sa.event.listens_for(engine, "invalidate")
+    def invalidate(connection: Any, _record: Any, _error: Any) -> None:
+        # SQLite keeps a closed connection, and its lock, as long as a cursor is left: the traceback of an interruption
+        # may hold one for long.
+        with contextlib.suppress(sqlite3.Error):
+            connection.rollback()
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:

@@ -19,8 +19,11 @@ from csdp.errors import CsdpError, CsdpWarning, InputError, LedgerError
 from csdp.estimate import (
     Estimated,
     Estimator,
+    HistoryEstimator,
     LearnedEstimator,
+    LinearEstimator,
     Observation,
+    PosteriorEstimator,
     learn_estimator,
     linear_estimator,
     model_estimator,
@@ -28,7 +31,7 @@ from csdp.estimate import (
 from csdp.estimate.history import has_history
 from csdp.estimate.protocol import LEVEL, Smoother
 from csdp.estimate.result import About, check_about
-from csdp.estimate.table import table_estimator
+from csdp.estimate.table import TableEstimator, table_estimator
 from csdp.fran import Output
 from csdp.json_text import parse_json
 from csdp.ledger import Ledger, Published, Reserved
@@ -40,6 +43,8 @@ from csdp.publisher.sources import published_bounds, true_answers
 #: Outputs up to which a release carries an estimate.
 ESTIMATED_OUTPUTS = 256
 _DAY = 86_400
+#: Estimators that hand what they are given to nobody.
+_BUILT_IN = (HistoryEstimator, LearnedEstimator, LinearEstimator, PosteriorEstimator, TableEstimator)
 
 
 @lru_cache(maxsize=16)
@@ -218,6 +223,11 @@ class ReleaseEstimates:
     def estimator(self) -> Estimator | None:
         """The estimator that is used; None where there is none."""
         return plan_estimator(self._plan) if self._given is None else self._given
+
+    @property
+    def stay_in_memory(self) -> bool:
+        """Whether nobody's own code sees an output while its estimate is made, which is before it is recorded."""
+        return self._given is None or type(self._given) in _BUILT_IN
 
     def add(
         self,

@@ -223,7 +223,7 @@ class Publisher:
             rule, told, releases, skipped = self._rule, self._series, list[Release](), list[Skipped]()
             requests = [one for t, at in ready.items() for one in rule.list_requests([(t, at.stale)], at, told)]
             draw = partial(fran.release_many, ready, self._randomness)
-            durable = not stays_in_memory(self.plan)
+            durable = not (stays_in_memory(self.plan) and self.estimates.stay_in_memory)
             self._publish_together(requests, draw, releases=releases, skipped=skipped, durable=durable)
             outcomes |= {one.tick: one for one in releases} | {one.tick: one for one in skipped}
         return [outcomes[tick] for tick in snapshots]

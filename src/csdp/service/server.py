@@ -36,17 +36,21 @@ ENVIRONMENT: Final = "CSDP_SERVICE"
 _CONNECTIONS = 1000
 #: Seconds after which an idle connection is closed; and, at the end, until requests under way are given up.
 _IDLE, _GRACE = 20, 5
-#: Bytes of a request besides its body, and how many more there may be for each byte that comes in chunks.
-_HEAD, _CHUNKING = 2**16, 8
+#: Bytes of a request besides its body: of its head, and at once between or after two parts of its body.
+_HEAD = 2**16
 #: Seconds between looks at the workers, before a dead one is started again, and until they are killed at the end.
 _POLL, _RESTART_PAUSE, _STOP_LIMIT = 0.2, 1.0, 30.0
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """HTTP that closes connections on which the head of the next request takes too long, or too many bytes."""
+    """HTTP that closes connections on which the head of the next request takes too long, or too many bytes.
+
+    Trailers, which may follow a body in chunks, are no headers: nobody reads them, and they are not kept.
+    """
 
     _timer: asyncio.TimerHandle | None = None
-    _body = _other = 0  # bytes of the present request: of its body, and all others
+    _other = 0  # bytes since the request began, or since the last part of its body
+    _has_head = False
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer when a client has connected."""
@@ -58,18 +62,27 @@ class LimitedProtocol(HttpToolsProtocol):
         self._other += len(data)
         super().data_received(data)
         self._update_timer()
-        if self._other > _HEAD + _CHUNKING * self._body and not self.transport.is_closing():
+        if self._other > _HEAD and not self.transport.is_closing():
             self.send_400_response(f"At most {_HEAD:,} bytes of headers are taken.")
 
     def on_message_begin(self) -> None:
         """Count the bytes of a new request."""
         super().on_message_begin()
-        self._body = self._other = 0
+        self._other, self._has_head = 0, False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; leave a trailer."""
+        if not self._has_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer; what looks like a header from here on is a trailer."""
+        self._has_head = True
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count a part of a body, which has a limit of its own."""
-        self._body += len(body)
-        self._other -= len(body)
+        """Take a part of a body, which has a limit of its own, and count anew after it."""
+        self._other = 0
         super().on_body(body)
 
     def on_response_complete(self) -> None:

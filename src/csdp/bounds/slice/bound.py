@@ -12,6 +12,7 @@ interval for its law, how far a change of the past moves that law, and how far a
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -168,11 +169,13 @@ class SliceHistory:
         self.sequences = chains[0].sequences  #: a block for every phase under a clock
         self._walk = _walk(chains, None, form)
         self._steps: list[_SliceState] = []
+        self._turn = threading.Lock()  # several threads may ask at once
 
     def _slice_state(self, slices: int) -> _SliceState:
         """What is known of the slice that lies so many after the known snapshot."""
-        while len(self._steps) < slices:
-            self._steps.append(next(self._walk))
+        with self._turn:
+            while len(self._steps) < slices:
+                self._steps.append(next(self._walk))
         return self._steps[slices - 1]
 
     def leakage(self, age: int, costs: Sequence[Floats | None]) -> Floats:
