@@ -1,6 +1,8 @@
 """The loops that numba compiles give what Python gives that runs the same source."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 
 import numba
@@ -86,3 +88,28 @@ def test_metric_programmes(run_by_python, n, size):
     compiled, plain = compute(), run_by_python(compute)
     np.testing.assert_allclose(compiled, plain, rtol=SEARCHED, atol=SEARCHED * min(size, 1.0))
     assert (compiled > 0).any()
+
+
+def test_two_threads_may_step_on_all_cores_at_once():
+    """With the way of numba that is always there, and that ends the process where two threads use it at once."""
+    program = """
+import threading
+import numpy as np
+from csdp import CoupledChain
+from csdp.bounds.influence import InfluenceRule
+s = 3000
+edges = {(i, (i + d) % s): w for i in range(s) for d, w in ((0, 0.8), (1, 0.2))}
+rule = InfluenceRule(CoupledChain(edges, [[0.9, 0.1], [0.2, 0.8]], direction="backward"))
+state = 0.1 * (1 - np.eye(2)) + np.zeros((s, 1, 1))
+rule._step(state)
+threads = [threading.Thread(target=lambda: [rule._step(state) for _ in range(300)]) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("done")
+"""
+    environment = {**os.environ, "NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr

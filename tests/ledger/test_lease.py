@@ -55,6 +55,15 @@ def expire(url):
         connection.execute("UPDATE csdp_leases SET expires = clock_timestamp() - interval '1 s'")
 
 
+def test_a_lease_is_on_disk_whatever_the_server_s_default(url, postgres_server):
+    """Else a server that fails could forget who holds it, and hand its number out again."""
+    with Ledger.open(f"{url}{'&' if '?' in url else '?'}options=-csynchronous_commit%3Doff") as ledger:
+        held = ledger.lease("ward")
+        assert held.renew()
+        assert held._session.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+        held.close()
+
+
 def test_one_holder_at_a_time(candidate):
     first, second = candidate(), candidate()
     assert first.renew()

@@ -15,6 +15,7 @@ in docs/proofs.md. Every number is rounded up.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,8 @@ ALL_SETS_STATES = 8
 MAX_STATES = 32
 #: Edges from which on a step is shared by all cores.
 _MANY_EDGES = 100_000
+#: For the loop that runs on all cores: the simplest of numba's ways to do so ends the process where two threads do.
+_ALL_CORES = threading.Lock()
 #: Sequences up to which the worst of several chains is found in one loop.
 _FEW_SEQUENCES = 1_000
 
@@ -261,7 +264,8 @@ class InfluenceRule(Recursion):
         if chain.states == 2:
             gains, ups, lows = self._two_states
             ratios = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
-            loops.step_two_states_on_all_cores(starts, targets, gains, ups, _inverse(ratios) + lows, out)
+            with _ALL_CORES:
+                loops.step_two_states_on_all_cores(starts, targets, gains, ups, _inverse(ratios) + lows, out)
             return np.asarray(out * (1.0 + self._slack))
         table, which = chain.transition_table
         levels = _inverse(state.max(axis=(1, 2)))

@@ -187,6 +187,8 @@ class DatabaseLease:
         if self._session is None:
             self._session = self._engine.connect()
             with self._session.begin():
+                # A server default of off could bring the number of a lease back that another process held.
+                self._session.exec_driver_sql("SET synchronous_commit = on")
                 self._table = self._session.scalar(sa.text("SELECT 'csdp_leases'::regclass::oid::bigint"))
                 if self._number is not None:
                     self._try_lock(self._session, self._number)
