@@ -24,8 +24,9 @@ SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-j
 	debootstrap:debootstrap
 
 # The tests of the rooms whose branches are counted.
-COVERING := $(addprefix tests/,accountant chain contracts/test_query_contract.py fran laws bounds ledger noise planning \
-	publisher statistical estimate test_groups.py test_plan.py) \
+COVERING := $(addprefix tests/,accountant chain $(addprefix contracts/test_,query_contract.py source_contract.py \
+	outsider_contract.py readings_contract.py names_contract.py engine_outsiders.py) fran laws bounds ledger noise planning \
+	publisher statistical estimate test_groups.py test_plan.py test_query_names.py) \
 	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
 	plan.py queries groups.py)
 
@@ -43,7 +44,7 @@ test: system $(VENV)/.installed ## the whole suite, the same as CI
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
 
 test-all: check compiled system coverage ## with the full-size sweeps, and branches counted
-	CSDP_FULL=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	CSDP_FULL=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
 
 compiled: $(VENV)/.compiled # once, or every process of the suite would compile loops and tests at its beginning
 	$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null

@@ -1,6 +1,6 @@
 """The accountant under environments: every phase of a clock, and the worst path of a given environment."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import pytest
 import csdp
 from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
 from csdp.accountant.state import State
-from csdp.errors import InputError
+from csdp.errors import InputError, TooLargeError
 from oracle_environment import (
     clock_backward_kernels,
     likelihoods,
@@ -110,6 +110,54 @@ def test_equal_environments_leak_as_the_plain_chain():
                 assert two.after(releases).epsilon == pytest.approx(one.after(releases).epsilon, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("direction", "how", "state", "kind"),
+    [
+        ("forward", {"cycle": (0, 1)}, "metric", "metric"),
+        ("backward", {"cycle": (0, 1)}, "scalar", "scalar"),
+        ("backward", {"series": "e"}, "metric", "metric"),
+        ("forward", {"series": "e"}, "auto", "contraction"),
+        ("forward", {"switching": [[0.8, 0.2], [0.3, 0.7]]}, "auto", "contraction"),
+    ],
+)
+def test_what_far_later_ticks_are_bounded_by_never_grows(direction, how, state, kind):
+    """And lies above what is told then; a history that is told long after lies below both."""
+    members = [CoupledChain(PAIR, binary(p, q), direction=direction) for p, q in ((0.02, 0.03), (0.1, 0.2))]
+    accountant = Accountant(Plan(EnvironmentChain(members, **how), Mean(), 1, 0.5), state=state)
+    (component,) = accountant.components
+    assert component.kind == kind
+    ((_, now, depth),) = accountant._newest(accountant.history(3))
+    steps = [depth + n for n in (0, 1, 2, 5, 40, 400)]
+    told = [component.leakage(now, n)[0] for n in steps]
+    bounds = [component.decaying_bound(now, n) for n in steps]
+    assert all(bound >= value for bound, value in zip(bounds, told, strict=True))
+    assert all(later <= bound for bound, later in pairwise(bounds[1:]))
+    assert component.peak(now, depth) >= max(told)
+    assert (component.by_phase(now, depth) <= told[0]).all()
+    nothing = component.advance(np.zeros_like(now), 3)
+    assert component.leakage(nothing, 1)[0] == component.decaying_bound(nothing, 1) == 0.0
+    assert not component.by_phase(nothing, 1).any()
+
+
+@pytest.mark.parametrize("adversary", ["uninformed", "any"])
+def test_what_cannot_be_followed_counts_as_everything_told(adversary):
+    """Other adversaries than the informed one, given the environment of a backward chain: group level or cap."""
+    members = [CoupledChain(PAIR, binary(p, q), direction="backward") for p, q in ((0.2, 0.3), (0.1, 0.2))]
+    chain = EnvironmentChain(members, series="e")
+    accountant = Accountant(Plan(chain, Mean(), 1, 0.5, adversary=adversary))
+    (component,) = accountant.components
+    assert component.kind == "cap"
+    state = accountant.history(3)
+    ((_, now, depth),) = accountant._newest(state)
+    assert component.advance(now, 2).max() == now.max() == pytest.approx(3 * accountant.history_cost())
+    told = component.leakage(now, depth)[0]
+    assert told == accountant.epsilon(state) == min(now.max(), component.cap(depth)[0])
+    assert component.peak(now, depth) == component.decaying_bound(now, depth) == told
+    assert component.by_phase(now, depth).max() == told
+    if adversary == "any":
+        assert told >= Accountant(Plan(chain, Mean(), 1, 0.5)).after(3).epsilon
+
+
 def test_a_large_ring_under_a_clock_counts_the_noise():
     ring = {(i, (i + d) % 50): w for i in range(50) for d, w in ((0, 0.8), (1, 0.1), (49, 0.1))}
     members = [CoupledChain(ring, binary(p, p), direction="backward") for p in (0.3, 0.3)]
@@ -151,3 +199,8 @@ def test_states_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="vector"):
         _ = Accountant(plan, state="vector").components
     assert csdp.Accountant(plan).after(1).epsilon > 0
+    with pytest.raises(InputError, match="'auto', 'metric', 'scalar' or 'vector'"):
+        _ = Accountant(plan, state="influence").components
+    apart = Plan(EnvironmentChain(members, cycle=(0, 1)), Mean(), [0, 200], 0.5)
+    with pytest.raises(TooLargeError, match="spread over 200 steps"):
+        _ = Accountant(apart, state="metric").components

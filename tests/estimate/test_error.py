@@ -137,6 +137,13 @@ def test_linear_estimate_is_best_and_never_worse_than_no_data(query: object, noi
     assert np.allclose(offset + gain @ result.mean_aged, result.mean_now)
 
 
+def test_aged_values_are_given_for_the_present_only() -> None:
+    with pytest.raises(InputError, match="about='now'"):
+        mse(PAPER, Mean(), ages=1, epsilon_c=1.0, given=[0, 1], estimate="raw", about="then")
+    with pytest.raises(InputError, match="estimate='raw'"):
+        mse(PAPER, Mean(), ages=1, epsilon_c=1.0, given=[0, 1], estimate="linear")
+
+
 def test_fresh_data_without_noise_is_the_answer() -> None:
     offset, gain, error = moments(PAPER, Mean(), ages=(0, 0)).linear_estimate(1e-12)
     assert gain[0, 0] == pytest.approx(1.0)
