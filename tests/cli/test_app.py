@@ -140,7 +140,7 @@ def process(*args, **options):
         [sys.executable, "-m", "csdp", *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=environment,
         check=False,
         **options,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from csdp.service.app import create
-from csdp.service.keys import ROLES, Key, Keys, matches, new_key
+from csdp.service.keys import ROLES, Key, Keys, LastAdminError, matches, new_key
 
 from service.parts import OTHER, WARD, hand_in, settings_of  # isort: skip
 
@@ -147,6 +149,23 @@ def test_the_last_admin_stays(served):
     assert admin.delete(f"/api/keys/{me['id']}").status_code == 403
     second = admin.post("/api/keys", json={"role": "admin", "datasets": ["*"]}).json()
     assert admin.delete(f"/api/keys/{second['id']}").status_code == 204
+
+
+def test_two_admins_who_remove_each_other_at_once_leave_one(tmp_path):
+    """Each looks whether it is the last while no other process can change the file."""
+    keys = [new_key("admin", ["*"])[0] for _ in range(2)]
+    for key in keys:
+        Keys(tmp_path / "keys.json").add(key)
+
+    def remove(key):
+        try:
+            return Keys(tmp_path / "keys.json").remove(key.id, keep_admin=True)
+        except LastAdminError:
+            return None
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [key is None for key in pool.map(remove, keys)].count(True) == 1
+    assert len(Keys(tmp_path / "keys.json").all()) == 1
 
 
 def test_keys_are_kept_as_hashes_in_a_private_file(tmp_path):

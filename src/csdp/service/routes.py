@@ -34,7 +34,7 @@ from csdp.service.access import (
     wait_for_disconnect,
 )
 from csdp.service.events import EventStream
-from csdp.service.keys import ROLES, Key, new_key
+from csdp.service.keys import ROLES, Key, LastAdminError, new_key
 from csdp.service.responses import (
     AfterTick,
     Ceiling,
@@ -174,10 +174,11 @@ async def remove_key(
     key: Admin,
 ) -> Response:
     """It stops working at once, also on open connections. The last admin key for all datasets cannot be removed."""
-    keepers = [one for one in service.keys.all() if one.role == "admin" and one.is_for_all]
-    if [one.id for one in keepers] == [key_id]:
-        raise HttpProblem(403, "last-admin", "this is the last admin key for all datasets; make another one first")
-    removed = await asyncio.to_thread(lambda: service.keys.remove(key_id, allowed=lambda one: _manages(key, one)))
+    remove = partial(service.keys.remove, key_id, allowed=lambda one: _manages(key, one), keep_admin=True)
+    try:
+        removed = await asyncio.to_thread(remove)
+    except LastAdminError as error:
+        raise HttpProblem(403, "last-admin", str(error)) from None
     if removed is None:
         raise HttpProblem(404, "no-key", "no such key that yours may manage")
     log.info("key %s (%s) was removed by key %s", removed.id, removed.role, key.id)
