@@ -78,3 +78,13 @@ def test_many_values_have_a_short_table_that_stays_above():
     assert 10 < len(table.rows) <= 24
     for far in (2, 13, 28):
         assert table.at(far) >= Accountant(plan.protecting(far), state="vector").after(2).epsilon * (1 - 1e-9)
+
+
+def test_the_table_says_what_a_distance_means():
+    chain = csdp.CoupledChain([[1.0]], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], direction="backward")
+    table = csdp.leakage_by_distance(csdp.Plan(chain, csdp.Mean(), 1, 1.0), 2)
+    assert "2 distances" in repr(table)
+    shown = table.__rich__()
+    assert shown.row_count == len(table.records()) == 2
+    assert table.at(0.5) == 0.0
+    assert table.at(1.0) == table.records()[0]["epsilon"] < table.at(2.0)

@@ -213,3 +213,14 @@ def test_a_series_beside_a_clock_is_followed_at_every_phase():
     even, odd = accountant.by_phase(state)  # a present at phase 0 came by a fast step, one at phase 1 by a slow one
     assert even < odd < accountant.leakage(unknown).epsilon
     assert accountant.leakage(state).epsilon == odd
+
+
+def test_environments_that_cannot_be_are_refused_by_the_accountant_too():
+    """Those who account without a publisher get the same answer."""
+    accountant = Accountant(Plan(slow_and_fast(series="weather"), Mean(), 1, 0.3))
+    for told in ({3: 2}, {3: -1}, {4: 0}):
+        with pytest.raises(InputError, match="numbers from 0 to 1, for ticks up to 3"):
+            accountant.release(accountant.start(), 3, environments=told)
+    plain = Accountant(Plan(slow_and_fast(series="weather").environments[0], Mean(), 1, 0.3))
+    with pytest.raises(InputError, match="no public series"):
+        plain.release(plain.start(), 3, environments={3: 0})

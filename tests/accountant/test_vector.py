@@ -238,3 +238,12 @@ def test_what_it_does_not_hold_for_is_refused():
         with pytest.raises(InputError, match="state='vector' needs"):
             Accountant(plan, state="vector").after(1)
     assert math.isinf(Accountant(csdp.Plan(ring(12, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1)).lifetime())
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_without_a_release_nothing_is_told(direction):
+    chain = ring(5, 0.8, 0.3, 0.3, direction)
+    accountant = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 0.5), state="vector")
+    (component,), (nothing,) = accountant.components, accountant.start().slices
+    assert component.leakage(nothing, 3)[0] == 0.0
+    assert not component.by_phase(nothing, 3).any()

@@ -14,7 +14,7 @@ from csdp.bounds.closed_forms import loose_bound, two_point_bound
 from csdp.bounds.leakage import Setting
 from csdp.bounds.lineage import lineage
 from csdp.bounds.result import round_up
-from csdp.errors import InputError
+from csdp.errors import InputError, NoStationaryLawError
 from laws.precise import informed_leakage
 
 CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -246,6 +246,15 @@ ONCE_BELOW = [
     [[1.0, 3.2e-88], [1.0, 8.2e-22]],
     [[1.0, 1e-75], [1.0, 3e-33]],
 ]
+
+
+def test_presents_rarer_than_any_float_are_refused():
+    """Their law was no number, and `contraction` certified nothing; left out they would not be protected."""
+    chain = csdp.CoupledChain([[1.0]], [[0.5, 0.5, 0.0], [1e-200, 0.5, 0.5], [0.0, 1e-200, 1.0]])
+    for bound in (*BOUNDS[:5], "auto"):
+        with pytest.raises(NoStationaryLawError, match="rarer than any number"):
+            ask(1, 1.0, bound, chain=chain)
+    assert ask(1, 1.0, "group", chain=chain) == 1.0
 
 
 @pytest.mark.parametrize("backward", [False, True])

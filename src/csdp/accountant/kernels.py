@@ -83,7 +83,7 @@ class ProfileTable:
     def __init__(self, kernel: Floats, *, relative: float) -> None:
         n = kernel.shape[0]
         over, under = np.repeat(kernel, n, axis=0), np.tile(kernel, (n, 1))
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.where(over > 0, over / under, -1.0)
         order = np.argsort(-ratio, axis=1)
         with np.errstate(divide="ignore"):

@@ -194,7 +194,7 @@ class _ThresholdSets:
 
 
 def _sort_thresholds(pairs: LawPairs) -> _ThresholdSets:
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(pairs.first > 0, pairs.gap / pairs.second, -np.inf)
     order = np.argsort(-np.nan_to_num(ratio, nan=-np.inf, posinf=np.inf, neginf=-np.inf), axis=1, kind="stable")
     under = np.cumsum(np.take_along_axis(pairs.second, order, axis=1), axis=1)

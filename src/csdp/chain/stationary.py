@@ -66,14 +66,23 @@ def eliminate(kernel: Floats) -> Floats:
     """Stationary law of an irreducible kernel by Grassmann, Taksar and Heyman (1985): no subtraction."""
     work = np.array(kernel)
     size = work.shape[0]
-    for n in range(size - 1, 0, -1):
-        work[:n, n] /= work[n, :n].sum()
-        work[:n, :n] += np.outer(work[:n, n], work[n, :n])
     law = np.zeros(size)
     law[0] = 1.0
-    for n in range(1, size):
-        law[n] = law[:n] @ work[:n, n]
-    return np.asarray(law / law.sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        for n in range(size - 1, 0, -1):
+            work[:n, n] /= work[n, :n].sum()
+            work[:n, :n] += np.outer(work[:n, n], work[n, :n])
+        for n in range(1, size):
+            law[n] = law[:n] @ work[:n, n]
+            if law[n] > 1.0:  # not above 1: the ratio of two states may be beyond a float; by powers of 2, exactly
+                law = np.ldexp(law, -math.frexp(law[n])[1])
+    law = np.asarray(law / law.sum())
+    if not (np.isfinite(law) & (law > 0)).all():
+        raise NoStationaryLawError(
+            "some snapshots are possible, but rarer than any number that a float holds, so that what is told of them"
+            " cannot be computed; make transition probabilities next to 0 larger, or 0"
+        )
+    return law
 
 
 def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callable[[], Floats]) -> tuple[Floats, float]:

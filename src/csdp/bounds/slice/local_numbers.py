@@ -94,7 +94,7 @@ class LocalNumbers:
         lifted = weight * (table - table.min(axis=1, keepdims=True))[which[part]]  # (n, state of k, u)
         gain = weight[:, None] * np.maximum(table[:, :, None] - table[:, None, :], 0.0)[which[part]]  # (n, c, c', u)
         base = (self.low[targets][:, None, :] + lifted * (1.0 - 4 * UNIT))[:, None, :, :]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.where(gain > 0, gain / base, 0.0)
         best = np.log1p(ratio.max(axis=3) * (1.0 + 16 * UNIT))
         return np.asarray((best + best.transpose(0, 2, 1)).max(axis=(1, 2)) * (1.0 + 16 * UNIT))
