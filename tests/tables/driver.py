@@ -45,9 +45,9 @@ def main(folder: Path, die_at: int) -> None:
     ):
         whole = publisher._reserve
 
-        def reserve(wanted):
-            answers = whole(wanted)
-            if die_at in [tick for tick, _ in wanted]:
+        def reserve(requests, **how):
+            answers = whole(requests, **how)
+            if die_at in [request.tick for request in requests]:
                 os.kill(os.getpid(), signal.SIGKILL)
             return answers
 
