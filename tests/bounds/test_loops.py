@@ -66,7 +66,7 @@ def test_influence(run_by_python, states, sparse):
 
 
 @pytest.mark.parametrize("size", [1e-4, 0.5, 6.0, 2000.0, np.inf])
-@pytest.mark.parametrize("n", [2, 5, 9])
+@pytest.mark.parametrize("n", [2, 5, pytest.param(9, marks=pytest.mark.slow)])
 def test_metric_programmes(run_by_python, n, size):
     """Laws with rare and impossible snapshots; limits that are no metric, with ties, and beyond what a float holds."""
     random = np.random.default_rng(n)

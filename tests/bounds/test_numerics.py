@@ -260,7 +260,7 @@ def test_presents_rarer_than_any_float_are_refused():
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("ages", [(1, 2, 7), (8, 9, 40)])
 @pytest.mark.parametrize(
-    "system", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 200)), *ONCE_BELOW], ids=str
+    "system", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 200)), *ONCE_BELOW], ids=str
 )
 def test_presents_next_to_impossible(system, ages, backward):
     """No bound is below the truth, and none is no number, although states occur once in 1e300 ticks."""

@@ -51,7 +51,9 @@ def interval(squares: Array) -> tuple[float, float]:
     return float(batches.mean()) - half, float(batches.mean()) + half
 
 
-@pytest.mark.parametrize("query", [csdp.Mean(), csdp.Histogram()], ids=lambda q: q.name)
+@pytest.mark.parametrize(
+    "query", [csdp.Mean(), pytest.param(csdp.Histogram(), marks=pytest.mark.slow)], ids=lambda q: q.name
+)
 def test_the_publisher_s_error_is_the_predicted_one(
     published: Callable[[csdp.Query], tuple[Array, Array, Array]], query: csdp.Query
 ) -> None:

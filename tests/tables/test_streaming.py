@@ -261,6 +261,7 @@ class TestHostileTimes:
         assert sorted(answers) == list(range(2, 19))  # 20 is the present, less the lateness
         assert summary.newest_tick == 18
 
+    @pytest.mark.slow
     def test_a_wall_clock_that_was_wrong_is_put_back_by_most_sequences(self, spark, tmp_path):
         """A device that was a year ahead, like the server, has moved the mark; then the server is right again."""
         year, shown = 365 * 86400, [0]

@@ -76,13 +76,7 @@ def eliminate(kernel: Floats) -> Floats:
             law[n] = law[:n] @ work[:n, n]
             if law[n] > 1.0:  # not above 1: the ratio of two states may be beyond a float; by powers of 2, exactly
                 law = np.ldexp(law, -math.frexp(law[n])[1])
-    law = np.asarray(law / law.sum())
-    if not (np.isfinite(law) & (law > 0)).all():
-        raise NoStationaryLawError(
-            "some snapshots are possible, but rarer than any number that a float holds, so that what is told of them"
-            " cannot be computed; make transition probabilities next to 0 larger, or 0"
-        )
-    return law
+        return np.asarray(law / law.sum())
 
 
 def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callable[[], Floats]) -> tuple[Floats, float]:
@@ -102,6 +96,11 @@ def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callabl
         inside = classes[0]
         law = np.zeros(size)
         law[inside] = eliminate(dense[np.ix_(inside, inside)])
+        if not (law[inside] > 0).all():
+            raise NoStationaryLawError(
+                "some snapshots are possible, but rarer than any number that a float holds, so that what is told of"
+                " them cannot be computed; make transition probabilities next to 0 larger, or 0"
+            )
         return law, 8.0 * inside.size * _UNIT
     if not positive:
         raise NoStationaryLawError(
