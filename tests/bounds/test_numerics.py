@@ -208,6 +208,14 @@ def test_lineage_survives_cancellation():
     assert ask(1, 1.0, "lineage", "uninformed", with_zero) == math.inf
 
 
+def test_lineage_of_states_next_to_impossible_keeps_its_digits():
+    """The range falls by 0.45 a step; divided by a probability of 1e-290 it was beyond a float, and so infinite."""
+    chain = csdp.CoupledChain([[1.0]], [[0.45, 0.55, 1e-290], [1e-290, 1.0, 3e-290], [2e-290, 0.7, 0.3]])
+    ranges = [float(lineage(chain, age).ranges[0]) for age in (860, 880, 900, 1000)]
+    for (young, first), (old, second) in pairwise(zip((860, 880, 900, 1000), ranges, strict=True)):
+        assert second == pytest.approx(first * 0.45 ** (old - young), rel=1e-3)
+
+
 def test_transient_states_keep_lineage_infinite_at_any_age():
     """From state 1 the others are never reached again, from state 0 they are: however rarely, that tells them apart."""
     chain = csdp.CoupledChain([[1.0]], [[0.25, 0.5, 0.25], [0, 1, 0], [0.1, 0.6, 0.3]])

@@ -45,16 +45,7 @@ OF_THE_PAST = frozenset({"exact", "metric", "profile", "two-point", "loose", "fr
 SWING_STEPS = 64
 #: What a component keeps when only the noise level changes.
 _FREE_OF_NOISE = frozenset(
-    {
-        "model",
-        "protected",
-        "_pairs",
-        "_aged_folds",
-        "_contraction_factor",
-        "_lineage_result",
-        "_slice_result",
-        "_swing",
-    }
+    {"model", "protected", "_pairs", "_aged_folds", "_contraction_factor", "_lineage_result", "_slice_result", "_swing"}
 )
 
 
@@ -287,14 +278,13 @@ class Component:
         setting, age = self.setting, min(self._ages)
         if setting.vantage.environment not in {None, "given"}:
             raise InputError("contraction: holds for a known environment only; use exact, or environment='given'")
-        self.setting.vantage.require_known_present(self.model, self.setting.adversary)
+        setting.vantage.require_known_present(self.model, setting.adversary)
         oldest = age if setting.no_law_of_past or setting.vantage != PLAIN else self._oldest
         views = list_views(self.model, setting.vantage, oldest)
-        if setting.no_law_of_past or setting.vantage.environment == "given":
-            # The present may then be anything that follows some past.
+        if setting.no_law_of_past or setting.vantage.environment == "given":  # any present that follows some past
             views = [view.with_full_past() for view in views]
-        compared: dict[str, Any] = {"oldest": oldest, "protected": self.protected}
-        return max(contraction_coefficient(view, age, setting.adversary, **compared) for view in views)
+        known, secret = setting.adversary, self.protected
+        return max(contraction_coefficient(view, age, known, oldest=oldest, protected=secret) for view in views)
 
     @cached_property
     def _lineage_result(self) -> Lineage:

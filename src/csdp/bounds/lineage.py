@@ -28,6 +28,8 @@ from csdp.errors import InputError
 EXACT_SIZE = 256
 #: Ranges below this come from differences between pasts, larger ones from the laws themselves.
 _TINY_RANGE = 1e-4
+#: Powers of 2 by which changes, at most 2**200, are lowered before they are divided by a probability.
+_ROOM = 300
 _AgeRanges = tuple[Floats, Indices]  # ranges and pairs of one age
 
 
@@ -175,7 +177,8 @@ def _range_of_changes(law: Floats, change: Floats, exponent: int, a: int, b: int
     low = _extreme(law, change, exponent, b, a)
     gap = high - low
     if exponent:
-        return float(np.ldexp(gap[a] / law[a] - gap[b] / law[b], exponent)) * (1.0 + 1e-12)
+        gap = np.ldexp(gap, -_ROOM)  # divided by a law next to 0 it would be beyond a float
+        return float(np.ldexp(gap[a] / law[a] - gap[b] / law[b], exponent + _ROOM)) * (1.0 + 1e-12)
     bottom = law + low
     return float(np.log1p(gap[a] / bottom[a]) - np.log1p(gap[b] / bottom[b]))
 
@@ -236,7 +239,7 @@ def _evolve(chain: CoupledChain, centre: Floats) -> Floats:
 
 def _box_ranges(centre: Floats, above: Floats, below: Floats, exponent: int) -> tuple[Floats, Indices]:
     """The log-odds range of every box, and the two most distinguishable states."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         up, down = above / centre, below / centre
         real_up, real_down = np.ldexp(up, exponent), np.ldexp(down, exponent)
         cost = np.log1p(real_up) - np.log1p(-np.minimum(real_down, 1.0))
