@@ -331,7 +331,8 @@ def test_one_sequence_of_each_kind_stands_for_all(states, seed):
     assert (reduced >= one_by_one * (1 - 1e-12)).all()
     np.testing.assert_allclose(reduced, one_by_one, rtol=1e-9)
     different = alike + random.random(alike.shape) * (1 - np.eye(states))
-    assert np.array_equal(rule.advance(different, 1), rule._step(different))
+    # numpy's expm1 differs from the compiled one in the last digit on some processors; both are rounded up by more.
+    np.testing.assert_allclose(rule.advance(different, 1), rule._step(different), rtol=1e-14)
 
 
 def test_kinds_are_not_sought_where_sequences_differ():
