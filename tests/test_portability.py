@@ -12,17 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from without_posix import posix_names
+
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "csdp").rglob("*.py"))
-#: Modules that Windows has not.
-POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
-#: Attributes that Windows has not; inside a function that is not called there they do no harm.
-POSIX_NAMES = {
-    "os": {"O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "fork", "geteuid", "getuid", "nice", "pread", "pwrite"},
-    "signal": {"SIGCHLD", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGSTOP", "SIGUSR1"},
-    "asyncio": {"open_unix_connection", "start_unix_server"},
-    "socket": {"AF_UNIX"},
-}
 #: Platforms for which every dependency must have a wheel, beside the one that the tests run on.
 PLATFORMS = ["win_amd64", "macosx_14_0_arm64", "macosx_14_0_x86_64"]
 #: What pip says where it reaches no index.
@@ -31,49 +24,19 @@ UNREACHABLE = ("Failed to establish a new connection", "Max retries exceeded", "
 SOURCE_ONLY = {"pyspark"}
 
 
-def run_at_import(node):
-    """Every node that is evaluated when the module is imported: all but the bodies of functions."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            for part in (*child.decorator_list, *child.args.defaults):
-                yield part
-                yield from run_at_import(part)
-        elif not isinstance(child, ast.Lambda):
-            yield from run_at_import(child)
+def test_what_windows_has_not():
+    assert {"fork", "geteuid", "memfd_create", "register_at_fork"} <= posix_names("os")
+    assert not {"getpid", "open", "replace", "urandom"} & posix_names("os")
+    assert "SIGKILL" in posix_names("signal")
+    assert "SIGTERM" not in posix_names("signal")
 
 
-def posix_only(code):
-    """(line, name) of what would fail to be imported on Windows."""
-    for node in run_at_import(ast.parse(code)):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names if alias.name in POSIX_MODULES]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module] if node.module in POSIX_MODULES else []
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            names = [node.attr] if node.attr in POSIX_NAMES.get(node.value.id, ()) else []
-        yield from ((node.lineno, name) for name in names)
-
-
-def test_imports_need_no_posix():
-    found = [(path.name, *one) for path in SOURCES for one in posix_only(path.read_text(encoding="utf-8"))]
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    ("code", "names"),
-    [
-        ("import fcntl", ["fcntl"]),
-        ("if True:\n    from resource import getrusage", ["resource"]),
-        ("import os\nFLAGS = os.O_RDWR | os.O_NOFOLLOW", ["O_NOFOLLOW"]),
-        ("import os\nclass A:\n    user = os.getuid()", ["getuid"]),
-        ("import os\ndef f():\n    import fcntl\n    return os.geteuid()", []),
-        ("import os\ndef f(user=os.geteuid()):\n    return user", ["geteuid"]),
-    ],
-)
-def test_what_would_be_found(code, names):
-    assert [name for _, name in posix_only(code)] == names
+def test_a_release_without_what_windows_has_not(tmp_path):
+    command = [sys.executable, ROOT / "tests" / "without_posix.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "a.csv").read_text(encoding="utf-8").splitlines()) > 40
+    assert len((tmp_path / "b.csv").read_text(encoding="utf-8").splitlines()) > 40
 
 
 def test_files_are_read_and_written_in_one_encoding():

@@ -33,7 +33,8 @@ def _after_fork() -> None:
     _fork = next(_forks)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # else processes are never forked
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Words:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import codecs
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 from csdp.errors import InputError
+from csdp.scratch import Scratch
 
 #: Bytes of a file that are looked at to find its dialect.
 _SAMPLE = 2**20
@@ -96,24 +100,43 @@ def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, ski
 def _sniff(sample: bytes, given: Mapping[str, object]) -> Dialect | None:
     import duckdb
 
-    handle = os.memfd_create("csdp")  # a file in memory: readings leave no copy, and its name is no pattern
+    known = {name: value for name, value in given.items() if value is not None}
+    options = "".join(f", {name}=?" for name in known)
+    question = f"SELECT Delimiter, HasHeader, SkipRows FROM sniff_csv(?, strict_mode=false{options})"
     try:
-        with os.fdopen(handle, "wb", closefd=False) as file:
-            file.write(sample)
-        known = {name: value for name, value in given.items() if value is not None}
-        options = "".join(f", {name}=?" for name in known)
-        with duckdb.connect(":memory:", config={"autoinstall_known_extensions": False}) as connection:
-            row = connection.execute(
-                f"SELECT Delimiter, HasHeader, SkipRows FROM sniff_csv(?, strict_mode=false{options})",
-                [f"/proc/self/fd/{handle}", *known.values()],
-            ).fetchone()
+        with _file_of(sample) as path, _open_duckdb(os.getpid()).cursor() as cursor:
+            row = cursor.execute(question, [path, *known.values()]).fetchone()
     except duckdb.Error:
         return None
-    finally:
-        os.close(handle)
     if row is None or len(row[0]) != 1:
         return None
     return Dialect(row[0], bool(row[1]), int(row[2]))
+
+
+@cache
+def _open_duckdb(_: int) -> Any:
+    """A database in memory, opened once in each process, because opening takes longer than finding a dialect."""
+    import duckdb
+
+    return duckdb.connect(":memory:", config={"autoinstall_known_extensions": False, "threads": 1})
+
+
+@contextmanager
+def _file_of(sample: bytes) -> Iterator[str]:
+    """The path of a file with a text: in memory where the system can, so that no copy of readings reaches a disk."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("csdp")
+        try:
+            with os.fdopen(handle, "wb", closefd=False) as file:
+                file.write(sample)
+            yield f"/proc/self/fd/{handle}"
+        finally:
+            os.close(handle)
+    else:
+        with Scratch() as folder:
+            path = folder.path / "sample.csv"
+            path.write_bytes(sample)
+            yield str(path)
 
 
 def _has_names(line: str, delimiter: str) -> bool:
