@@ -416,22 +416,27 @@ def _spread_heights(heights: Sequence[float], *, gap: float) -> list[float]:
 
 def save_figure(figure: Figure, path: str | PathLike[str]) -> None:
     """Write a figure in the format of the name's ending (.svg, .png, .pdf). The same figure gives the same bytes."""
+    metadata = {"Date": None} if str(path).endswith((".svg", ".svgz")) else None
+    _write(figure, path, dpi=150, facecolor="white", metadata=metadata)
+
+
+def _write(figure: Figure, target: Any, **options: Any) -> None:
+    """Write a figure. Its layout is computed once for all formats: matplotlib would do so twice for each of them."""
     from matplotlib import rc_context
 
-    metadata = {"Date": None} if str(path).endswith((".svg", ".svgz")) else None
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "csdp"}):
-        figure.savefig(path, dpi=150, facecolor="white", metadata=metadata)
+        figure.savefig(target, **options)
 
 
 def inline_svg(figure: Figure, *, name: str, description: str) -> str:
     """Make an `<svg>` element for a page: its colours follow the page, its ids are prefixed with `name`."""
     from html import escape
 
-    from matplotlib import rc_context
-
     text = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "csdp"}):
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    _write(figure, text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
