@@ -67,6 +67,11 @@ class Lateness:
     def _missing(self) -> frozenset[int]:
         return frozenset(self.missing)
 
+    @cached_property
+    def concerned(self) -> frozenset[int]:
+        """The sequences that were late or missing."""
+        return self._missing.union(*(late for _, late in self.by_delay))
+
     def was_read(self, members: Sequence[int]) -> Bools:
         """Whether each of some sequences was read."""
         return np.array([member not in self._missing for member in members])

@@ -181,6 +181,8 @@ Before = Sequence[tuple[AccountedComponent, Floats]]
 
 def walk(component: SteppedComponent, state: Floats, path: SeriesPath, behind: int, depth: int) -> Floats:
     """A state at the slice `behind` before now, seen from the slice `depth` before now."""
+    if not path.known:
+        return component.advance(state, behind - depth) if behind > depth else state
     for steps, environment in path.runs(behind, depth):
         state = component.advance(state, steps, environment)
     return state

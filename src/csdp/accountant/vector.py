@@ -68,6 +68,10 @@ class _VectorComponent:
         self._stale_limit = stale_limit
         self.finds_rest = self.kind == "vector"
 
+    @cached_property
+    def _as_planned(self) -> list[Read]:
+        return [Read(age) for age in self.ages]
+
     def _is_same(self, old: _VectorComponent) -> bool:
         """Whether a state of `old`, under another plan, is one of this component and of all that it stands for."""
         return self.members == old.members and not stands_for_others(self.alike, old.alike)
@@ -97,15 +101,12 @@ class _VectorComponent:
 
     def reads(self, stale: Stale) -> list[Read]:
         """What a release reads, by age and delay; whole where it is not known, or does not count, what was late."""
-        late = was_late(stale)
-        if late and not (isinstance(stale, Lateness) and self.follows_delays):
+        if was_late(stale) and not (isinstance(stale, Lateness) and self.follows_delays):
             return [Read(self.ages[0], whole=True)]
-        if not isinstance(stale, Lateness):
-            return [Read(age) for age in self.ages]
+        if not isinstance(stale, Lateness) or stale.concerned.isdisjoint(self.members):
+            return self._as_planned
         delays = stale.delays_of(self.members)
         there = stale.was_read(self.members) | (not self.follows_missing)
-        if there.all() and not delays.any():
-            return [Read(age) for age in self.ages]
         split = [
             (age, int(d), readers & there & (delays == d))
             for age, readers in self._readers.items()

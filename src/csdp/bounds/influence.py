@@ -18,7 +18,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -247,12 +247,12 @@ class InfluenceRule(Recursion):
         return sums, never, least, self._least_sums(least * (1.0 - 16.0 * UNIT))
 
     @cached_property
-    def _loop_input(self) -> tuple[Any, ...]:
-        return _stack_two_states((self,))
+    def _two_state_loop(self) -> Callable[[int, Floats], Floats]:
+        return _two_state_loop((self,))
 
     def _advance(self, state: Floats, steps: int) -> Floats:
         few = self.chain.states == 2 and self._by_source[2].size < _MANY_EDGES
-        return _advance_two_states(self._loop_input, state, steps) if few else super()._advance(state, steps)
+        return self._two_state_loop(steps, np.ascontiguousarray(state)) if few else super()._advance(state, steps)
 
     def _step(self, state: Floats) -> Floats:
         from csdp.bounds import influence_loops as loops
@@ -331,37 +331,31 @@ class WorstInfluenceRule(Recursion):
         return self._rules[0]._shape
 
     @cached_property
-    def _loop_input(self) -> tuple[Any, ...]:
-        return _stack_two_states(self._rules)
+    def _two_state_loop(self) -> Callable[[int, Floats], Floats]:
+        return _two_state_loop(self._rules)
 
     def _advance(self, state: Floats, steps: int) -> Floats:
         s, m = self._shape
         few = m == 2 and s <= _FEW_SEQUENCES  # with more, sequences of one kind may be followed once
-        return _advance_two_states(self._loop_input, state, steps) if few else super()._advance(state, steps)
+        return self._two_state_loop(steps, np.ascontiguousarray(state)) if few else super()._advance(state, steps)
 
     def _step(self, state: Floats) -> Floats:
         """The state seen from the next slice, entry by entry the worst of the chains."""
         return np.asarray(np.maximum.reduce([rule.advance(state) for rule in self._rules]))
 
 
-def _stack_two_states(rules: Sequence[InfluenceRule]) -> tuple[Any, ...]:
-    """What the compiled loop takes of some chains of two states, their edges in one list."""
+def _two_state_loop(rules: Sequence[InfluenceRule]) -> Callable[[int, Floats], Floats]:
+    """The compiled loop over some chains of two states, their edges in one list: it takes steps and a state."""
+    from csdp.bounds import influence_loops as loops
+
     edges = [rule._by_source for rule in rules]
     begins = np.concatenate([[0], np.cumsum([targets.size for _, _, targets in edges])])
     starts = np.array([begin + each for begin, (each, _, _) in zip(begins[:-1], edges, strict=True)])
     gains, ups, lows = zip(*(rule._two_states for rule in rules), strict=True)
     targets = np.concatenate([each for _, _, each in edges])
     factors = np.array([1.0 + rule._slack for rule in rules])
-    return starts, targets, np.concatenate(gains), np.concatenate(ups), np.array(lows), factors, 1.0 - 8.0 * UNIT
-
-
-def _advance_two_states(loop_input: tuple[Any, ...], state: Floats, steps: int) -> Floats:
-    from csdp.bounds import influence_loops as loops
-
-    if not state.any():
-        return state
-    advance: Callable[..., Any] = loops.advance_two_states
-    return np.asarray(advance(*loop_input, steps, np.ascontiguousarray(state)))
+    sums = np.concatenate(gains), np.concatenate(ups), np.array(lows), factors
+    return partial(loops.advance_two_states, starts, targets, *sums, 1.0 - 8.0 * UNIT)
 
 
 def _number(columns: Iterable[npt.NDArray[Any]]) -> Indices:
