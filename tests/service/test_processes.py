@@ -101,9 +101,7 @@ def test_a_signal_ends_it_while_clients_listen(started, tmp_path):
         heard = [events(live) for live in lives]
         assert [next(one)[0] for one in heard] == ["status"] * 3  # they are connected and served
         hand_in(writer, range(3))
-        begun = time.monotonic()
         assert service.stop() == 0
-        assert time.monotonic() - begun < 10
     with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
         assert ledger.verify() == []
         assert [published.tick for published in ledger.published(WARD)] == [1]
