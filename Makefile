@@ -41,10 +41,10 @@ live: $(VENV)/.compiled ## the same data replayed through a service, live in the
 
 test: system $(VENV)/.installed ## the whole suite, the same as CI
 	$(MAKE) -j 2 check compiled
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
 
 test-all: check compiled system coverage ## with the full-size sweeps, and branches counted
-	CSDP_FULL=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
+	CSDP_FULL=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
 
 compiled: $(VENV)/.compiled # once, or every process of the suite would compile loops and tests at its beginning
 	$(BIN)/python -m pytest --collect-only -q -m "not slow" >/dev/null
