@@ -33,6 +33,7 @@ class Schedule:
     repeats: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", tuple(self.levels))  # a list could still be changed, without being charged
         if self.repeats and (self.start or self.then):
             raise InputError(
                 f"schedule: start {self.start} and then {self.then:g} given for levels that repeat; a level for each "

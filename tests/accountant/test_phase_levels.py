@@ -221,3 +221,15 @@ def test_what_was_told_is_carried_to_levels_by_phase_and_back():
             state = new.release(new.release(state, 6), 7)
             told = [(1 + n, (after if n < 2 else before)[(7 - n) % 2]) for n in range(4)]
             assert new.leakage(state).epsilon >= truth(chain, members, direction, 1, told) * (1 - 1e-9)
+
+
+def test_a_list_of_levels_that_is_changed_after_the_plan_was_made_changes_nothing():
+    levels = [0.1, 0.1]
+    chains = [CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]], direction="backward") for p in (0.3, 0.1)]
+    chain = EnvironmentChain(chains, cycle=(0, 1))
+    plan = Plan(chain, Mean(), 0, 0.1, schedule=Schedule(levels, repeats=True))  # type: ignore[arg-type]
+    told, noise = Accountant(plan).after(2).epsilon, plan.at_tick(0).noise_variance
+    levels[:] = [5.0, 5.0]
+    assert plan.level(0) == 0.1
+    assert plan.at_tick(0).noise_variance == noise  # it was that of level 5, charged as 0.1
+    assert Accountant(plan).after(2).epsilon == told
