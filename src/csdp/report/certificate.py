@@ -171,6 +171,8 @@ def _make_promises(
     plan, accountant = publisher.plan, publisher.accountant
     event = None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon)
     lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
+    # A published reading may be made of several states, and then its neighbours tell more of it than of any of these.
+    record = "reading" if plan.query.of_states else "state"
     promises = (
         Promise(
             "present",
@@ -199,8 +201,8 @@ def _make_promises(
             "lifetime",
             spent["lifetime"],
             lifetime,
-            "one reading, from all releases before and after it",
-            "against an adversary who knows the model and every other reading of that tick, if the model holds",
+            f"one {record}, from all releases before and after it",
+            f"against an adversary who knows the model and every other {record} of that tick, if the model holds",
         ),
     )
     if plan.readings_check == "failed":

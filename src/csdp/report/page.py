@@ -42,7 +42,7 @@ GLOSSARY = {
     "present": "what everything published so far tells about the state that a sequence is in now",
     "event": "what the releases tell about one single reading, whatever the model",
     "group": "what they tell about all readings of sequences that depend on each other, together",
-    "lifetime": "what all releases, earlier and later ones, tell about one reading, if the model holds",
+    "lifetime": "what all releases, earlier and later ones, tell about one state, if the model holds",
     "budget": "the most that may be revealed about the present at any time; a release that would exceed it is refused",
     "ledger": "the record in which every release is charged before any data is read",
 }
