@@ -169,6 +169,18 @@ def test_the_certificate_of_independent_disturbances_would_be_too_low():
     assert csdp.reading_leakage(plan, persistence=0.96, width=1, releases=1).epsilon >= truth
 
 
+def test_a_width_of_decimals_counts_all_the_steps_that_it_holds():
+    """0.3 / 0.1 is below 3 in floats, and readings of 0.25 and 0.55 are rounded to levels four steps apart."""
+    of, epsilon_c = csdp.ReadingRange(0, 1, 0.1), 1.0
+    rho, sigma = np.full((2, 2), 0.5), np.array([[0.999, 0.001], [0.001, 0.999]])
+    plan = csdp.Plan(csdp.CoupledChain([[1.0]], rho, direction="backward"), csdp.Mean(of=of), 1, epsilon_c)
+    levels = of.levels([0.25, 0.55, 0.62, 0.92]).astype(float)
+    assert np.diff(levels)[0] == 4
+    given = np.log(np.kron(rho, sigma) @ np.exp(-epsilon_c * np.abs(levels[:, None] - levels[None, :]) / 10))
+    told = float(np.ptp(given, axis=0).max())
+    assert told <= csdp.reading_leakage(plan, persistence=0.998, width=0.3, releases=1).epsilon
+
+
 def test_what_reading_leakage_refuses():
     chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
     of = csdp.ReadingRange(0, 1, 0.1)

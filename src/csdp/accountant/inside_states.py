@@ -94,7 +94,8 @@ def _later(b: float, persistence: float) -> float:
 def _share_inside(query: ReadingsComputation, width: float) -> float:
     """How far a reading can move the answer inside a state, as a share of how far it can move it at all."""
     parts = query.parts.astype(np.float64)
-    reach = min(math.floor(width / query.of.resolution) + 1, len(parts) - 1)  # a tie may be rounded either way
+    # A tie may be rounded either way; and 0.3 is three steps of 0.1, although the quotient of the floats is below 3.
+    reach = min(math.floor(width / query.of.resolution * (1 + 1e-9)) + 1, len(parts) - 1)
     whole = query.undivided_sensitivity(1) / float(np.abs(query.shares).max())
     if reach * parts.size > _COMPARED:
         return 1.0
