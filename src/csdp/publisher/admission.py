@@ -136,11 +136,18 @@ class ReleaseRule:
     standing: Standing
     times: str
 
-    def list_requests(self, wanted: Sequence[tuple[int, int]], source: object, series: ToldSeries) -> list[Request]:
+    def list_requests(
+        self,
+        wanted: Sequence[tuple[int, int]],
+        source: object,
+        series: ToldSeries,
+        counts: Mapping[int, int] | None = None,
+    ) -> list[Request]:
         """Requests for (tick, staleness) pairs; of stale ones with which sequences are late, where the source tells.
 
         What it tells must agree with the staleness: both are public facts about which readings are missing.
-        `series`: the environments that are known of a public series.
+        `series`: the environments that are known of a public series. `counts`: how many sequences were read, by tick,
+        as the source has said before.
         """
         plan, stale = self.standing.plan, {tick: steps for tick, steps in wanted if steps}
         details: dict[int, int | Lateness] = dict(wanted)
@@ -160,7 +167,7 @@ class ReleaseRule:
                     )
                 details[tick] = late
         if not plan.query.of_states and isinstance(source, AbsentSource) and self.standing.accountant.follows_missing:
-            details |= _read_absent(source, plan, [tick for tick, _ in wanted])
+            details |= _read_absent(source, plan, [tick for tick, _ in wanted], counts)
         asked = [(tick, ReadAs(details[tick], series.until(tick))) for tick, _ in wanted]
         return [Request(tick, plan.query.name, detail=detail) for tick, detail in asked]
 
@@ -220,13 +227,20 @@ class ReleaseRule:
         )
 
 
-def _read_absent(source: AbsentSource, plan: Plan, ticks: Sequence[int]) -> dict[int, Lateness]:
-    """Which sequences were not read at some ticks, as a source tells: as many as its counts leave out."""
+def _read_absent(
+    source: AbsentSource, plan: Plan, ticks: Sequence[int], counts: Mapping[int, int] | None
+) -> dict[int, Lateness]:
+    """Which sequences were not read at some ticks, as a source tells: as many as its counts leave out.
+
+    These are the counts that answers are held against, where there are any: a source whose table fills up may say more
+    of a tick when it is asked again.
+    """
     told = np.asarray(source.absent(plan, ticks))
     shape = (len(ticks), plan.model.sequences)
     if told.shape != shape or told.dtype != np.bool_:
         raise InputError(f"source: absent of {told.dtype}, shape {told.shape} given; true or false, {shape} expected")
-    if not np.array_equal(shape[1] - told.sum(axis=1), np.asarray(source.counts(plan, ticks))):
+    read = source.counts(plan, ticks) if counts is None else [counts[tick] for tick in ticks]
+    if not np.array_equal(shape[1] - told.sum(axis=1), np.asarray(read)):
         raise InputError("source: counts and absent disagree on how many sequences were read; they must be the same")
     return {tick: Lateness.from_missing(row) for tick, row in zip(ticks, told, strict=True) if row.any()}
 

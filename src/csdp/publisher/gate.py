@@ -282,7 +282,7 @@ class Publisher:
         together = sources.chunk_size(self.plan)
         for start in range(0, len(ready), together):
             chunk = ready[start : start + together]
-            requests = self._rule.list_requests(chunk, aged, self._series)
+            requests = self._rule.list_requests(chunk, aged, self._series, counts)
             draw = partial(sources.draw_outputs, self.plan, aged, dict(chunk), self._randomness, counts=counts)
             try:
                 self._publish_together(requests, draw, on_wait, releases=releases, skipped=skipped)
