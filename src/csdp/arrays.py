@@ -1,4 +1,7 @@
-"""Array types, and how far one operation on floats rounds, named once."""
+"""Array types, how far one operation on floats rounds, and what a mask hides; named once."""
+
+import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,3 +13,18 @@ Bools = npt.NDArray[np.bool_]
 
 #: Largest relative rounding error of one operation on floats.
 UNIT = float(np.finfo(np.float64).eps) / 2
+
+
+def fill_masked(data: Any, missing: float) -> Any:
+    """The data, with masked cells replaced by what marks a missing one: numpy would read what lies behind the mask.
+
+    >>> fill_masked(np.ma.masked_array([3, 4], mask=[True, False]), -1).tolist(), fill_masked([3, 4], -1)
+    ([-1, 4], [3, 4])
+    """
+    if not isinstance(data, np.ma.MaskedArray):
+        return data
+    if not np.ma.is_masked(data):
+        return data.data
+    if data.dtype.kind in "biu":  # -1 and NaN are no numbers of every kind
+        data = data.astype(np.float64 if math.isnan(missing) else np.int64)
+    return data.filled(missing)

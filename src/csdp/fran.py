@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices, Ints
+from csdp.arrays import Bools, Floats, Indices, Ints, fill_masked
 from csdp.computation import ReadingsComputation
 from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric
@@ -93,7 +93,8 @@ def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
     """Take in one snapshot of state numbers, -1 where missing, or of readings, NaN where missing, if the plan publishes
     readings. Purely bookkeeping: nothing is released.
     """
-    plan, row = state.plan, np.asarray(snapshot)
+    plan = state.plan
+    row = np.asarray(fill_masked(snapshot, -1 if plan.query.of_states else np.nan))
     sequences, states = plan.model.sequences, plan.model.states
     if row.shape != (sequences,):
         what = "state" if plan.query.of_states else "reading"

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices
+from csdp.arrays import Bools, Floats, Indices, fill_masked
 from csdp.chain import CoupledChain, EnvironmentChain, Family, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.environment_em import spread_classes
@@ -213,7 +213,7 @@ class DriftCheck:
 
         `environment` is the number of a public series that the chain follows.
         """
-        row = np.asarray(snapshot)
+        row = np.asarray(fill_masked(snapshot, -1))
         if row.shape != (self.chain.sequences,) or not np.issubdtype(row.dtype, np.integer):
             raise InputError(
                 f"snapshot: {row.dtype} of shape {row.shape} given; {self.chain.sequences} whole-number states expected"
@@ -429,7 +429,7 @@ def _read_series(environment: Any, ticks: int) -> list[int | None]:
     """The number of a public series at every tick, or None for each where none is given."""
     if environment is None:
         return [None] * ticks
-    series = np.asarray(environment)
+    series = np.asarray(fill_masked(environment, -1))
     if series.shape != (ticks,) or not np.issubdtype(series.dtype, np.integer):
         raise InputError(f"environment: shape {series.shape} of {series.dtype} given; {ticks} whole numbers expected")
     return list(series.tolist())

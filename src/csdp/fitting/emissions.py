@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Floats, Indices, fill_masked
 from csdp.errors import InputError
 from csdp.fitting.fit_checks import LEAST_COUNT, chi_square_tail
 from csdp.panel import Panel, Readings
@@ -40,7 +40,7 @@ LEVEL = 0.001
 def arrange_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
     """Readings (T, s) in the order of a chain's names; NaN where missing. They must be those of the states."""
     if not isinstance(readings, Readings):
-        table = np.asarray(readings)
+        table = np.asarray(fill_masked(readings, np.nan))
         if table.shape != (count, len(names)) or not np.issubdtype(table.dtype, np.number):
             raise InputError(
                 f"readings: {table.dtype} of shape {table.shape} given; numbers ({count}, {len(names)}) as the states, "

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from csdp.arrays import Indices
+from csdp.arrays import Indices, fill_masked
 from csdp.errors import InputError
 from csdp.fitting.fit import EnvironmentName
 from csdp.panel import Panel
@@ -111,7 +111,7 @@ def _day_classes(data: Any, numbers: Any) -> tuple[int, ...]:
 
 def _read_series(series: Any, ticks: int) -> KnownEnvironment:
     """Environments from an array or a series of a dataframe, one whole number for each tick."""
-    labels = np.asarray(series)
+    labels = np.asarray(fill_masked(series, -1))
     whole = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
     if not whole or labels.size != ticks:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices
+from csdp.arrays import Bools, Floats, Indices, fill_masked
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import InputError
@@ -157,7 +157,7 @@ def _state_count(table: npt.NDArray[Any], states: int | None, values: Any, priva
 
 def _read_array(data: Any) -> npt.NDArray[Any]:
     try:
-        table = np.asarray(data)
+        table = np.asarray(fill_masked(np.ma.asarray(data), -1))
     except ValueError:
         raise InputError("data: rows of different lengths; a (ticks, sequences) table expected") from None
     if table.dtype == np.bool_:

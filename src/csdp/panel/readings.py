@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, Ints
+from csdp.arrays import Floats, Indices, Ints, fill_masked
 from csdp.display import Displayed
 from csdp.errors import InputError
 
@@ -43,6 +43,8 @@ class Panel(Displayed):
     readings: Floats | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "states", fill_masked(self.states, -1))
+        object.__setattr__(self, "readings", fill_masked(self.readings, np.nan))
         _check_grid("panel: states", self.names, self.ticks, self.states)
         if not np.issubdtype(self.states.dtype, np.integer):
             raise InputError(f"panel: {self.states.dtype} given; states are whole numbers, -1 where one is missing")
@@ -124,7 +126,7 @@ class Panel(Displayed):
         [[0, 1], [1, -1]]
         """
         _refuse_frame(states, "panel", "Panel.from_frame")
-        array = np.asarray(states)
+        array = np.asarray(fill_masked(np.ma.asarray(states), -1))
         if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
             raise InputError(f"panel: {array.dtype} of shape {array.shape} given; whole numbers (ticks, sequences)")
         labels = default_names(names, array.shape[1])
@@ -179,6 +181,7 @@ class Readings(Displayed):
     step: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "readings", fill_masked(self.readings, np.nan))
         _check_grid("readings", self.names, self.ticks, self.readings)
         if np.isinf(self.readings).any():
             raise InputError("readings: infinite values; write missing readings as empty cells")
@@ -310,6 +313,7 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
     >>> to_states(np.array([[0.0, 2.0]]), np.array([[0.0, 1.0, 2.0]] * 2)).tolist()
     [[0, 2]]
     """
+    readings = fill_masked(readings, np.nan)
     if readings.ndim != 2 or readings.shape[1] != values.shape[0]:
         raise InputError(f"readings: {readings.shape[-1]} columns given for {values.shape[0]} sequences")
     if np.isinf(readings).any():

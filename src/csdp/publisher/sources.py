@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
-from csdp.arrays import Bools, Floats, Indices, Ints
+from csdp.arrays import Bools, Floats, Indices, Ints, fill_masked
 from csdp.computation import FoldComputation, FunctionComputation, ReadingsComputation
 from csdp.errors import InputError
 from csdp.ledger.records import check_tick
@@ -135,7 +135,7 @@ class ToldSeries:
         if environments is None or isinstance(environments, Mapping):
             self.tell(environments or {})
             return
-        numbers = np.asarray(environments)
+        numbers = np.asarray(fill_masked(environments, -1))
         if not isinstance(source, Panel) or numbers.shape != (len(source),) or numbers.dtype.kind not in "iu":
             raise InputError(
                 f"environments: {numbers.dtype} of shape {numbers.shape} given; a whole number for each tick of a "
