@@ -159,3 +159,16 @@ def test_a_custom_query_is_charged_as_the_same_built_in_one() -> None:
     for ages in (1, (1, 2)):
         same = [Accountant(Plan(PAIR, query, ages, 0.5)).after(3).epsilon for query in (Max(), largest)]
         assert same[0] == pytest.approx(same[1], rel=1e-5)  # the answers of a function are rounded to a lattice
+
+
+def test_a_history_that_has_settled_is_followed_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, asked = BackwardKernel(PAIR).profile_table(1), list[float]()
+    largest = table.largest
+    monkeypatch.setattr(table, "largest", lambda alpha: asked.append(alpha) or largest(alpha))
+    followed = table.follow(0.7, 500)
+    assert len(asked) < 200
+    expected = [0.7]
+    for _ in range(499):
+        expected.append(0.7 + largest(expected[-1]))
+    assert followed == expected  # to the last digit
+    assert table.follow(0.7, 1) == [0.7]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -63,6 +64,46 @@ def test_entries_can_be_read_from_the_middle(ledger: Ledger) -> None:
     for find in (ledger.dataset, ledger.summary, ledger.history, ledger.verify):
         with pytest.raises(LedgerConflictError, match="recorded: ward-7"):
             find("nowhere")
+
+
+def test_a_summary_counts_what_is_new(open_ledger: OpenLedger) -> None:
+    ledger, other = open_ledger(), open_ledger()
+    register(ledger)
+    counts = []
+    for first in (1, 11, 21):
+        for tick in (first, first + 1):
+            ledger.commit(reserve_one(ledger, tick), {"value": tick})
+        reserve_one(other, first + 2)
+        ask(ledger, [first + 3], limit=0)
+        summary = ledger.summary("ward-7")
+        assert summary == ledger.summary("ward-7") == open_ledger().summary("ward-7")
+        counts.append((summary.reserved, summary.committed, summary.lost, summary.refused, summary.newest_tick))
+    assert counts == [(3, 2, 1, 1, 3), (6, 4, 2, 2, 13), (9, 6, 3, 3, 23)]
+
+
+def test_a_summary_reads_only_what_is_new(ledger: Ledger) -> None:
+    register(ledger)
+    ledger.commit(reserve_one(ledger, 1), {"value": 1})
+    before = ledger.summary("ward-7")
+    ledger._counted["ward-7"][2]["refuse"] += 5  # as if it had counted them
+    assert ledger.summary("ward-7").refused == before.refused + 5
+
+
+def test_a_summary_counts_anew_where_the_log_was_replaced(path: Path) -> None:
+    copy = path.with_name("copy.db")
+    with Ledger.open(path) as ledger:
+        register(ledger)
+        ledger.commit(reserve_one(ledger, 1), {"value": 1})
+    shutil.copy(path, copy)
+    with Ledger.open(path) as ledger, Ledger.open(copy) as another:
+        for tick in (2, 3):
+            ledger.commit(reserve_one(ledger, tick), {"value": tick})
+        assert ledger.summary("ward-7").committed == 3
+        ask(another, range(2, 9))
+        expected = another.summary("ward-7")
+        another._counted = ledger._counted  # of a log that went on otherwise
+        assert another.summary("ward-7") == expected
+        assert (expected.committed, expected.reserved) == (1, 8)
 
 
 def test_outputs_can_be_asked_for_by_tick(ledger: Ledger) -> None:

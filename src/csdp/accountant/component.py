@@ -391,8 +391,5 @@ class JointComponent:
         if releases is None or releases > 2000 or width > 1 or earlier > 0:
             # An output read at several slices: gaps between releases may be worse than none, so only the ends are sure.
             return min(whole, sum(table.limit(cost) for table in tables) - cost)
-        back, ahead = [cost], [cost]
-        for _ in range(releases - 1):
-            back.append(cost + tables[0].largest(back[-1]))
-            ahead.append(cost + tables[1].largest(ahead[-1]))
+        back, ahead = (table.follow(cost, releases) for table in tables)
         return max(b + a - cost for b, a in zip(back, ahead[::-1], strict=True))

@@ -109,6 +109,16 @@ class ProfileTable:
         """L(alpha) over all pairs."""
         return float(self.pairs(alpha).max())
 
+    def follow(self, cost: float, length: int) -> list[float]:
+        """So many numbers b <- cost + L(b), the first of them `cost`; where two are equal, all after them are too."""
+        values = [cost]
+        while len(values) < length:
+            following = cost + self.largest(values[-1])
+            if following == values[-1]:
+                return values + [following] * (length - len(values))
+            values.append(following)
+        return values
+
     def limit(self, cost: float) -> float:
         """Of b <- cost + L(b), from above."""
         return fixed_point_above(lambda b: cost + self.largest(b), cost, ticks=5000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -99,6 +100,7 @@ class Ledger:
         self._file = file
         self._fence = fence
         self._tails: dict[str, Tail] = {}
+        self._counted: dict[str, tuple[int, str, Counter[str]]] = {}  # up to which entry, its hash, and how many
         self._queue = None if file is None else AppendQueue.of(file)
 
     @classmethod
@@ -382,32 +384,46 @@ class Ledger:
 
     def summary(self, name: str) -> LedgerSummary:
         """Counts, the live terms, the newest charged tick, the state to resume from, and the head of the hash chain."""
-        counted = sa.select(entries.c.kind, sa.func.count()).where(entries.c.dataset == name).group_by(entries.c.kind)
         last = (
             sa.select(entries)
             .join(datasets, sa.and_(datasets.c.name == entries.c.dataset, datasets.c.state_seq == entries.c.seq))
             .where(datasets.c.name == name)
         )
-        newest = sa.select(sa.func.max(entries.c.tick)).where(entries.c.dataset == name, entries.c.kind == "reserve")
+        newest = sa.select(sa.func.max(entries.c.tick)).where(entries.c.dataset == name, ONCE)  # reserved, so charged
         with self._database.read() as connection:
             dataset = one_dataset(connection, name)
-            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(counted)}
+            counts = self._count_kinds(connection, dataset)
             row = connection.execute(last).one_or_none()
             newest_tick = connection.scalar(newest)
-        reserved, committed = counts.get("reserve", 0), counts.get("commit", 0)
+        reserved, committed = counts["reserve"], counts["commit"]
         return LedgerSummary(
             dataset=name,
             reserved=reserved,
             committed=committed,
             lost=reserved - committed,
-            refused=counts.get("refuse", 0),
-            changes=counts.get("change", 0),
+            refused=counts["refuse"],
+            changes=counts["change"],
             newest_tick=newest_tick,
             state=None if row is None else Entry(*row).state(),
             head_seq=dataset.head_seq,
             head_hash=dataset.head_hash,
             terms=dataset.terms,
         )
+
+    def _count_kinds(self, connection: sa.Connection, dataset: RecordedDataset) -> Counter[str]:
+        """How many entries of each kind there are; only those after the newest that was counted before are read.
+
+        A log only grows, so what was counted stays, unless another file was put in its place: then that entry is gone.
+        """
+        name = dataset.name
+        seq, hash_, counts = self._counted.get(name, (0, "", Counter[str]()))
+        there = sa.select(entries.c.hash).where(entries.c.dataset == name, entries.c.seq == seq)
+        if seq and connection.scalar(there) != hash_:
+            seq, counts = 0, Counter()
+        kinds = sa.select(entries.c.kind, sa.func.count()).where(entries.c.dataset == name, entries.c.seq > seq)
+        counts = counts + Counter({kind: count for kind, count in connection.execute(kinds.group_by(entries.c.kind))})
+        self._counted[name] = (dataset.head_seq, dataset.head_hash, counts)
+        return counts
 
     def export(self, name: str) -> Iterator[str]:
         """The whole record of a dataset as JSON lines, from which every hash can be recomputed."""
