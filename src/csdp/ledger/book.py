@@ -97,6 +97,7 @@ class Ledger:
     def __init__(self, database: Database, outputs: Outputs, file: Path | None, fence: Fence | None = None) -> None:
         self._database = database
         self._outputs = outputs
+        self.to_published = outputs.to_published  #: the output that a "commit" entry records
         self._file = file
         self._fence = fence
         self._tails: dict[str, Tail] = {}
@@ -421,7 +422,7 @@ class Ledger:
         if seq and connection.scalar(there) != hash_:
             seq, counts = 0, Counter()
         kinds = sa.select(entries.c.kind, sa.func.count()).where(entries.c.dataset == name, entries.c.seq > seq)
-        counts = counts + Counter({kind: count for kind, count in connection.execute(kinds.group_by(entries.c.kind))})
+        counts = counts + Counter({row[0]: row[1] for row in connection.execute(kinds.group_by(entries.c.kind))})
         self._counted[name] = (dataset.head_seq, dataset.head_hash, counts)
         return counts
 

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, TypeVar
 
 from csdp.errors import CsdpError, LedgerConflictError, LedgerLeaseError
@@ -253,18 +253,23 @@ class ServedDataset:
 
     def releases(self, after: int | None, limit: int) -> list[dict[str, Any]]:
         """The first releases after a tick, or the newest ones."""
-        outputs = self._ledger.outputs_after(self.name, after, query=self.query, limit=limit)
-        return [self.release_record(published) for published in outputs]
+        return self.release_records(self._ledger.outputs_after(self.name, after, query=self.query, limit=limit))
 
-    def release_record(self, published: Published) -> dict[str, Any]:
-        """A release as readers see it, with the best guess without any release."""
-        release, estimator = Release.of(published), self._publisher.estimates.estimator
-        usual: list[float] = []
-        if isinstance(estimator, TellsUsual):
-            usual = estimator.usual_at([release.tick - (self.plan.max_age if release.about == "then" else 0)])[
-                0
-            ].tolist()
-        return {"id": published.seq, **release_record(release, self.spec.clock), "usual": usual}
+    def release_records(self, published: Sequence[Published]) -> list[dict[str, Any]]:
+        """Releases as readers see them, each with the best guess without any release."""
+        releases, estimator = [Release.of(one) for one in published], self._publisher.estimates.estimator
+        usual: list[list[float]] = [[] for _ in releases]
+        if releases and isinstance(estimator, TellsUsual):
+            age = self.plan.max_age
+            usual = estimator.usual_at([one.tick - (age if one.about == "then" else 0) for one in releases]).tolist()
+        return [
+            {"id": one.seq, **release_record(release, self.spec.clock), "usual": guess}
+            for one, release, guess in zip(published, releases, usual, strict=True)
+        ]
+
+    def committed_records(self, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+        """What "commit" entries have published, as readers see it."""
+        return self.release_records([self._ledger.to_published(entry) for entry in entries])
 
     async def status(self) -> dict[str, Any]:
         """Counts, leakage against its limits, the ages of readings, and why publishing waits, if it does."""
@@ -338,11 +343,6 @@ class ServedDataset:
     def entries(self, after: int, *, limit: int) -> list[Entry]:
         """The first entries after a number, in order."""
         return list(islice(self._ledger.entries(self.name, after=after), limit))
-
-    def outputs(self, after: int, upto: int) -> dict[int, Published]:
-        """The outputs of the entries after one number up to another, by number."""
-        outputs = takewhile(lambda one: one.seq <= upto, self._ledger.published(self.name, after=after))
-        return {published.seq: published for published in outputs}
 
     def charges(self, limit: int, *, everything: bool) -> list[dict[str, Any]]:
         """The newest entries: charges and hashes of published ticks, or every kind of entry."""

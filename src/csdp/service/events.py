@@ -26,8 +26,9 @@ log = logging.getLogger("csdp.service")
 
 #: Seconds between two reads of the ledger while nothing is published here: another process may publish.
 POLL = 1.0
-#: Least seconds between two reads.
-_PAUSE = 0.2
+#: Least seconds between two reads: with one client, more for each further one, and at most. To send takes the time that
+#: writers need, so with many clients events go out less often, and more of them together.
+_PAUSE, _PAUSE_EACH, _LONGEST_PAUSE = 0.2, 0.01, POLL
 #: Seconds after which a silent connection gets a comment.
 HEARTBEAT = 15.0
 #: Events in memory, for clients that are a little behind; others read the ledger.
@@ -55,7 +56,7 @@ class Feed:
         self._status = b""
         self._status_number = 0
         self._status_time = 0.0
-        self._joined: tuple[int, bytes] = (-1, b"")  # all of `_buffer` after a number, as one listener has got it
+        self._joined: tuple[tuple[int, ...], bytes] = ((), b"")  # what one listener has got, see `_join_after`
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = self._loop.create_future()
@@ -65,20 +66,24 @@ class Feed:
         dataset.on_outcome = self._wake_from_thread
 
     def _wake_from_thread(self, _: Release | Skipped) -> None:
-        """Called in the thread that publishes."""
-        with suppress(RuntimeError):  # the loop is closed: the service stops
-            self._loop.call_soon_threadsafe(self._wake.set)
+        """Called in the thread that publishes, once the ledger has recorded the outcome.
+
+        Whoever has to read it already is not woken again: `follow` clears the event before it reads.
+        """
+        if self.listeners and not self._wake.is_set():
+            with suppress(RuntimeError):  # the loop is closed: the service stops
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     async def follow(self) -> None:
         """Follow the ledger while there are listeners, until cancelled.
 
-        At most five times a second: what is published faster goes out together, so that many listeners do not take the
-        time that writers need.
+        At most five times a second, and less often the more there are: what is published faster goes out together.
         """
         while True:
-            await asyncio.sleep(_PAUSE)
+            pause = pause_between_reads(self.listeners)
+            await asyncio.sleep(pause)
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL):  # unlike wait_for it never loses a cancellation
+                async with asyncio.timeout(POLL - pause):  # unlike wait_for it never loses a cancellation
                     await self._wake.wait()
             self._wake.clear()
             if not self.listeners:
@@ -90,32 +95,42 @@ class Feed:
                 log.warning("%s: events wait: %s at %s", self._dataset.name, type(error).__name__, error_place(error))
 
     async def _update(self) -> None:
-        """Read what the ledger has recorded since the last time, and wake all listeners if there are news."""
+        """Read what the ledger has recorded since the last time, and wake all listeners if there are news.
+
+        Also where a part of it fails: what was read before is there for them.
+        """
         async with self._reading:
             before = (self._end, self._status_number)
-            if self._start < 0:
-                self._start = self._end = await asyncio.to_thread(self._dataset.head)
-            while True:
-                events, end = await asyncio.to_thread(self._read, self._end)
-                self._buffer.extend(events)
-                if end == self._end:
-                    break
-                self._end = end
+            try:
+                await self._read_news()
+                await self._read_status()
+            finally:
+                if (self._end, self._status_number) != before:
+                    self._wake_listeners()
+
+    async def _read_news(self) -> None:
+        if self._start < 0:
+            self._start = self._end = await asyncio.to_thread(self._dataset.head)
+        read = _PAGE
+        while read == _PAGE:  # what is recorded after the last page wakes us again
+            events, end = await asyncio.to_thread(self._read, self._end)
+            self._buffer.extend(events)
+            read, self._end = end - self._end, end
             while len(self._buffer) > _BUFFERED:
                 self._start = self._buffer.popleft()[0]
-            now = self._loop.time()
-            if now >= self._status_time + POLL or not self._status:
-                content: dict[str, Any] = await self._dataset.status()
-                if len(content["age_of_information"]) > _LISTED_AGES:
-                    del content["age_of_information"]
-                status = encode_event("status", content)
-                if status != self._status:
-                    self._status, self._status_number, self._status_time = status, self._status_number + 1, now
-            else:
-                self._loop.call_later(self._status_time + POLL - now, self._wake.set)
-            if (self._end, self._status_number) != before:
-                self._joined = (-1, b"")
-                self._wake_listeners()
+
+    async def _read_status(self) -> None:
+        """Ask for the status, at most once every `POLL` seconds."""
+        now = self._loop.time()
+        if self._status and now < self._status_time + POLL:
+            self._loop.call_later(self._status_time + POLL - now, self._wake.set)
+            return
+        content: dict[str, Any] = await self._dataset.status()
+        if len(content["age_of_information"]) > _LISTED_AGES:
+            del content["age_of_information"]
+        status = encode_event("status", content)
+        if status != self._status:
+            self._status, self._status_number, self._status_time = status, self._status_number + 1, now
 
     def _wake_listeners(self) -> None:
         self._changed.set_result(None)
@@ -126,19 +141,17 @@ class Feed:
         entries = self._dataset.entries(after, limit=_PAGE)
         if not entries:
             return [], after
-        end = entries[-1].seq
-        outputs = self._dataset.outputs(after, end) if any(entry.kind == "commit" for entry in entries) else {}
-        events: list[Event] = []
-        for entry in entries:
-            if entry.query != self._dataset.query:
-                continue
-            if entry.kind == "commit":
-                record = self._dataset.release_record(outputs[entry.seq])
-                events.append((entry.seq, encode_event("release", record, entry.seq)))
-            elif entry.kind == "refuse":
-                record = {"id": entry.seq, "tick": entry.tick, "reason": entry.data()["reason"]}
-                events.append((entry.seq, encode_event("refused", record, entry.seq)))
-        return events, end
+        own = [entry for entry in entries if entry.query == self._dataset.query]
+        commits = [entry for entry in own if entry.kind == "commit"]
+        events = [
+            (record["id"], encode_event("release", record, record["id"]))
+            for record in self._dataset.committed_records(commits)
+        ]
+        for entry in own:
+            if entry.kind == "refuse":
+                refusal = {"id": entry.seq, "tick": entry.tick, "reason": entry.data()["reason"]}
+                events.append((entry.seq, encode_event("refused", refusal, entry.seq)))
+        return sorted(events), entries[-1].seq
 
     async def close(self) -> None:
         """End the streams of all listeners; they come back with the last id that they saw."""
@@ -166,27 +179,44 @@ class Feed:
                         yield b"".join(data for _, data in events)
                     position = end if end > position else self._start
                 # Nothing is awaited from looking for news until waiting for them, so none come in between unnoticed.
-                if self._buffer and self._buffer[-1][0] > position:
-                    news, position = self._join_after(position), self._buffer[-1][0]
+                if position < self._newest or status_number != self._status_number:
+                    news = self._join_after(position, status_number)
+                    position, status_number = max(position, self._newest), self._status_number
                     yield news
-                elif status_number != self._status_number:
-                    status_number = self._status_number
-                    yield self._status
                 elif not await self._wait_for_change():
                     yield b": still here\n\n"
         finally:
             self.listeners -= 1
 
-    def _join_after(self, position: int) -> bytes:
-        """The events in memory after a number. Most listeners are at the same place: theirs are joined once."""
-        if self._joined[0] != position:
-            self._joined = (position, b"".join(data for number, data in self._buffer if number > position))
+    @property
+    def _newest(self) -> int:
+        """The number of the newest event in memory."""
+        return self._buffer[-1][0] if self._buffer else -1
+
+    def _join_after(self, position: int, status_number: int) -> bytes:
+        """The events in memory after a number, and the status where it is another.
+
+        Most listeners are at the same place: theirs are joined once.
+        """
+        which = (position, self._newest, status_number, self._status_number)
+        if self._joined[0] != which:
+            status = b"" if status_number == self._status_number else self._status
+            self._joined = which, b"".join(data for number, data in self._buffer if number > position) + status
         return self._joined[1]
 
     async def _wait_for_change(self) -> bool:
         """Wait for another event, another status, or the end; False after `HEARTBEAT` seconds."""
         done, _ = await asyncio.wait([self._changed], timeout=HEARTBEAT)
         return bool(done)
+
+
+def pause_between_reads(listeners: int) -> float:
+    """Seconds between two reads of the ledger, so that not much more than 100 times a second something is sent.
+
+    >>> [round(pause_between_reads(listeners), 2) for listeners in (1, 11, 51, 200)]
+    [0.2, 0.3, 0.7, 1.0]
+    """
+    return min(_LONGEST_PAUSE, _PAUSE + _PAUSE_EACH * max(0, listeners - 1))
 
 
 class EventStream(StreamingResponse):
