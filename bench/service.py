@@ -164,7 +164,8 @@ def loads(count: int, seconds: float) -> Iterator[Record]:
         with service(count, per_tick=per_tick) as (port, texts, process):
             snapshots = Snapshots(count)
             write(port, texts["writer"], snapshots, seconds=seconds / 6)
-            for what, together in (("one snapshot a request", 1), ("NDJSON, 20 a request", 20)):
+            for together in (1, 5, 20):
+                what = "one snapshot a request" if together == 1 else f"NDJSON, {together} a request"
                 written = write(port, texts["writer"], snapshots, together=together, seconds=seconds)
                 rss = round(process.memory_info().rss / 2**20)
                 yield load_record(what, count, written, {"snapshots_a_tick": per_tick, "rss_mb": rss})
@@ -184,6 +185,8 @@ def beside_listeners(seconds: float) -> Iterator[Record]:
             yield load_record("one snapshot a request", 100, written, {"listeners": clients})
         beside, alone = (statistics.median(writes[clients][2]) for clients in (50, 0))
         yield ratio_record("a snapshot beside 50 listeners", "the writer alone, median", beside, alone, target=1.1)
+        beside, alone = (writes[clients][1] / writes[clients][0] for clients in (50, 0))
+        yield ratio_record("a snapshot beside 50 listeners", "the writer alone, mean", beside, alone, target=1.1)
 
 
 def at_once(seconds: float) -> Iterator[Record]:
