@@ -10,6 +10,7 @@ again, so a wrong guess costs a message, never a second publication.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,6 +76,14 @@ class Batch(Displayed):
 
     def __repr__(self) -> str:
         return f"Batch({len(self.releases):,} releases, {len(self.skipped):,} ticks without one)"
+
+
+def check_options(on_refusal: str, wait: float) -> None:
+    """Refuse what a publisher cannot do with refusals, and a wait that is no number of seconds."""
+    if on_refusal not in {"raise", "skip"}:
+        raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf:
+        raise InputError(f"wait: {wait!r} given; a number of seconds, 0 or more")
 
 
 def describe_refusal(refused: Refused, wait: float) -> Skipped:

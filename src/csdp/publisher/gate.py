@@ -8,7 +8,6 @@ depends on the plan, the ticks and which readings were missing, never on a value
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from csdp import fran
 from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
-from csdp.errors import BudgetExceeded, InputError, LedgerConflictError
+from csdp.errors import BudgetExceeded, LedgerConflictError
 from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
@@ -35,6 +34,7 @@ from csdp.publisher.estimates import ReleaseEstimates
 from csdp.publisher.release import Release, record_output, stays_in_memory
 from csdp.publisher.sources import AgedSource, PanelSource, ToldSeries
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, check_plan, describe_guarantee
+from csdp.publisher.turns import in_turn, new_turn
 
 OnRefusal = Literal["raise", "skip"]
 
@@ -96,10 +96,7 @@ class Publisher:
         unsafe_seed: int | None = None,
     ) -> None:
         check_plan(plan)
-        if on_refusal not in {"raise", "skip"}:
-            raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
-        if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf:
-            raise InputError(f"wait: {wait!r} given; a number of seconds, 0 or more")
+        admission.check_options(on_refusal, wait)
         self.plan = plan
         self.dataset = dataset
         grid = TickGrid(time_step, time_origin)
@@ -111,6 +108,7 @@ class Publisher:
         self.charged = 0  #: ticks that this publisher itself has charged
         self._on_refusal = on_refusal
         self._wait = float(wait)
+        self._turn = new_turn()
         self._fran = fran.init(plan)
         self._observed: int | None = None
         self._states: dict[int, fran.FranState] = {}  # of the ticks that were pushed last
@@ -185,9 +183,8 @@ class Publisher:
         missing: a list in the order of the chain's sequences, or a mapping, or a pandas Series with names.
 
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
-        output: no noise is drawn, nothing is charged. The newest tick may be pushed again after an error; its first
-        snapshot counts.
-
+        output: nothing is drawn or charged. The newest tick may be pushed again after an error; its first snapshot
+        counts. Threads that push at once have their turns one after the other.
         `environment`: that of the tick, where the plan's chain has a public series and it is known (see `tell`).
 
         Unless times="wall" says that ticks are times of a clock, the caller who pushes tick T promises that every
@@ -195,9 +192,9 @@ class Publisher:
         """
         tick = check_tick(time)
         self.tell({} if environment is None else {tick: environment})
-        (outcome,) = self.push_many({tick: snapshot})
-        return outcome
+        return self.push_many({tick: snapshot})[0]
 
+    @in_turn
     def push_many(self, snapshots: Mapping[int, npt.ArrayLike]) -> list[Release | Skipped]:
         """What `push` does with each of several ticks, in order; they are charged together and recorded together.
 
@@ -235,6 +232,7 @@ class Publisher:
             self._states.setdefault(tick, self._fran)
         return self._states.get(tick)
 
+    @in_turn
     def observe(self, snapshot: npt.ArrayLike, *, time: int) -> None:
         """Take in a snapshot without publishing: how a restarted process fills its ages. Older ticks change nothing."""
         tick = check_tick(time)
@@ -249,6 +247,7 @@ class Publisher:
         # Together or not at all: after a refused snapshot the rows must still be those of their ticks.
         self._fran, self._observed = state, tick
 
+    @in_turn
     def publish(
         self,
         source: Panel | AgedSource,
@@ -389,6 +388,7 @@ class Publisher:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
         return self.standing.guarantee()
 
+    @in_turn
     def forget(self) -> None:
         """Forget the readings taken in, as a new process would: for a stream whose clock was wrong and is put back."""
         self._fran, self._observed = fran.init(self.plan), None
