@@ -1,4 +1,4 @@
-"""Array types, how far one operation on floats rounds, and what a mask hides; named once."""
+"""Array types, read-only arrays, what a mask hides, and how far one operation on floats rounds; named once."""
 
 import math
 from typing import Any
@@ -28,3 +28,9 @@ def fill_masked(data: Any, missing: float) -> Any:
     if data.dtype.kind in "biu":  # -1 and NaN are no numbers of every kind
         data = data.astype(np.float64 if math.isnan(missing) else np.int64)
     return data.filled(missing)
+
+
+def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Make an array read-only: what is handed out and used again must not be changed by whoever got it."""
+    array.setflags(write=False)
+    return array

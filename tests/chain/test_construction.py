@@ -438,6 +438,24 @@ def test_chains_are_frozen():
     assert chain.coupling_matrix().toarray().tolist() == PAIR
 
 
+def test_what_a_chain_hands_out_cannot_change_it():
+    """The cost of a private fit could be changed in what `to_dict` gave, and then was what publishers charged."""
+    given = {"epsilon": 0.5, "fit": "a", "more": {"states": 2}}
+    chain = sample().carrying(fit_cost=given)
+    digest, kept = chain.digest, {"epsilon": 0.5, "fit": "a", "more": {"states": 2}}
+    family = csdp.InfluenceFamily.around(sample(direction="backward").carrying(fit_cost=given), 0.01)
+    plan = csdp.Plan(chain, "mean", ages=1, epsilon_c=1.0)
+    for cost in (given, chain.fit_cost, chain.to_dict()["fit_cost"], plan.record()["chain"][0]["fit_cost"]):
+        cost["epsilon"] = cost["more"]["states"] = 0
+    for cost in (family.fit_cost, family.to_dict()["fit_cost"], family.point.fit_cost):
+        cost["epsilon"] = 0
+    assert chain.fit_cost == family.fit_cost == family.point.fit_cost == kept
+    assert csdp.chain.private_fits(chain) == csdp.chain.private_fits(family) == {"a": 0.5}
+    assert sample().carrying(fit_cost=kept).digest == digest
+    for matrices in chain.local.matrices:
+        assert not matrices.flags.writeable
+
+
 def test_a_chain_does_not_share_memory_with_what_it_was_made_from():
     coupling, transitions, initial = np.array(PAIR), np.array(FLIP), np.full(4, 0.25)
     chain = csdp.CoupledChain(coupling, transitions, initial=initial)

@@ -257,6 +257,30 @@ def test_a_joint_initial_law_ties_components_unless_it_factors():
     assert csdp.CoupledChain(eye, FLIP).initial_factors is True
 
 
+def test_another_initial_law_ties_components_that_were_asked_for_before():
+    """Components were those of the law before: 0.776 was certified for readings of age 1, true 1.322."""
+    flip, start = np.array([[0.9, 0.1], [0.1, 0.9]]), np.array([0.49, 0.01, 0.01, 0.49])
+    chain = csdp.CoupledChain(np.eye(2), flip)
+    assert chain.components() == [(0,), (1,)]
+    tied = chain.with_initial(start)
+    assert tied.components() == [(0, 1)]
+    assert tied.with_initial(None).components() == [(0,), (1,)]
+    both = start[:, None] * np.kron(flip, flip)
+    likelihood = np.exp(-np.abs(np.arange(3)[:, None] - np.array([0, 1, 1, 2])))
+    logs = np.log(likelihood @ (both / both.sum(axis=0)))
+    truth = max(np.abs(logs[:, a] - logs[:, b]).max() for a, b in ((0, 1), (0, 2), (1, 3), (2, 3)))
+    certified = csdp.leakage(tied, "sum", ages=1, epsilon_c=1.0).epsilon
+    assert truth == pytest.approx(1.321593, abs=1e-6)
+    assert certified == pytest.approx(truth, rel=1e-9)
+    assert certified >= truth
+
+
+def test_a_backward_chain_takes_no_initial_law_afterwards_either():
+    backward = csdp.CoupledChain(np.eye(2), FLIP, direction="backward")
+    with pytest.raises(InputError, match="initial: a backward chain gives the past from the present"):
+        backward.with_initial([0.25] * 4)
+
+
 def test_a_joint_chain_is_one_component():
     chain = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
     assert chain.components() == [(0, 1)]

@@ -188,6 +188,73 @@ def test_parts_that_change_afterwards_change_nothing(tmp_path: Path) -> None:
             Publisher(changed, dataset="d", ledger=ledger)
 
 
+class Blocks:
+    """The sum of each block of sequences; it hands out its own list of blocks."""
+
+    name, fold = "blocks", "sum"
+
+    def __init__(self) -> None:
+        self.numbers = np.array([0, 0, 1])
+
+    def blocks(self, values: Any) -> Any:
+        return values[:, :, None], self.numbers
+
+    def parts(self, values: Any, members: Any = None) -> Any:
+        chosen = np.arange(3) if members is None else np.asarray(members)
+        return values[chosen][:, :, None] * np.eye(2)[self.numbers[chosen]][:, None, :]
+
+    def divisor(self, values: Any) -> float:
+        return 1.0
+
+    def evaluate(self, snapshots: Any, values: Any) -> Any:
+        return values[np.arange(3), np.asarray(snapshots)] @ np.eye(2)[self.numbers]
+
+    def sensitivity(self, k: int, values: Any, *, members: Any = None) -> float:
+        return float(k * np.ptp(values, axis=1).max())
+
+    def output_names(self, names: Any, values: Any) -> Any:
+        return ("first", "second")
+
+
+def test_blocks_that_change_afterwards_change_nothing() -> None:
+    query = Blocks()
+    plan, same = (Plan(TIED, query, 1, 1.0) for _ in range(2))  # type: ignore[arg-type]
+    before = same.query.lattice_answers(SNAPS), same.digest, same.certified.epsilon
+    query.numbers[:] = [0, 1, 1]
+    assert np.array_equal(plan.query.lattice_answers(SNAPS), before[0])
+    assert (plan.digest, plan.certified.epsilon) == before[1:]
+
+
+def test_answers_in_a_list_that_is_used_again_change_nothing() -> None:
+    """A query that fills one array at every call changed what plans made before it took for its answers."""
+
+    class Reused:
+        name = "reused"
+        declared = None
+
+        def __init__(self) -> None:
+            self.room = np.empty((8, 1))
+
+        def evaluate(self, snapshots: Any, values: Any) -> Any:
+            rows = values[np.arange(3), np.asarray(snapshots)].reshape(-1, 3)
+            self.room[: len(rows), 0] = rows.max(axis=1) * rows.min(axis=1)
+            return self.room[: len(rows)].reshape(*np.shape(snapshots)[:-1], 1)
+
+        def sensitivity(self, k: int, values: Any, *, members: Any = None) -> float:
+            raise NotImplementedError
+
+        def output_names(self, names: Any, values: Any) -> Any:
+            return ("reused",)
+
+    query, kernel = Reused(), [[0.7, 0.3], [0.3, 0.7]]
+    large, small = (CoupledChain(np.eye(3), kernel, values=[1.0, v]) for v in (3.0, 1.25))
+    computations = [verify_query(query, large), verify_query(query, large)]  # type: ignore[arg-type]
+    expected = [computations[0].undivided_sensitivity(k) for k in (1, 2, 3)]
+    verify_query(query, small)  # type: ignore[arg-type]
+    assert expected == [6.0, 6.0, 8.0]
+    assert [computations[1].undivided_sensitivity(k) for k in (1, 2, 3)] == expected
+
+
 # ---------------------------------------------------------------- a digest says what is computed
 
 

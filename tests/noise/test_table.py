@@ -107,6 +107,13 @@ def test_hostile_tables_are_refused(answers: Any, outputs: Any, weights: Any, me
         MechanismTable(answers, outputs, weights)
 
 
+def test_numbers_of_a_table_cannot_be_changed_by_whoever_reads_them() -> None:
+    """An accountant takes them from the same place: half the distances were half the charge."""
+    for numbers in (TABLE.distances, TABLE.probabilities):
+        with pytest.raises(ValueError, match="read-only"):
+            numbers[:] = 0.5
+
+
 def test_the_file_holds_the_table_to_the_last_word() -> None:
     text = json.dumps(TABLE.to_dict())
     assert MechanismTable.from_dict(json.loads(text)) == TABLE

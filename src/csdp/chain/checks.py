@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Floats, Indices, freeze
 from csdp.errors import InputError
 from csdp.lattice import common_unit, on_lattice
 
@@ -153,10 +152,15 @@ def check_names(names: Sequence[str] | None, sequences: int) -> tuple[str, ...] 
     return labels
 
 
-def check_initial(initial: Any, sequences: int, states: int) -> Floats | None:
+def check_initial(initial: Any, sequences: int, states: int, *, direction: str = "forward") -> Floats | None:
     """A law of the oldest snapshot, read-only: joint (states**sequences,), or independent (sequences, states)."""
     if initial is None:
         return None
+    if direction == "backward":
+        raise InputError(
+            "initial: a backward chain gives the past from the present, so no law of the oldest snapshot can be "
+            "given; leave initial= out, or use direction='forward'"
+        )
     law = as_floats("initial", initial)
     joint = law.ndim == 1 and law.shape[0] == states**sequences
     if not joint and law.shape != (sequences, states):
@@ -226,9 +230,3 @@ def check_alike(what: str, models: Sequence[Any]) -> None:
         same = (model.sequences, model.states, model.names) == (first.sequences, first.states, first.names)
         if not same or model.values.tolist() != first.values.tolist():
             raise InputError(f"{what}: members must agree in sequences, states, names and values")
-
-
-def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Make an array read-only."""
-    array.setflags(write=False)
-    return array

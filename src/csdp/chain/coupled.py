@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeGuard, get_args
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Floats, Indices, freeze
 from csdp.chain import checks
 from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
 from csdp.chain.stationary import connected_parts, count_kinds, sort_eigenvalues
@@ -73,11 +73,6 @@ class CoupledChain(Model):
     ) -> None:
         if direction not in get_args(Direction):
             raise InputError(f"direction: {direction!r} given; 'forward' or 'backward'")
-        if direction == "backward" and initial is not None:
-            raise InputError(
-                "initial: a backward chain gives the past from the present, so no law of the oldest snapshot can be "
-                "given; leave initial= out, or use direction='forward'"
-            )
         indptr, sources, weights = checks.read_coupling(coupling)
         s = indptr.size - 1
         table, which = checks.read_transitions(transitions, indptr, sources)
@@ -107,7 +102,7 @@ class CoupledChain(Model):
         >>> CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]).transitions.tolist()
         [[0.7, 0.3], [0.3, 0.7]]
         """
-        return self._table[0] if self._table.shape[0] == 1 else checks.freeze(self._table[self._which])
+        return self._table[0] if self._table.shape[0] == 1 else freeze(self._table[self._which])
 
     @property
     def edges(self) -> int:
@@ -248,7 +243,7 @@ class CoupledChain(Model):
     def local(self) -> LocalLaw:
         """Sources and coupling-weighted matrices of every target."""
         cuts = self._indptr[1:-1]
-        matrices = self._weights[:, None, None] * self._table[self._which]
+        matrices = freeze(self._weights[:, None, None] * self._table[self._which])
         return LocalLaw(self.states, tuple(np.split(self._sources, cuts)), tuple(np.split(matrices, cuts)))
 
     @cached_property

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Floats, Indices, freeze
 from csdp.chain import checks, stationary
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.environment_steps import (
@@ -157,8 +157,8 @@ class EnvironmentChain(Model):
         if self.series is not None:
             raise InputError("environment_law: a public series has no law; it is given with the readings")
         if self.switching is None:
-            return np.bincount(self._clock("environment_law"), minlength=len(self.environments)) / self.period
-        return find_environment_law(self.switching)
+            return freeze(np.bincount(self._clock("environment_law"), minlength=len(self.environments)) / self.period)
+        return freeze(find_environment_law(self.switching))
 
     def given_path(self) -> EnvironmentChain:
         """The same chains under environments that are known, tick by tick; a public environment is known already."""
@@ -203,7 +203,7 @@ class EnvironmentChain(Model):
         self.refuse_large()
         members = [self.environments[e] for e in cycle]
         laws, error = find_periodic_laws(members, positive=self.is_positive)
-        return checks.freeze(laws), error
+        return freeze(laws), error
 
     def marginals(self, *, phase: int | None = None) -> Floats:
         """Law of every sequence (s, m) at ticks of one phase, for a clock; any number of sequences."""
@@ -215,8 +215,9 @@ class EnvironmentChain(Model):
         cycle = self._clock("marginals")
         if self.size <= KERNEL_STATES:
             laws = self.periodic_with_error[0]
-            return np.array([stationary.margins(law.reshape((self.states,) * self.sequences)) for law in laws])
-        return checks.freeze(iterate_marginals([self.environments[e] for e in cycle]))
+            shape = (self.states,) * self.sequences
+            return freeze(np.array([stationary.margins(law.reshape(shape)) for law in laws]))
+        return freeze(iterate_marginals([self.environments[e] for e in cycle]))
 
     # ---- joint states (e, x) of a hidden environment -----------------------------------------------------------
 
@@ -245,7 +246,7 @@ class EnvironmentChain(Model):
             positive=self.is_positive and bool((np.asarray(self.switching) > 0).all()),
             kernel=self.joint_own_kernel,
         )
-        return checks.freeze(law), error
+        return freeze(law), error
 
     def refuse_large_joint(self) -> None:
         """TooLargeError where the law of (environment, snapshot) has too many entries to be made."""
@@ -262,7 +263,7 @@ class EnvironmentChain(Model):
         """`switching` in the members' own direction of time."""
         assert self.switching is not None
         forward = self.direction == "forward"
-        return self.switching if forward else stationary.reverse_kernel(self.switching, self.environment_law)
+        return self.switching if forward else freeze(stationary.reverse_kernel(self.switching, self.environment_law))
 
     def _hidden(self) -> Floats:
         if self.switching is None or self.cycle is not None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Floats, Indices, freeze
 from csdp.chain import checks
 from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.model import Direction, Model, States
@@ -87,13 +87,13 @@ class InfluenceFamily(Model):
             values=point.values,
             unit=point.unit,
             initial=None,
-            fit_cost=point.fit_cost,
+            _fit_cost=point.fit_cost,
             _names=point._names,
             confidence=None if confidence is None else float(confidence),
-            edge_targets=checks.freeze(ends[order, 0]),
-            edge_sources=checks.freeze(ends[order, 1]),
-            gains=checks.freeze(_read_limits("gains", gains, (len(ends), m, m, m), -1.0)[order]),
-            bases=checks.freeze(_read_limits("bases", bases, (len(ends), m, m), 0.0)[order]),
+            edge_targets=freeze(ends[order, 0]),
+            edge_sources=freeze(ends[order, 1]),
+            gains=freeze(_read_limits("gains", gains, (len(ends), m, m, m), -1.0)[order]),
+            bases=freeze(_read_limits("bases", bases, (len(ends), m, m), 0.0)[order]),
         )
         self._check_point()
 

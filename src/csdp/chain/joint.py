@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
+from csdp.arrays import Floats, freeze
 from csdp.chain import checks
 from csdp.chain.model import Model, States
 from csdp.chain.stationary import margins
@@ -59,7 +59,7 @@ class JointChain(Model):
         rows = checks.as_floats("kernel", kernel)
         if rows.shape != (size, size):
             raise InputError(f"kernel: shape {rows.shape} given; ({size}, {size}) = {states}**{sequences} expected")
-        self._set(_kernel=checks.freeze(checks.check_rows("kernel", rows)))
+        self._set(_kernel=freeze(checks.check_rows("kernel", rows)))
         self._set_common(sequences=sequences, states=states, values=values, names=names, initial=initial)
 
     @cached_property

@@ -6,13 +6,14 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
+from csdp.arrays import Floats, freeze
 from csdp.chain import checks, stationary
 from csdp.chain.stationary import ChainSummary
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
@@ -44,8 +45,6 @@ class Model(ABC, Displayed):
     values: Floats  #: (m,), or (s, m) where sequences carry different values
     unit: float  #: every value is a multiple of this power of two
     initial: Floats | None
-    #: what a private fit cost, charged when a publisher opens a dataset with this chain
-    fit_cost: dict[str, Any] | None = None
     #: how it was fitted; None where it was written by hand. Not in the digest: it changes nothing that is certified
     fitted: FitRecord | None = None
     #: the chains that the data leaves possible, this one first; part of the digest, as plans certify over it
@@ -56,6 +55,7 @@ class Model(ABC, Displayed):
     #: whether coupling and transitions lead from the present to the next snapshot, or to the previous one
     direction: Direction = "forward"
     _names: tuple[str, ...] | None
+    _fit_cost: dict[str, Any] | None = None
 
     def _set(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
@@ -70,10 +70,10 @@ class Model(ABC, Displayed):
         self._set(
             sequences=sequences,
             states=states,
-            values=checks.freeze(table),
+            values=freeze(table),
             unit=unit,
             _names=checks.check_names(names, sequences),
-            initial=checks.check_initial(initial, sequences, states),
+            initial=checks.check_initial(initial, sequences, states, direction=self.direction),
         )
 
     # ---- defined by each model ---------------------------------------------------------------------------------
@@ -172,6 +172,11 @@ class Model(ABC, Displayed):
 
     # ---- what a fit leaves with a model --------------------------------------------------------------------------
 
+    @property
+    def fit_cost(self) -> dict[str, Any] | None:
+        """What a private fit cost, charged when a publisher opens a dataset with this chain; a copy."""
+        return deepcopy(self._fit_cost)
+
     def carrying(
         self,
         *,
@@ -185,7 +190,7 @@ class Model(ABC, Displayed):
         """
         copy = object.__new__(type(self))
         copy.__dict__.update({key: value for key, value in self.__dict__.items() if key != "digest"})
-        copy._set(fitted=fitted, family=None, fit_cost=None if fit_cost is None else dict(fit_cost))
+        copy._set(fitted=fitted, family=None, _fit_cost=None if fit_cost is None else deepcopy(dict(fit_cost)))
         if family is None:
             return copy
         if copy != family.point:
@@ -201,8 +206,9 @@ class Model(ABC, Displayed):
     def with_initial(self, law: npt.ArrayLike | None) -> Self:
         """The same kernel, values and names under another law of the oldest snapshot; nothing of a fit is carried."""
         copy = self.carrying()
-        copy.__dict__.pop("initial_factors", None)
-        copy._set(initial=checks.check_initial(law, self.sequences, self.states))
+        for name in ("initial_factors", "_components"):  # what is known of them is known of the law before
+            copy.__dict__.pop(name, None)
+        copy._set(initial=checks.check_initial(law, self.sequences, self.states, direction=self.direction))
         return copy
 
     def with_values_of(self, model: Model, members: Sequence[int]) -> Self:
@@ -210,7 +216,7 @@ class Model(ABC, Displayed):
         copy = self.carrying()
         values = model.values if model.values.ndim == 1 else model.values[list(members)]
         # A subset of the values may lie on a coarser lattice; the noise is that of the whole model.
-        copy._set(values=checks.freeze(np.array(values)), unit=model.unit)
+        copy._set(values=freeze(np.array(values)), unit=model.unit)
         return copy
 
     def _finish_digest(self, hasher: hashlib._Hash) -> str:
@@ -226,14 +232,10 @@ class Model(ABC, Displayed):
 
     def _fit_content(self) -> dict[str, Any]:
         """Cost, record and family as plain data; the members of the family without what all of them share."""
-        content: dict[str, Any] = {}
-        if self.fit_cost is not None:
-            content["fit_cost"] = self.fit_cost
-        if self.fitted is not None:
-            content["fitted"] = self.fitted.to_dict()
-        if self.family is not None:
-            content["family"] = self.family.beside_point()
-        return content
+        record = None if self.fitted is None else self.fitted.to_dict()
+        family = None if self.family is None else self.family.beside_point()
+        content = {"fit_cost": self.fit_cost, "fitted": record, "family": family}
+        return {key: value for key, value in content.items() if value is not None}
 
     def _restore_fit(self, content: Mapping[str, Any]) -> Self:
         """The same law with what `_fit_content` wrote."""
@@ -320,7 +322,7 @@ class Model(ABC, Displayed):
         law, error = stationary.stationary_law(
             self.own_step, start=np.maximum(start, 1e-300), positive=self.is_positive, kernel=self._own_kernel
         )
-        return checks.freeze(law), error
+        return freeze(law), error
 
     def oldest_law(self, age: int = 0) -> tuple[Floats, float]:
         """Law of the oldest snapshot that a release reads (initial or stationary), and its relative error.
@@ -444,4 +446,4 @@ class Model(ABC, Displayed):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
-        self._set(values=checks.freeze(np.array(state["values"])), unit=state["unit"])
+        self._set(values=freeze(np.array(state["values"])), unit=state["unit"])

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, Ints
+from csdp.arrays import Floats, Indices, Ints, freeze
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Fold, Query, check_snapshots, largest_change
 
@@ -113,7 +113,7 @@ class FoldComputation:
     @cached_property
     def offset(self) -> Floats:
         """One possible answer (d,): all answers lie a multiple of `spacing` from it."""
-        return np.asarray(self.lattice_answers(np.zeros((1, self.table.shape[0]), dtype=np.intp))[0])
+        return freeze(np.array(self.lattice_answers(np.zeros((1, self.table.shape[0]), dtype=np.intp))[0]))
 
     def labels(self, ages: Sequence[int]) -> Indices:
         """Numbers (s,) that agree for sequences with the same age and part; separate blocks may be alike."""

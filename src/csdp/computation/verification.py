@@ -161,7 +161,7 @@ def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Flo
         raise InputError(f"query {name}: divisor {divisor!r} given; it must be positive and finite")
     seen = _unique_rows(inner)
     rows = np.array(seen[:1] if (seen == seen[:1]).all() else seen, dtype=np.float64) + 0.0  # a copy, without -0.0
-    rows.flags.writeable = False
+    rows.flags.writeable = block.flags.writeable = False
     computation = FoldComputation(
         name=name,
         text=text,
@@ -215,7 +215,7 @@ def _read_parts(query: FoldQuery, name: str, table: Floats) -> tuple[Floats, Ind
 
 def _as_blocks(pair: Any) -> tuple[Floats, Indices]:
     inner, block = pair
-    return np.asarray(inner, dtype=np.float64), np.asarray(block, dtype=np.intp)
+    return np.asarray(inner, dtype=np.float64), np.array(block, dtype=np.intp)
 
 
 def _own_output(inner: Floats) -> tuple[Floats, Indices]:
@@ -354,7 +354,8 @@ def _verify_function(
     s, m = table.shape
     few = is_enumerable(s, m)
     states = all_snapshots(s, m) if few else _neighbours(_sample(s, m), m)
-    plain = _read_twice(name, "evaluate", function_answers, query, states, table)
+    plain = _read_twice(name, "evaluate", lambda: np.array(function_answers(query, states, table)))
+    plain.flags.writeable = False
     declares = getattr(query, "declared", True) is not None
     if few and not declares:
         declared = None

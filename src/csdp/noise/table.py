@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from csdp.arrays import Floats, Indices
+from csdp.arrays import Floats, Indices, freeze
 from csdp.errors import InputError
 from csdp.noise.randomness import Randomness
 
@@ -98,7 +98,7 @@ class MechanismTable:
     @cached_property
     def probabilities(self) -> Floats:
         """Probabilities (answers, outputs), each correct to the last digit of a float."""
-        return np.array([[weight / TOTAL for weight in row] for row in self.weights])
+        return freeze(np.array([[weight / TOTAL for weight in row] for row in self.weights]))
 
     @cached_property
     def distances(self) -> Floats:
@@ -107,7 +107,7 @@ class MechanismTable:
         far = np.zeros((len(logs), len(logs)))
         for column in logs.T:
             np.maximum(far, np.abs(column[:, None] - column[None, :]), out=far)
-        return np.asarray((far + _ROUNDING) * (1.0 - np.eye(len(logs))))
+        return freeze((far + _ROUNDING) * (1.0 - np.eye(len(logs))))
 
     def record_epsilon(self, sensitivity: float) -> float:
         """The least epsilon with `M[v,o] <= e^{epsilon |v-v'| / sensitivity} M[v',o]`, rounded up.
