@@ -15,7 +15,7 @@ import numpy as np
 
 from csdp.accountant.lateness import Stale, read_stale, record_stale
 from csdp.accountant.protocol import AccountedComponent, SeriesPath, walk
-from csdp.arrays import Floats
+from csdp.arrays import Floats, freeze
 
 #: Numbers of a state above which it is compressed, and how such a text begins.
 PACKED_SIZE = 4096
@@ -45,6 +45,10 @@ class State:
     pending: tuple[Pending, ...] = ()
     consecutive: int | None = None
     environments: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for numbers in self.slices:  # equal histories share them
+            freeze(numbers)
 
     def path(self, passed: int = 0) -> SeriesPath:
         """The environments that are known, seen from `passed` ticks after the state's own."""
