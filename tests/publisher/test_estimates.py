@@ -6,7 +6,9 @@ import gzip
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,6 +195,36 @@ def test_a_tick_is_not_lost_for_want_of_an_estimate(tmp_path: Path, answer: obje
     assert isinstance(release, Release)
     assert len(release.values) == 1
     assert release.estimate == release.low == ()
+
+
+class Worse(Stranger):
+    """Empties what it is given, answers with numbers that JSON does not hold, and fails when asked for its level."""
+
+    broken = False
+
+    def of(self, releases: Any) -> Estimated:
+        if hasattr(releases, "clear"):
+            releases.clear()
+        return super().of(releases)
+
+    @property
+    def level(self) -> float:
+        if self.broken:
+            raise RuntimeError
+        return 0.9
+
+
+def test_a_tick_is_not_lost_by_an_estimator_that_fails_later(tmp_path: Path) -> None:
+    half, tenth = Decimal("0.5"), Decimal("0.1")
+    mine: Any = Worse(Estimated((half,), (tenth,), (half,), (half,), 0.1))  # type: ignore[arg-type]
+    with Publisher(Plan(SLOW, Mean(), 1, 1.0), dataset="d", ledger=tmp_path / "l.db", estimator=mine) as publisher:
+        publisher.push(STATES[0], time=0)
+        release = publisher.push(STATES[1], time=1)
+        assert isinstance(release, Release)
+        assert release.estimate == (0.5,)
+        mine.broken = True
+        with pytest.warns(CsdpWarning, match=r"no estimate of tick 2: the estimator failed \(RuntimeError\)$"):
+            assert isinstance(publisher.push(STATES[2], time=2), Release)
 
 
 def test_an_estimator_that_does_not_fit_is_refused_before_anything_is_charged(tmp_path: Path) -> None:

@@ -300,21 +300,25 @@ class ReleaseEstimates:
 def _with_estimate(estimator: Estimator, last: Sequence[Observation], output: Output) -> Output:
     """An output with its estimate; without one, and with a warning, where the estimator fails."""
     try:
-        estimated = estimator.of(last)
+        estimated = estimator.of(tuple(last))  # what is handed to somebody's code cannot be changed by it
         _check_estimated(estimated, len(output.values))
+        rows = (estimated.estimate, estimated.standard_error, estimated.low, estimated.high)
+        estimate, standard_error, low, high = (tuple(map(float, row)) for row in rows)
+        level, about, no_data = float(estimator.level), estimator.about, float(estimated.no_data)
+        check_about(about, "history")
     except Exception as error:  # whoever wrote it: the tick is charged, and its values are published without
         name = type(error).__name__
         warnings.warn(f"no estimate of tick {last[-1].tick}: the estimator failed ({name})", CsdpWarning, stacklevel=2)
         return output
     return replace(
         output,
-        estimate=estimated.estimate,
-        standard_error=estimated.standard_error,
-        low=estimated.low,
-        high=estimated.high,
-        level=estimator.level,
-        about=estimator.about,
-        no_data=estimated.no_data,
+        estimate=estimate,
+        standard_error=standard_error,
+        low=low,
+        high=high,
+        level=level,
+        about=about,
+        no_data=no_data,
     )
 
 
