@@ -8,6 +8,7 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
+from csdp.accountant.lateness import Lateness
 from csdp.errors import InputError
 from oracle import joint_kernel, snapshots, stationary
 from oracle_environment import reverse
@@ -200,3 +201,41 @@ def test_what_reading_leakage_refuses():
     ):
         with pytest.raises(InputError, match="reading_leakage"):
             csdp.reading_leakage(other, persistence=0.5, width=0.5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_changes_between_states_and_readings_with_a_memory_are_not_below_enumeration(seed):
+    """Two releases under each of two plans; which readings are missing is public, what states make of them extreme."""
+    rng = np.random.default_rng(seed)
+    coupling, moves = rng.dirichlet(np.ones(2), 2), 0.9 * rng.dirichlet(np.ones(2), (2, 2, 2)) + 0.05
+    chain = csdp.CoupledChain(coupling, moves, direction="backward")
+    memories = [None, int(rng.integers(0, 3))][:: 1 if seed % 2 else -1]  # None: states
+    ages, levels = rng.integers(0, 2, (2, 2)).tolist(), rng.uniform(0.3, 2.0, 2)
+    releases, accountant, state, cost = [], None, None, 0.0
+    for number, memory in enumerate(memories):
+        query = csdp.Sum() if memory is None else csdp.Sum(of=csdp.ReadingRange(0, 1, 1, memory=memory))
+        new = csdp.Accountant(csdp.Plan(chain, query, ages[number], float(levels[number])))
+        state = new.start() if accountant is None else new.take_over(accountant, state, tick=1, cost=cost)
+        accountant = new
+        for tick in (2 * number, 2 * number + 1):
+            read = np.ones(2, dtype=bool) if memory is None else rng.random(2) < 0.6
+            state = new.release(state, tick, stale=False if read.all() else Lateness.from_missing(~read))
+            cost += new.history_cost()
+            releases.append((tick, number, memory or 0, read))
+    first = min(tick - max(ages[number]) - memory for tick, number, memory, _ in releases)
+    back, snaps = joint_kernel(coupling, moves), np.array(snapshots(2, 2))
+    paths = np.array(list(product(range(4), repeat=4 - first)))  # the last one is the present, tick 3
+    law = np.prod([back[paths[:, n], paths[:, n - 1]] for n in range(1, paths.shape[1])], axis=0)
+    told = law[None]
+    for tick, number, memory, read in releases:
+        answer = np.zeros(len(paths))
+        for k in np.flatnonzero(read):
+            at = tick - ages[number][k] - first
+            windows = snaps[paths[:, at - memory : at + 1], k] @ (1 << np.arange(memory + 1))
+            table = np.array([0, 1]) if memory == 0 else rng.integers(0, 2, 2 ** (memory + 1))
+            answer += table[windows]
+        far = np.abs(np.unique(answer)[:, None] - answer)
+        told = (told[:, None] * np.exp(-levels[number] * far)).reshape(-1, len(paths))
+    given = np.log(np.stack([told[:, paths[:, -1] == x].sum(axis=1) for x in range(4)], axis=1)).reshape(-1, 2, 2)
+    worst = max(float(np.abs(np.diff(given, axis=axis)).max()) for axis in (1, 2))
+    assert worst <= accountant.epsilon(state) * (1 + 1e-9)
