@@ -291,6 +291,28 @@ def test_no_record_shows_its_readings() -> None:
     assert "77" not in repr(panel)
 
 
+def test_a_tick_in_which_the_public_past_ends_is_not_public() -> None:
+    """An hour that began before it was, with readings after it: its mean told them as public."""
+    times = START + np.arange(24) * 600
+    whole = read_readings({"time": times, "a": np.arange(24) % 2}, step="1h", resample="mean")
+    inside = whole.times[2] + np.timedelta64(30, "m")
+    assert [len(whole.split(str(at))[0]) for at in (whole.times[2], inside, whole.times[3])] == [2, 2, 3]
+    counted = read_readings({"time": [0, 10, 20, 30], "a": [1, 2, 3, 4]})
+    assert [len(counted.split(at)[0]) for at in (9, 10, 19, 20, 40)] == [0, 1, 1, 2, 4]
+
+
+def test_the_end_of_the_public_past_is_a_time_of_the_zone_of_the_readings() -> None:
+    """It was taken as UTC: east of Greenwich, hours after it were fitted as public."""
+    local = [f"2024-07-01T{hour:02}:00" for hour in range(24)]
+    readings = read_readings({"time": local, "a": list(range(24))}, timezone="Asia/Tokyo")
+    assert len(readings.split("2024-07-01T10:00", timezone="Asia/Tokyo")[0]) == 10
+    assert len(readings.split("2024-07-01T10:00+09:00")[0]) == 10
+    assert len(readings.split("2024-07-01T01:00")[0]) == 10  # times are in UTC
+    assert len(readings.split("2024")[0]) == 0
+    with pytest.raises(InputError, match="is unknown"):
+        readings.split("2024-07-01", timezone="Middle/Earth")
+
+
 def test_a_part_of_readings() -> None:
     stamped = read_readings({"time": START + np.arange(4) * 3600, "a": [1, 2, 3, 4], "b": [5, 6, 7, 8]})
     past, rest = stamped.split("2024-02-29")

@@ -130,7 +130,7 @@ def fit(
         typer.Option(help="Fit private readings with this epsilon of differential privacy per reading, above 0."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Fit only readings before this time, the public past.")
+        str | None, typer.Option(metavar="TIME", help="Fit only ticks that are over at this time, the public past.")
     ] = None,
     engine: options.Engine = "memory",
     form: options.FormatOption = "table",
@@ -256,7 +256,7 @@ def _read_past(data: InputSpec, until: str | None) -> Readings:
     readings = read_readings(data)
     if until is None:
         return readings
-    past, _ = readings.split(until)
+    past, _ = readings.split(until, timezone=data.timezone)
     if len(past) < 2:
         raise InputError(f"until: fewer than two ticks before {until}; nothing to fit")
     return past

@@ -67,7 +67,9 @@ Past = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="With --past: use only its readings before this time.", show_default="all"),
+    typer.Option(
+        metavar="TIME", help="With --past: use only its ticks that are over at this time.", show_default="all"
+    ),
 ]
 Period = Annotated[
     int | None,
@@ -245,13 +247,14 @@ def read_past(
         return None
     located = locate(past, InputSpec() if reading is None else reading)
     panel = options.read_states(located, model, discretiser=discretiser, outside="clamp")
-    return panel if until is None else _before(panel, until)
+    return panel if until is None else _before(panel, until, located.timezone)
 
 
-def _before(panel: Panel, until: str) -> Panel:
+def _before(panel: Panel, until: str, timezone: str | None) -> Panel:
     """The ticks of a panel before a time."""
     cells = panel.states.astype(float)
-    cut = len(Readings(panel.names, panel.ticks, panel.times, cells, panel.step).split(until)[0])
+    readings = Readings(panel.names, panel.ticks, panel.times, cells, panel.step)
+    cut = len(readings.split(until, timezone=timezone)[0])
     return panel.between(0, cut)
 
 

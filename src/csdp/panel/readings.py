@@ -15,6 +15,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices, Ints, fill_masked
 from csdp.display import Displayed
 from csdp.errors import InputError
+from csdp.panel.times import read_moment
 
 Outside = Literal["refuse", "clamp"]
 
@@ -232,18 +233,22 @@ class Readings(Displayed):
         columns = self.readings[:, [place[name] for name in names]]
         return Readings(tuple(names), self.ticks, self.times, columns, self.step)
 
-    def split(self, at: str | int) -> tuple[Readings, Readings]:
-        """The ticks before a time, and those from it on: the public past, and the rest.
+    def split(self, at: str | int, *, timezone: str | None = None) -> tuple[Readings, Readings]:
+        """The ticks that are over at a time, and the others: the public past, and the rest.
 
-        `at` is a timestamp where times are timestamps ("2016-11-15"), otherwise a whole number.
+        `at` is a timestamp where times are timestamps ("2016-11-15"; in `timezone`, or in UTC as they are, if it has no
+        offset), otherwise a whole number. A tick in which it lies belongs to the rest: what is resampled to it may
+        have been read later.
 
         >>> past, rest = Readings.from_array([[1.0], [2.0], [3.0]]).split(2)
         >>> (len(past), rest.ticks.tolist())
         (2, [2])
         """
         try:
-            when: Any = np.datetime64(str(at)) if self.times.dtype.kind == "M" else int(at)
-            cut = int(np.searchsorted(self.times, when))
+            when: Any = read_moment(str(at), timezone) if self.times.dtype.kind == "M" else int(at)
+            cut = int(np.searchsorted(self.times + self.step, when, side="right"))
+        except InputError:
+            raise
         except (TypeError, ValueError):
             raise InputError(f"split: {at!r} is no time of the kind that these readings have") from None
         return self._rows(slice(None, cut)), self._rows(slice(cut, None))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
@@ -58,6 +60,26 @@ def parse_step(step: int | str, *, stamps: bool) -> int:
     if not stamps:
         raise InputError(f"step: {step!r} given, but the times are whole numbers; give a whole number in their unit")
     return int(match[1] or 1) * unit
+
+
+def read_moment(text: str, timezone: str | None = None) -> np.datetime64:
+    """A moment in UTC from text: with its offset, or local in a zone (of two such times the first), or as it stands.
+
+    >>> print(read_moment("2024-07-01T10:00", "Europe/Berlin"), read_moment("2024-07-01T10:00+05:30"))
+    2024-07-01T08:00:00 2024-07-01T04:30:00
+    """
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:  # such as a year alone
+        moment = np.datetime64(text, "s").item()
+    if moment.tzinfo is None and timezone is not None:
+        try:
+            moment = moment.replace(tzinfo=ZoneInfo(timezone))
+        except (ValueError, ZoneInfoNotFoundError):
+            raise InputError(f"timezone {timezone!r} is unknown; a name such as 'Europe/London' or 'UTC'") from None
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
+    return np.datetime64(moment, "s")
 
 
 def format_step(seconds: int) -> str:
