@@ -377,6 +377,23 @@ def test_a_wrong_discretiser_is_refused_before_the_charge(feed, wrong) -> None:
     assert found.reserved == found.committed
 
 
+def test_a_discretiser_that_ranks_into_one_array_is_refused(feed) -> None:
+    """Asked again, it overwrote what it was compared with."""
+
+    class Ranks:
+        categories = None
+        room = np.zeros(3, dtype=np.int16)
+
+        def states_of(self, snapshot):
+            known = ~np.isnan(snapshot)
+            self.room[:] = np.where(known, snapshot >= np.nanmean(np.append(snapshot, 0.0)), -1)
+            return self.room
+
+    caught, found = feed(Ranks(), ticks=300)
+    assert "must depend on that reading alone" in str(caught)
+    assert found.reserved == found.committed
+
+
 def test_what_declares_itself_is_asked_once(feed) -> None:
     class Declared(Thermometer):
         elementwise = True

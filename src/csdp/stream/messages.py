@@ -241,7 +241,7 @@ class _CheckedStates:
         return states
 
     def _ask(self, snapshot: Floats) -> npt.NDArray[Any]:
-        states = np.asarray(self._inner.states_of(snapshot.copy()))
+        states = np.array(self._inner.states_of(snapshot.copy()))  # a copy: it may use one array again
         if states.shape != (self._sequences,) or not np.issubdtype(states.dtype, np.integer):
             raise InputError(
                 f"states: {states.dtype} of shape {states.shape} given; one whole number for each of {self._sequences} "
