@@ -12,7 +12,7 @@ import pytest
 
 from csdp.stream import Bad, FileSource, Reading, Snapshot, Source, StreamSource, run
 
-from stream.parts import NAMES, Memory, SeenBy, published, running  # isort: skip
+from stream.parts import NAMES, Memory, SeenBy, plan, published, running  # isort: skip
 
 
 def honest(ticks):
@@ -188,6 +188,31 @@ def test_names_and_values_of_any_kind_do_not_end_a_stream(tmp_path, message):
     assert status.fates["accepted"] == 12
     assert status.fates.get("bad", 0) + status.fates.get("unknown", 0) == 1
     assert list(published(tmp_path)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("room", [np.zeros(2), [0, 0], dict.fromkeys(NAMES, 0)], ids=["array", "list", "names"])
+def test_values_that_a_source_overwrites_while_they_wait_stay_as_they_were(tmp_path, room):
+    """The newest reading passed for those of the ticks before, which were published as if they were old."""
+
+    handed_over = threading.Event()
+
+    class Reused:
+        def run(self, emit, stop):
+            for tick in range(6):
+                for key in room if isinstance(room, dict) else range(2):
+                    room[key] = int(tick == 5)
+                emit(Snapshot(10 * tick, room))
+            handed_over.set()
+
+        def state(self):
+            return ""
+
+    with running(tmp_path, given=plan(epsilon_c=200.0)) as runner:
+        recover = runner.recover
+        runner.recover = lambda: handed_over.wait(10) and recover()  # all of it waits before anything is taken in
+        run(runner, Reused())
+        runner.advance(70)
+    assert published(tmp_path) == {tick: [0.0] for tick in range(1, 6)}
 
 
 def test_a_source_that_raises_loses_nothing_that_it_handed_over(tmp_path):

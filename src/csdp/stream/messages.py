@@ -57,6 +57,21 @@ class Bad:
 
 
 Message = Reading | Snapshot | Bad
+
+
+def keep_message(message: Message) -> Message:
+    """The same message with values that nobody changes while it waits: a source may fill one array again and again,
+    and its newer values would pass for those of an earlier time.
+    """
+    if not isinstance(message, Snapshot):
+        return message
+    values = message.values
+    if isinstance(values, Mapping):
+        return Snapshot(message.time, dict(values))
+    listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
+    return Snapshot(message.time, list(values)) if listed else message
+
+
 #: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
 #: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
 #: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name.

@@ -23,7 +23,7 @@ import numpy as np
 
 from csdp.errors import InputError, LedgerBusyError
 from csdp.panel import InputSpec, read_readings
-from csdp.stream.messages import MAX_BYTES, Bad, Message, Snapshot, decode_message
+from csdp.stream.messages import MAX_BYTES, Bad, Message, Snapshot, decode_message, keep_message
 from csdp.stream.runner import Runner
 from csdp.stream.ticks import Status
 
@@ -263,6 +263,7 @@ class _Loop:
             self._source_ended.set()
 
     def _emit(self, message: Message, done: Callable[[], None] | None = None) -> bool:
+        message = keep_message(message)
         while not self._stop.is_set():
             try:
                 self._queue.put((message, done), timeout=0.1)
