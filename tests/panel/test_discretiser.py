@@ -119,6 +119,19 @@ def test_the_edges_belong_to_the_state_above() -> None:
     assert [found.state_of("a", x) for x in (below, 10, np.nextafter(20, 0), 20, -1e300, 1e300)] == [0, 1, 1, 2, 0, 2]
 
 
+def test_edges_stay_although_the_table_behind_them_changes() -> None:
+    """A view was made read-only, and not the table that it shows."""
+    table = np.array([[0.0, 10.0, 20.0, 30.0]])
+    cut = Discretiser(("a",), table[:, 1:3], table[:, :3], "edges", "declared", bounds=table[:, [0, 3]])
+    table[:] = 25.0
+    assert cut.edges.tolist() == [[10.0, 20.0]]
+    assert cut.values.tolist() == [[0.0, 10.0, 20.0]]
+    assert cut.states_of(np.array([15.0])).tolist() == [1]
+    for numbers in (cut.edges, cut.values, cut.bounds):
+        with pytest.raises(ValueError, match="read-only"):
+            numbers[:] = 0.0
+
+
 def test_shared_edges() -> None:
     cells = np.array([[0.0, 10.0], [1.0, 11.0], [2.0, 12.0], [3.0, 13.0]])
     found = Discretiser.fit(cells, states=2, shared=True, public=True)

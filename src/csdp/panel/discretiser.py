@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Ints
+from csdp.arrays import Floats, Ints, freeze
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.json_text import parse_json
 from csdp.panel import discretiser_rules
@@ -52,6 +52,10 @@ class Discretiser:
     elementwise = True  #: a reading's state depends on that reading alone, and on edges that never change
 
     def __post_init__(self) -> None:
+        for name in ("edges", "values", "bounds"):  # copies: edges that change later would follow the readings
+            numbers = getattr(self, name)
+            if numbers is not None:
+                object.__setattr__(self, name, freeze(np.array(numbers, dtype=np.float64)))
         s, m = len(self.names), self.values.shape[-1]
         default_names(self.names, s)
         if self.values.shape != (s, m) or self.edges.shape != (s, m - 1) or not 1 <= m <= MAX_STATES:
@@ -69,8 +73,6 @@ class Discretiser:
             raise InputError(f"categories: {len(self.categories)} given for {m} states")
         if self.strategy not in get_args(Strategy) or self.source not in get_args(Source):
             raise InputError(f"discretiser: unknown strategy {self.strategy!r} or source {self.source!r}")
-        for array in (self.edges, self.values):
-            array.setflags(write=False)
 
     @property
     def state_count(self) -> int:
