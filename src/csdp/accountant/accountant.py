@@ -20,6 +20,7 @@ from csdp.accountant.answers import largest_by_phase, make_answer
 from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
 from csdp.accountant.lateness import Lateness, Stale, simplify_stale
+from csdp.accountant.plain import is_plain, plain_cost
 from csdp.accountant.protocol import AccountedComponent, can_follow_missing, walk, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending
 from csdp.arrays import Floats
@@ -205,7 +206,7 @@ class Accountant:
 
     def _sharpen(self, told: Told, passed: int) -> Told:
         """After a first release, as planned, its exact leakage some ticks after it, where that is smaller and quick."""
-        if len(self.plans) > 1 or self._kind != "auto":
+        if len(self.plans) > 1 or self._kind != "auto" or is_plain(self.plans):
             return told
         if passed and any(component.model.size > EXACT_LATER for component in self.components):
             return told
@@ -385,8 +386,7 @@ class Accountant:
 
     @cached_property
     def _history_cost(self) -> float:
-        wholes = [plan.query.sensitivity(plan.model.sequences, plan.model.value_table) for plan in self.plans]
-        return sum(each / plan.sensitivity * plan.epsilon_c for each, plan in zip(wholes, self.plans, strict=True))
+        return plain_cost(self.plans)
 
     # ---- a change of plan ----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from csdp.accountant.component import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
+from csdp.accountant.plain import PlainComponent, is_plain
 from csdp.accountant.protocol import AccountedComponent, PhaseLevels
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats, Indices
@@ -35,6 +36,8 @@ _NEUTRAL = {"sum": 0.0, "max": -np.inf, "min": np.inf}
 
 def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[AccountedComponent]:
     """The distinct components with their costs; components that are alike are counted once."""
+    if is_plain(plans):
+        return [PlainComponent(model, plans)]
     secret: dict[str, Any] = {"adversary": plans[0].adversary, "protect": plans[0].protect}
     settings = [Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, **secret) for plan in plans]
     labels = np.column_stack([plan.query.labels(plan.ages) for plan in plans])

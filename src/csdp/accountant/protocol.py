@@ -15,7 +15,7 @@ from csdp.chain import Model
 #: Numbers of a state up to which it is followed who was missing: such a state is recorded with every release.
 FOLLOWED_NUMBERS = 16_384
 
-Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
+Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice", "group"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from csdp.aging import Progress, check_ages, check_epsilon
 from csdp.bounds.adversary import ADVERSARIES, Adversary, ProtectedPairs, check_protect
 from csdp.bounds.component import OF_THE_PAST, Component
 from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
-from csdp.bounds.result import UNSOUND, Leakage, protected_words
+from csdp.bounds.result import UNSOUND, Leakage, protected_words, round_up
 from csdp.chain import Family, Model, certified_model
-from csdp.computation import Computation, verify_query
+from csdp.computation import Computation, ReadingsComputation, verify_query
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query
 
@@ -152,6 +152,7 @@ class Setting:
     merge_alike: bool = True  #: whether one component stands for all that are like it
     vantage: Vantage = PLAIN  #: what is known of the environment
     protect: float | None = None  #: how far apart present values are that must not be told apart; None for any two
+    holds_for_any: bool = False  #: whether only what holds under any model counts: the readings' past rejects this one
 
     @classmethod
     def make(
@@ -170,12 +171,14 @@ class Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
-        computation = verify_query(query, model).costs
+        verified = verify_query(query, model)
+        rejected = isinstance(verified, ReadingsComputation) and verified.evidence == "failed"
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)
         level, far = check_epsilon(epsilon_c), None if protect is None else check_protect(protect, model.value_table)
-        return cls(model, computation, checked, level, adversary, progress, at_any_tick, merge_alike, protect=far)
+        release = model, verified.costs, checked, level, adversary, progress, at_any_tick, merge_alike
+        return cls(*release, protect=far, holds_for_any=rejected)
 
     @classmethod
     def list_all(
@@ -224,6 +227,8 @@ class Setting:
 
     def answer(self, bound: str, *, workers: int | Workers = 1) -> Leakage:
         """The leakage by one bound: the largest over the components."""
+        if self.holds_for_any:
+            return self._answer_for_any()
         values = map_components(self, Component.value, bound, workers=workers)
         order = sorted(range(len(values)), key=lambda i: -values[i].epsilon)
         worst = values[order[0]]
@@ -252,6 +257,20 @@ class Setting:
                 }
                 for i in order[:100]
             ),
+        )
+
+    def _answer_for_any(self) -> Leakage:
+        """Plain group privacy of all sequences: whatever ties the readings to the present, no release tells more."""
+        told = self.query.undivided_sensitivity(self.model.sequences) / self.query.undivided_sensitivity(1)
+        return Leakage(
+            epsilon=round_up(told * self.epsilon_c),
+            bound="group",
+            sound=True,
+            adversary=self.adversary,
+            environment=self.vantage.environment,
+            phase=self.vantage.phase,
+            protect=self.protect,
+            assumptions=("one release; all records of all sequences may change at once", self.query.assumption),
         )
 
     def _assumptions(self, bound: str, extra: str) -> tuple[str, ...]:

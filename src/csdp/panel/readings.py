@@ -236,9 +236,8 @@ class Readings(Displayed):
     def split(self, at: str | int, *, timezone: str | None = None) -> tuple[Readings, Readings]:
         """The ticks that are over at a time, and the others: the public past, and the rest.
 
-        `at` is a timestamp where times are timestamps ("2016-11-15"; in `timezone`, or in UTC as they are, if it has no
-        offset), otherwise a whole number. A tick in which it lies belongs to the rest: what is resampled to it may
-        have been read later.
+        `at`: a timestamp where times are timestamps ("2016-11-15"; in `timezone`, or in UTC, if it has no offset), else
+        a whole number. A tick in which it lies belongs to the rest: what is resampled to it may have been read later.
 
         >>> past, rest = Readings.from_array([[1.0], [2.0], [3.0]]).split(2)
         >>> (len(past), rest.ticks.tolist())
@@ -256,8 +255,7 @@ class Readings(Displayed):
     def without_gaps(self) -> Readings:
         """Only the ticks at which something was read, numbered from 0; `times` stay as they were.
 
-        A step across a gap then looks like any other, which it is not: for methods that cannot take gaps, and for
-        looking. Publish from readings with their gaps.
+        A step across a gap then looks like any other: for methods that cannot take gaps, never for publishing.
 
         >>> Readings.from_array([[1.0], [float("nan")], [3.0]]).without_gaps().times.tolist()
         [0, 2]
@@ -398,9 +396,7 @@ def match_names(
 
 
 def arrange_names(given: Sequence[str], expected: Sequence[str]) -> tuple[str, ...]:
-    """Names of the sequences of a chain for messages, in the chain's order.
-
-    The chain's own names in any order, or as many other ones, which stand for them place by place.
+    """The names of a chain in its order, given in any order; or as many others, which stand for them place by place.
 
     >>> arrange_names(["b", "a"], ["a", "b"]), arrange_names(["s-1", "s-2"], ["a", "b"])
     (('a', 'b'), ('s-1', 's-2'))

@@ -206,7 +206,7 @@ def _make_promises(
         ),
     )
     if plan.readings_check == "failed":
-        return tuple(_plain_only(promise, spent["group_level"]) for promise in promises)
+        return tuple(map(_plain_only, promises))
     return promises
 
 
@@ -249,15 +249,15 @@ def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _plain_only(promise: Promise, group: float) -> Promise:
-    """A promise where the public past spoke against certificates of these states: what the model says is left out."""
+def _plain_only(promise: Promise) -> Promise:
+    """A promise where the public past spoke against certificates of these states: it holds under any model."""
     if promise.name not in {"present", "lifetime"}:
         return promise
     words = (
-        "by plain group privacy alone: the public past of the readings speaks against a certificate of these states, "
-        "and this was overridden"
+        "by plain group privacy alone, of all sequences: the public past of the readings speaks against a certificate "
+        "of these states, and this was overridden"
     )
-    return Promise(promise.name, group, None, promise.protects, words)
+    return Promise(promise.name, promise.epsilon, None, promise.protects, words)
 
 
 def _ceiling(
