@@ -173,6 +173,24 @@ def test_the_digest_covers_every_limit(family):
     assert csdp.InfluenceFamily(family.point, pairs, family.gains, family.bases, confidence=0.9) != family
 
 
+def test_a_family_that_carries_a_cost_is_another_one_and_keeps_it(family):
+    """The cost was no part of the digest and lost in files and copies: nothing was charged where 0.5 was spent."""
+    paid = family.carrying(fit_cost={"epsilon": 0.5, "fit": "a"})
+    assert paid != family
+    assert paid.point.fit_cost == paid.fit_cost
+    for same in (csdp.InfluenceFamily.from_json(paid.to_json()), pickle.loads(pickle.dumps(paid)), copy.copy(paid)):
+        assert same == paid
+        assert csdp.chain.private_fits(same) == {"a": 0.5}
+    plan = csdp.Plan(paid, "mean", ages=1, epsilon_c=0.5)
+    assert plan != csdp.Plan(family, "mean", ages=1, epsilon_c=0.5)
+    assert csdp.chain.private_fits(csdp.Plan.from_json(plan.to_json()).chain) == {"a": 0.5}
+    assert paid.carrying() == family
+    with pytest.raises(InputError, match="an InfluenceFamily, which is the family itself"):
+        family.carrying(family=csdp.Family([family]))
+    other = csdp.CoupledChain(np.eye(3), [[0.5, 0.5], [0.5, 0.5]], values=[0.0, 4.0])
+    assert family.with_values_of(other, [0, 1, 2]).point.values.tolist() == [0.0, 4.0]
+
+
 def test_components_follow_the_graph_of_the_limits(family):
     assert family.components() == [(0, 1), (2,)]
     assert family.subchain([2]).names == ("c",)

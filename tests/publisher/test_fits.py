@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp import CoupledChain, Family, replay
+from csdp import CoupledChain, EnvironmentChain, Family, InfluenceFamily, replay
 from csdp.chain import fits_epsilon, private_fits, recorded_fits
 from csdp.errors import BudgetExceeded, InputError
 from csdp.ledger import Ledger
@@ -26,6 +27,8 @@ def fitted(flip: float, epsilon: float, fit: str | None = None, sequences: int =
 
 
 PUBLIC = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
+BACK = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+CLOCK = EnvironmentChain([BACK, BACK], cycle=[0, 1])
 
 
 def started(file: Path, chain: Any, **given: Any) -> Publisher:
@@ -39,6 +42,32 @@ def test_every_member_of_a_family_counts(file: Path) -> None:
         assert publisher.summary()["event_level"] == pytest.approx(1.5)
         assert publisher.fit_epsilon == pytest.approx(1.0)
         assert publisher.guarantee()["fits"] == {"a": 0.4, "b": 0.6}
+
+
+def _tied() -> CoupledChain:
+    return fitted(0.3, 0.4, "a", sequences=2)
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda: _tied().subchain([1]),
+        lambda: _tied().with_initial([0.4, 0.1, 0.1, 0.4]),
+        lambda: CLOCK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}).subchain([1]),
+        lambda: InfluenceFamily.around(BACK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}), 0.01).subchain([1]),
+        lambda: InfluenceFamily.around(BACK, 0.01).carrying(fit_cost={"epsilon": 0.4, "fit": "a"}),
+    ],
+    ids=["part", "initial", "part under a clock", "part of a family", "family"],
+)
+def test_what_is_made_of_a_chain_has_cost_what_its_fit_cost(file: Path, derive: Callable[[], Any]) -> None:
+    """The cost was left behind: 0.5 of the releases alone was said to be spent of a record, where 0.9 was."""
+    for chain in (CLOCK, BACK):
+        chain.subchain([1])  # what is cached was made before there was a cost
+    chain = derive()
+    assert private_fits(chain) == {"a": 0.4}
+    with started(file, chain) as publisher:
+        publisher.publish(panel(4, sequences=chain.sequences))
+        assert publisher.summary()["event_level"] == pytest.approx(0.9)
 
 
 def test_a_private_member_counts_where_the_first_is_public(file: Path) -> None:

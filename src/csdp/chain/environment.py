@@ -332,15 +332,15 @@ class EnvironmentChain(Model):
 
     def subchain(self, members: Iterable[int]) -> EnvironmentChain:
         """The chain of some sequences, under the same environments; of a hidden environment all of them."""
-        inside = tuple(sorted(set(members)))
-        if inside == tuple(range(self.sequences)):
+        if (inside := tuple(sorted(set(members)))) == tuple(range(self.sequences)):
             return self
         if self.kind == "hidden":
             raise InputError("subchain: a hidden environment ties its sequences together; take all of them")
         known: dict[tuple[int, ...], EnvironmentChain] = self.__dict__.setdefault("_subchains", {})
         if inside not in known:  # every accountant of a search asks for them again
-            chains = [chain.subchain(inside) for chain in self.environments]
-            known[inside] = EnvironmentChain(chains, cycle=self.cycle, switching=self.switching, series=self.series)
+            chains = (chain.subchain(inside) for chain in self.environments)
+            part = EnvironmentChain(chains, cycle=self.cycle, series=self.series)
+            known[inside] = part.carrying(fit_cost=self.fit_cost)
         return known[inside]
 
     @property

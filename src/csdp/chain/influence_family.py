@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from csdp.chain.model import Direction, Model, States
 from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import Step
 from csdp.errors import InputError, TooLargeError
+
+if TYPE_CHECKING:
+    from csdp.chain.family import Family, FitRecord
 
 #: States of a sequence that are handled: all sets of them are searched.
 FAMILY_STATES = 8
@@ -119,6 +122,26 @@ class InfluenceFamily(Model):
         pairs = np.column_stack([chain.edge_targets, chain.edge_sources])
         gains, bases = influence_limits(chain, pairs)
         return cls(chain, pairs, np.minimum(gains + margin, 1.0), np.maximum(bases - margin, 0.0))
+
+    def carrying(
+        self,
+        *,
+        fitted: FitRecord | None = None,
+        family: Family | InfluenceFamily | None = None,
+        fit_cost: Mapping[str, Any] | None = None,
+    ) -> InfluenceFamily:
+        """The same limits around a point that carries the record and the cost of its fit, which are the family's."""
+        if family is not None:
+            raise InputError("family: given for an InfluenceFamily, which is the family itself; leave it out")
+        return self._around(self.point.carrying(fitted=fitted, fit_cost=fit_cost))
+
+    def with_values_of(self, model: Model, members: Sequence[int]) -> InfluenceFamily:
+        """The same limits around a point with the values of some sequences of another model."""
+        return self._around(self.point.with_values_of(model, members))
+
+    def _around(self, point: CoupledChain) -> InfluenceFamily:
+        """The same limits around a point of the same law."""
+        return self.of_point(point, self._law_content())
 
     @property
     def point(self) -> CoupledChain:

@@ -31,6 +31,7 @@ States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 
 #: Schema of a backward chain: a reader that knows forward chains only must not take it for one.
 BACKWARD_SCHEMA = "csdp/backward-chain/1"
+_OF_A_FIT = frozenset({"digest", "_subchains"})  #: what is cached of a model and depends on what it carries
 
 
 class Model(ABC, Displayed):
@@ -103,7 +104,7 @@ class Model(ABC, Displayed):
 
     @abstractmethod
     def subchain(self, members: Iterable[int]) -> Model:
-        """The model of some sequences that do not depend on the others."""
+        """The model of some sequences that do not depend on the others, with the cost of its fit, without a family."""
 
     @abstractmethod
     def marginals(self) -> Floats:
@@ -189,7 +190,7 @@ class Model(ABC, Displayed):
         Cost and family enter the digest, so that no chain passes for one that cost less or promises less.
         """
         copy = object.__new__(type(self))
-        copy.__dict__.update({key: value for key, value in self.__dict__.items() if key != "digest"})
+        copy.__dict__.update({key: value for key, value in self.__dict__.items() if key not in _OF_A_FIT})
         copy._set(fitted=fitted, family=None, _fit_cost=None if fit_cost is None else deepcopy(dict(fit_cost)))
         if family is None:
             return copy
@@ -204,8 +205,8 @@ class Model(ABC, Displayed):
         return self if self.family is None else self.carrying(fitted=self.fitted, fit_cost=self.fit_cost)
 
     def with_initial(self, law: npt.ArrayLike | None) -> Self:
-        """The same kernel, values and names under another law of the oldest snapshot; nothing of a fit is carried."""
-        copy = self.carrying()
+        """The same kernel, values and names under another law of the oldest snapshot; of a fit its cost is carried."""
+        copy = self.carrying(fit_cost=self.fit_cost)
         for name in ("initial_factors", "_components"):  # what is known of them is known of the law before
             copy.__dict__.pop(name, None)
         copy._set(initial=checks.check_initial(law, self.sequences, self.states, direction=self.direction))
@@ -213,7 +214,7 @@ class Model(ABC, Displayed):
 
     def with_values_of(self, model: Model, members: Sequence[int]) -> Self:
         """The same law with the values of some sequences of another model, on its lattice; they may all be equal."""
-        copy = self.carrying()
+        copy = self.carrying(fit_cost=self.fit_cost)
         values = model.values if model.values.ndim == 1 else model.values[list(members)]
         # A subset of the values may lie on a coarser lattice; the noise is that of the whole model.
         copy._set(values=freeze(np.array(values)), unit=model.unit)
