@@ -44,6 +44,18 @@ def test_all_of_it_travels_through_json() -> None:
     assert not {"values", "names"} & set(shared)  # written once, for all members
 
 
+def test_members_travel_as_they_are() -> None:
+    """Names that were left out, and a member of another kind, came back otherwise: a plan file of it was refused."""
+    rows = [[0.7, 0.3], [0.3, 0.7]]
+    plain, named = csdp.CoupledChain([[1.0]], rows), csdp.CoupledChain([[1.0]], rows, names=["x1"])
+    joint = csdp.JointChain(rows, states=2, sequences=1)
+    for members in ((plain, named), (named, plain), (plain, joint), (joint, named)):
+        chain = members[0].carrying(family=csdp.Family(members))
+        assert read_model(chain.to_json()) == chain
+        plan = csdp.Plan(chain, "mean", ages=1, epsilon_c=1.0)
+        assert csdp.Plan.from_json(plan.to_json()) == plan
+
+
 def test_a_record_that_says_little_claims_nothing() -> None:
     told = FitRecord("counts", 7).to_dict()
     assert {name for name, value in told.items() if value} == {

@@ -65,8 +65,9 @@ class Family(Displayed):
 
     def beside_point(self) -> list[dict[str, Any]]:
         """The other members as plain data, without what all of them share."""
-        members = [member.to_dict() for member in self._members[1:]]
-        return [{key: value for key, value in member.items() if key not in _SHARED} for member in members]
+        point, *members = (member.to_dict() for member in self._members)
+        shared = {key: point.get(key) for key in _SHARED}
+        return [{key: v for key, v in member.items() if key not in shared or v != shared[key]} for member in members]
 
     @cached_property
     def digest(self) -> str:
@@ -97,7 +98,7 @@ def family_of_point(point: Model, content: Any, shared: Mapping[str, Any]) -> Fa
         if not is_backward(point) or content.get("schema") != InfluenceFamily.schema:
             raise InputError(f"chain: family of schema {content.get('schema')!r}; {InfluenceFamily.schema!r} is read")
         return InfluenceFamily.of_point(point, content)
-    return Family([point, *(type(point).from_dict({**member, **shared}) for member in content)])
+    return Family([point, *(model_from_dict({**shared, **member}) for member in content)])
 
 
 def certified_model(model: Model | Family) -> Model | Family:
