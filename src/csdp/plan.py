@@ -19,6 +19,7 @@ from csdp.bounds.table import check_table, check_table_options, table_leakage
 from csdp.chain import Family, Model, certified_model
 from csdp.chain.files import model_from_dict
 from csdp.computation import Computation, FunctionComputation, ReadingsComputation, verify_query
+from csdp.computation.fingerprints import fingerprint_on
 from csdp.computation.readings import ReadingsEvidence
 from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
@@ -352,7 +353,8 @@ class Plan(Displayed):
         if self.query.groups is not None:
             content["groups"] = [list(group) for group in self.query.groups]
         if isinstance(self.query, FunctionComputation):
-            content["custom"] = self.query.fingerprint
+            sizes = {len(component) for model in self.chain.members for component in model.components()}
+            content["custom"] = fingerprint_on(self.query, sizes)
         elif not self._is_builtin_query:
             content["computation"] = self.query.fingerprint
         return content

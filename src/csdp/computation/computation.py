@@ -47,6 +47,7 @@ class FoldComputation:
     #: whether answers are a function of the states; else the parts say only what a release costs between states
     of_states: bool = True
     memory: int = 0  #: ticks before its own whose states decide what a release reads at a tick
+    names: tuple[str, ...] = field(default=(), repr=False)  #: the sequences that `outputs` may be named after
     blocks: int = field(init=False, repr=False)  #: number of blocks of outputs
     width: int = field(init=False, repr=False)  #: outputs of one block
     #: whether sequences are treated alike, so that the counts of the states determine the answer
@@ -317,6 +318,7 @@ class FunctionComputation:
     fingerprint: str  #: SHA-256 of answers and sensitivities: of all snapshots where they are few, else of a sample
     source: Query | None = field(repr=False)  #: the query as it was given; None in another process
     assumption: str = ""  #: what is believed about the query and not verified
+    names: tuple[str, ...] = field(default=(), repr=False)  #: the sequences that `outputs` may be named after
 
     is_symmetric = per_sequence = False
     of_states = True

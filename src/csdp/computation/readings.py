@@ -94,6 +94,7 @@ class ReadingsComputation:
     outputs: tuple[str, ...] = field(repr=False)
     source: Query | None = field(default=None, repr=False)  #: the query as it was given; None in another process
     evidence: ReadingsEvidence = "none"  #: what is known of the assumptions on readings; no part of what is computed
+    names: tuple[str, ...] = field(default=(), repr=False)  #: the sequences that `outputs` may be named after
 
     of_states: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -20,6 +19,7 @@ from csdp.computation.computation import (
     is_same_table,
     round_to_lattice,
 )
+from csdp.computation.fingerprints import fingerprint_function
 from csdp.computation.readings import ReadingsComputation, ReadingsEvidence, read_level_value, read_levels
 from csdp.errors import CsdpError, InputError
 from csdp.lattice import LATTICE_BITS, common_unit, fine_unit
@@ -69,11 +69,11 @@ def verify_query(
     query = parse_query(query) if isinstance(query, str) else query
     if isinstance(query, Computation):
         ready = not isinstance(query, FunctionComputation) or query.step is not None or not on_lattice
-        if ready and is_same_table(table, query.table):
+        if ready and is_same_table(table, query.table) and query.names in ((), names):
             of_readings = isinstance(query, ReadingsComputation)
             return _judge(query, model, readings_check) if of_readings or readings_check is not None else query
         if query.source is None:
-            raise InputError(f"query {query.name}: it was verified for other values; give the query itself")
+            raise InputError(f"query {query.name}: it was verified for other values or names; give the query itself")
         query = query.source
     if isinstance(query, type) or not isinstance(query, Query):
         hint = (
@@ -174,6 +174,7 @@ def _verify_fold(query: FoldQuery, name: str, names: tuple[str, ...], table: Flo
         outputs=(),
         groups=_read_groups(query, block),
         source=query,
+        names=names,
     )
     sensitivity = computation.undivided_sensitivity(1)
     if sensitivity > 0 and not is_positive(sensitivity / computation.denominator):
@@ -324,6 +325,7 @@ def _verify_readings(
         table=table,
         outputs=_read_outputs(query, name, names, table, parts.shape[1]),
         source=query,
+        names=names,
     )
     if computation.largest / computation.unit >= 2.0**PART_DIGITS * s:
         raise InputError(
@@ -383,8 +385,9 @@ def _verify_function(
         fingerprint="",
         source=query,
         assumption=assumption,
+        names=names,
     )
-    object.__setattr__(computation, "fingerprint", _fingerprint(computation))
+    object.__setattr__(computation, "fingerprint", fingerprint_function(computation))
     return computation
 
 
@@ -423,23 +426,3 @@ def _compare_declared(name: str, declared: tuple[float, ...], answers: Floats, t
                 f"query {name}: sensitivity {claims[k]:g} declared for {k} record{'s' * (k > 1)}, but they move the "
                 f"answer by {moved:g}; declare at least that, or leave sensitivity= out where snapshots are few"
             )
-
-
-def _fingerprint(computation: FunctionComputation) -> str:
-    """SHA-256 of the answers and of the sensitivity to one record and to all; and to others that do not follow."""
-    s, m = computation.table.shape
-    if computation.answers is not None:
-        answers = computation.answers
-    else:
-        place = np.arange(64)[:, None] * 7919 + np.arange(s)[None, :] * (np.arange(64)[:, None] + 1)
-        answers = computation.evaluate(place // 3 % m, computation.table)
-    content = np.append(answers.ravel(), [computation.undivided_sensitivity(k) for k in (1, s)])
-    declared = computation.plain.declared
-    if declared is not None and computation.answers is None:
-        some = [2**j for j in range(1, s.bit_length()) if 2**j < s]
-        middle = {k: computation.plain(k) for k in some}
-    else:
-        middle = {} if declared is None else dict(enumerate(declared[1:-1], start=2))
-    if any(value != k * computation.plain(1) for k, value in middle.items()):
-        content = np.append(content, [number for pair in sorted(middle.items()) for number in pair])
-    return hashlib.sha256(np.ascontiguousarray(content + 0.0, dtype="<f8").tobytes()).hexdigest()
