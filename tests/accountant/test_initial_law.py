@@ -140,3 +140,16 @@ def test_planning_does_not_rest_on_the_law() -> None:
     plan = csdp.find_plan(SURE, Mean(), budget=0.2, max_age=3).plan
     worst = max(truths(np.array(ROWS), 1, np.array([1.0, 0.0]), one([5], plan.min_age, plan.epsilon_c), 5))
     assert 0.2 >= plan.certified.epsilon >= worst
+
+
+def test_a_state_that_relied_on_the_law_is_replaced_by_the_cost_of_its_history():
+    """Before, the law was applied to whatever tick came first; such a state is one number, like the present one."""
+    chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], initial=[0.9, 0.1])
+    accountant = csdp.Accountant(csdp.Plan(chain, csdp.Mean(), 1, 0.5))
+    state = accountant.release(accountant.release(accountant.start(), 0), 3)
+    recorded = state.to_dict()
+    assert accountant.largest(accountant.restore(recorded, cost=1.0)) == accountant.largest(state)
+    older = {name: value for name, value in recorded.items() if name != "algorithm"}
+    assert accountant.largest(accountant.restore(older, cost=1.0)) == pytest.approx(1.0)
+    with pytest.raises(InputError, match="another chain, plan or version"):
+        accountant.restore(older)

@@ -20,7 +20,7 @@ from csdp.accountant.answers import largest_by_phase, make_answer
 from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
 from csdp.accountant.lateness import Lateness, Stale, simplify_stale
-from csdp.accountant.plain import is_plain, plain_cost
+from csdp.accountant.plain import plain_cost
 from csdp.accountant.protocol import AccountedComponent, can_follow_missing, walk, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending
 from csdp.arrays import Floats
@@ -206,9 +206,8 @@ class Accountant:
 
     def _sharpen(self, told: Told, passed: int) -> Told:
         """After a first release, as planned, its exact leakage some ticks after it, where that is smaller and quick."""
-        if len(self.plans) > 1 or self._kind != "auto" or is_plain(self.plans):
-            return told
-        if passed and any(component.model.size > EXACT_LATER for component in self.components):
+        large = passed and any(component.model.size > EXACT_LATER for component in self.components)
+        if len(self.plans) > 1 or self._kind != "auto" or large:
             return told
         if passed not in self._single:
             self._single[passed] = None
@@ -436,15 +435,16 @@ class Accountant:
         """A state from `State.to_dict`.
 
         `cost`: the worst log ratio of the history under any model. It counts where the state was recorded by a version
-        that followed this plan in another form; without it such a state is refused.
+        that followed this plan in another form, or relied on its initial law; without it such a state is refused.
         """
         state = State.from_dict(content)
         if state.consecutive is not None and not state.environments:
             known = self.history(state.consecutive) if state.consecutive else self.start()
             return replace(known, tick=state.tick, consecutive=state.consecutive)
-        if [s.shape for s in state.slices] != [component.initial_state().shape for component in self.components]:
+        relied = "algorithm" not in content and any(model.initial is not None for model in self.plan.chain.members)
+        if relied or [s.shape for s in state.slices] != [each.initial_state().shape for each in self.components]:
             if cost is None:
                 raise InputError("accountant: the recorded state belongs to another chain, plan or version; give cost=")
-            resumed = self.resume(cost, state.tick, min(self.plan.min_age, *state.behind))
-            return replace(resumed, environments=state.environments)
+            depth, told = min(self.plan.min_age, *state.behind), state.environments
+            return replace(self.resume(cost, state.tick, depth), environments=told)
         return state

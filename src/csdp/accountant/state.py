@@ -16,6 +16,7 @@ import numpy as np
 from csdp.accountant.lateness import Stale, read_stale, record_stale
 from csdp.accountant.protocol import AccountedComponent, SeriesPath, walk
 from csdp.arrays import Floats, freeze
+from csdp.plan import ALGORITHM
 
 #: Numbers of a state above which it is compressed, and how such a text begins.
 PACKED_SIZE = 4096
@@ -66,6 +67,7 @@ class State:
             return {"tick": self.tick, **count}
         return {
             "tick": self.tick,
+            "algorithm": ALGORITHM,
             "behind": list(self.behind),
             "sizes": [
                 int(s.shape[0]) if s.ndim == 2 and s.shape[0] == s.shape[1] else list(s.shape) for s in self.slices
