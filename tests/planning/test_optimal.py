@@ -220,6 +220,12 @@ def test_a_table_of_an_outsider_is_certified_by_its_own_numbers() -> None:
     assert plan.certified.epsilon == pytest.approx(csdp.leakage(PAIR, Mean(), ages=1, epsilon_c=40.0).epsilon, rel=1e-5)
 
 
+def test_a_query_that_no_record_changes_is_refused_in_words() -> None:
+    chain = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], values=[[2.0, 2.0], [0.0, 1.0]])
+    with pytest.raises(InputError, match="max never changes with one record, so there is nothing to publish"):
+        optimal_plan(chain, "max", ages=1, budget=0.5, event_limit=2.0)
+
+
 def test_where_the_past_tells_nothing_one_output_is_left() -> None:
     coins = CoupledChain(np.eye(2), [[0.5, 0.5], [0.5, 0.5]])
     plan = optimal_plan(coins, Mean(), ages=1, budget=0.5, event_limit=1.0)

@@ -87,6 +87,8 @@ def optimal_table(
             raise InputError(f"{name}: {value!r} given; a positive number expected")
     model = certified.members[0].point
     covered = check_covered(certified, verify_query(query, model, on_lattice=True))
+    if not covered.undivided_sensitivity(1) > 0:
+        raise InputError(f"query: {covered.name} never changes with one record, so there is nothing to publish")
     checked = check_ages(ages, model.sequences)
     answers = possible_answers(model, covered)
     known = AnswerMoments.of(model, covered, ages=checked, then=about == "then")
