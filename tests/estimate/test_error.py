@@ -77,6 +77,12 @@ def test_pair_laws_agree_with_the_joint_law_and_the_oracle(
     close(_by_joint_law(chain, query, ages), expected)  # type: ignore[arg-type]
 
 
+def test_a_query_that_no_record_changes_is_refused_in_words() -> None:
+    chain = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], values=[[2.0, 2.0], [0.0, 1.0]])
+    with pytest.raises(InputError, match="max never changes with one record, so no noise is added to it"):
+        mse(chain, "max", ages=1, epsilon_c=1.0)
+
+
 def test_max_and_joint_chains_use_the_joint_law() -> None:
     result = moments(PAPER, Max(), ages=(1, 2))
     assert result.how == "joint law"

@@ -103,7 +103,10 @@ def noise_variance(model: Model, query: Query | str, epsilon_c: float) -> float:
     computation = verify_query(query, model)
     if isinstance(computation, FunctionComputation):
         return 2.0 * (computation.sensitivity(1, model.value_table) / epsilon_c) ** 2
-    rate = computation.spacing * epsilon_c / computation.undivided_sensitivity(1)
+    sensitivity = computation.undivided_sensitivity(1)
+    if not sensitivity > 0:
+        raise InputError(f"query: {computation.name} never changes with one record, so no noise is added to it")
+    rate = computation.spacing * epsilon_c / sensitivity
     # 2q / (1 - q)^2 with q = e^-rate; beyond a rate of 1,400 a float holds 0
     return 0.5 * (computation.spacing / computation.denominator / math.sinh(min(rate, 1400.0) / 2)) ** 2
 

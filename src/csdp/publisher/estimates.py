@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from csdp.chain import Model
 from csdp.computation import FoldComputation
 from csdp.errors import CsdpError, CsdpWarning, InputError, LedgerError
 from csdp.estimate import (
@@ -47,7 +48,6 @@ _DAY = 86_400
 _BUILT_IN = (HistoryEstimator, LearnedEstimator, LinearEstimator, PosteriorEstimator, TableEstimator)
 
 
-@lru_cache(maxsize=16)
 def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) -> Estimator | None:
     """The estimator that a publisher uses where none is given: from the last releases, by the moments of the model.
 
@@ -66,16 +66,22 @@ def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) ->
     ('history', 'removes 35.4 % of the error of saying nothing')
     """
     check_about(about, "history")
+    return _estimator_by_model(plan, plan.model, about, level)
+
+
+@lru_cache(maxsize=16)
+def _estimator_by_model(plan: Plan, model: Model, about: About, level: float) -> Estimator | None:
+    """By a model that is part of the key: plans whose families differ in the order of their members are equal."""
     if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
         return None
     bounds = published_bounds(plan)
     try:
         if plan.mechanism is not None and isinstance(plan.query, FoldComputation):
             options: dict[str, Any] = {"ages": plan.ages, "about": about, "level": level, "bounds": bounds}
-            return table_estimator(plan.model, plan.query, plan.mechanism, **options)
-        if has_history(plan.model, plan.ages):
-            return model_estimator(plan.model, plan.query, age=plan.max_age, about=about, level=level, bounds=bounds)
-        return linear_estimator(plan.model, plan.query, ages=plan.ages, about=about, level=level, bounds=bounds)
+            return table_estimator(model, plan.query, plan.mechanism, **options)
+        if has_history(model, plan.ages):
+            return model_estimator(model, plan.query, age=plan.max_age, about=about, level=level, bounds=bounds)
+        return linear_estimator(model, plan.query, ages=plan.ages, about=about, level=level, bounds=bounds)
     except CsdpError:
         return None
 
