@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -73,6 +74,12 @@ class Listener:
         await self._stream.aclose()
 
 
+def run_alone(work):
+    """Run a coroutine in a thread of its own: a browser that other tests opened keeps a loop in the main thread."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(work())).result()
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Rounds and statuses without pauses."""
@@ -107,7 +114,7 @@ def test_a_client_that_asks_in_the_middle_of_an_update_misses_nothing(quick):
             assert one.ids == [1, 2, 3, 4]
             await one.close()
 
-    asyncio.run(run())
+    run_alone(run)
 
 
 def test_events_do_not_wait_for_a_status_that_fails(quick, monkeypatch):
@@ -126,7 +133,7 @@ def test_events_do_not_wait_for_a_status_that_fails(quick, monkeypatch):
         follow.cancel()
         await listener.close()
 
-    asyncio.run(run())
+    run_alone(run)
 
 
 def test_more_than_a_page_comes_in_one_round_and_in_order(quick, monkeypatch):
@@ -149,7 +156,7 @@ def test_more_than_a_page_comes_in_one_round_and_in_order(quick, monkeypatch):
             assert one.ids == expected
             await one.close()
 
-    asyncio.run(run())
+    run_alone(run)
 
 
 def test_the_publisher_wakes_the_loop_once_a_round_and_only_for_somebody(monkeypatch):
@@ -166,7 +173,7 @@ def test_the_publisher_wakes_the_loop_once_a_round_and_only_for_somebody(monkeyp
         feed._wake_from_thread(OUTCOME)
         assert len(woken) == 2
 
-    asyncio.run(run())
+    run_alone(run)
 
 
 def test_what_is_published_while_a_round_reads_is_read_in_the_next(monkeypatch):
@@ -195,7 +202,7 @@ def test_what_is_published_while_a_round_reads_is_read_in_the_next(monkeypatch):
         follow.cancel()
         await listener.close()
 
-    asyncio.run(run())
+    run_alone(run)
 
 
 def test_the_more_listen_the_longer_the_pause(monkeypatch):
@@ -209,7 +216,7 @@ def test_the_more_listen_the_longer_the_pause(monkeypatch):
         await asyncio.sleep(0.05)
         follow.cancel()
 
-    asyncio.run(run())
+    run_alone(run)
     assert asked[0] == 37
 
 
