@@ -311,7 +311,7 @@ class Accountant:
             self._history.extend(n)
             if self._history.at_rest:
                 return replace(self._history.states[-1], consecutive=None)
-            if all(component.kind == "cap" for component in self.components):
+            if all(component.kind in {"cap", "group"} for component in self.components):
                 break
         return None
 

@@ -107,6 +107,8 @@ class _VectorComponent:
             return self._as_planned
         delays = stale.delays_of(self.members)
         there = stale.was_read(self.members) | (not self.follows_missing)
+        if there.all() and not delays.any():  # missing readings that count as read
+            return self._as_planned
         split = [
             (age, int(d), readers & there & (delays == d))
             for age, readers in self._readers.items()
