@@ -31,17 +31,23 @@ _CAPTION = re.compile(r"^\*`make demo`: .*?\*$", re.MULTILINE | re.DOTALL)
 def caption(summary: Mapping[str, Any]) -> str:
     """The caption of the picture, computed from summary.json."""
     now, late = summary["now"], summary["late"]
-    doubts = "" if summary["accepted"] else " The model fails some of its own checks, which the page names."
+    accepted = summary["model"]["status"] == "accepted"
+    doubts = (
+        ""
+        if accepted
+        else "The flights reject the model, so this is an example, and every output says so: if it held, "
+    )
     worth, kept = percent(now["usefulness"]), percent(now["coverage"])
     epsilon, belief = as_text(now["leakage"]["family"], 3), as_text(100 * now["belief"], 2)
     text = (
         "*`make demo`: the share of 33 destinations to which flights from New York leave late, published every "
         f"{HOURS} hours with noise (dots). Line and band: the estimate that is published with it. Dashed: what is "
         f"usual at that hour. It removes {worth} of the error of guessing the usual value, and its 95 % band contains "
-        f"{kept} of the true shares. Everything published, for ever, tells at most epsilon = {epsilon} about the "
-        f"present of one destination: a 50 % guess becomes at most {belief} %. Held back {late['age'] * HOURS} hours, "
-        f"the same number removes {percent(late['usefulness'])} of the error and tells "
-        f"{as_text(late['leakage']['family'], 3)}.{doubts}*"
+        f"{kept} of the true shares. One reading has plain differential privacy with epsilon = "
+        f"{as_text(summary['event_level'], 3)}, under any model. {doubts}{'E' if accepted else 'e'}verything "
+        f"published, in the long run, reveals at most epsilon = {epsilon} about the present of one destination: a 50 % "
+        f"guess becomes at most {belief} %. Held back {late['age'] * HOURS} hours, the same number removes "
+        f"{percent(late['usefulness'])} of the error and reveals {as_text(late['leakage']['family'], 3)}.*"
     )
     return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
 

@@ -5,6 +5,9 @@ private reading::
 
     CsdpError
     ├── InputError (also a ValueError)     something given is not valid
+    │   ├── AlteredPlanError               a plan holds another chain than it was written for
+    │   ├── SeriesConflictError            a public series contradicts what a tick was charged under
+    │   └── UncheckedModelError            the data reject the model, or did not test it
     ├── NoStationaryLawError               several stationary laws: an initial law is required
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target
@@ -44,6 +47,10 @@ class AlteredPlanError(InputError):
 
 class SeriesConflictError(InputError):
     """A number of a public series contradicts the one that its tick was charged under; nothing was charged."""
+
+
+class UncheckedModelError(InputError):
+    """The data reject the model of a plan, or did not test it, and nobody said to publish under it all the same."""
 
 
 class NoStationaryLawError(CsdpError):

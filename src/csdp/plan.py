@@ -11,14 +11,16 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Final
 
+from csdp.age_check import compare_with_past
 from csdp.aging import check_ages, check_epsilon
 from csdp.bounds.adversary import Adversary, check_protect
 from csdp.bounds.leakage import largest, leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.bounds.table import check_table, check_table_options, table_leakage
-from csdp.chain import Family, Model, certified_model
+from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
+from csdp.chain.evidence import DECLARED
 from csdp.chain.files import model_from_dict
-from csdp.computation import Computation, FunctionComputation, ReadingsComputation, verify_query
+from csdp.computation import Computation, FoldComputation, FunctionComputation, ReadingsComputation, verify_query
 from csdp.computation.fingerprints import fingerprint_on
 from csdp.computation.readings import ReadingsEvidence
 from csdp.display import Displayed
@@ -27,7 +29,7 @@ from csdp.groups import parse_groups
 from csdp.json_text import parse_json
 from csdp.noise import variance
 from csdp.noise.table import MechanismTable
-from csdp.queries import Query
+from csdp.queries import Query, Sum
 from csdp.schedule import Schedule
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
@@ -162,8 +164,13 @@ class Plan(Displayed):
     @cached_property
     def certified(self) -> Leakage:
         """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
-        answer = self.one_release(bound=self.bound)
-        return replace(answer, assumptions=tuple(dict.fromkeys((*answer.assumptions, *self.assumptions))))
+        assumptions = tuple(dict.fromkeys((*self._planned.assumptions, *self.assumptions)))
+        return replace(self._planned, assumptions=assumptions, model=self.verdict)
+
+    @cached_property
+    def _planned(self) -> Leakage:
+        """One release by the plan's own bound, before its verdict is known."""
+        return self.one_release(bound=self.bound)
 
     def one_release(self, passed: int = 0, *, bound: str = "auto") -> Leakage:
         """The leakage of the present some ticks after one release, by a bound; of a table, from the table itself."""
@@ -177,6 +184,34 @@ class Plan(Displayed):
         phases = [(h % len(self.phase_levels), e) for h, e in enumerate(self.phase_levels, start=passed) if e > 0]
         return largest([leakage(self.chain, self.query, epsilon_c=e, phase=h, **options) for h, e in phases])
 
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Whether the data accept the model, at the ages of this plan; shown wherever its leakage is shown.
+
+        A model that its public past accepts is compared with the k-step transitions of that past, k the plan's ages:
+        if a sequence is certain to reveal more than the plan certifies for one release, the model is rejected.
+        """
+        known = [member for member in (self.model, *self.chain.members) if member.verdict.status != "declared"]
+        if not known:
+            return DECLARED
+        judged = worst_verdict([member.verdict for member in known])
+        if judged.status != "accepted":
+            return judged
+        query, certified = self._additive()
+        options: dict[str, Any] = {"ages": self.ages, "epsilon_c": self.epsilon_c, "certified": certified}
+        tested = [member.evidence for member in known if member.evidence is not None]
+        return worst_verdict([compare_with_past(each, self.model, query, **options) for each in tested])
+
+    def _additive(self) -> tuple[FoldComputation, float]:
+        """A query that adds up contributions of states, and its certificate: the plan's own, or their sum."""
+        query = self.query
+        plain = self.protect is None and self.adversary == "informed" and self.mechanism is None
+        if plain and query.of_states and isinstance(query, FoldComputation) and query.fold == "sum":
+            return query, self._planned.epsilon
+        total = verify_query(Sum(), self.model)
+        assert isinstance(total, FoldComputation)
+        return total, leakage(self.chain, total, ages=self.ages, epsilon_c=self.epsilon_c).epsilon
+
     @property
     def phase_levels(self) -> tuple[float, ...] | None:
         """The noise level at each phase of the chain's clock; None where levels do not go by the clock."""
@@ -184,12 +219,12 @@ class Plan(Displayed):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What a certificate assumes besides the model: about the query, and that an older file was certified again."""
+        """What a certificate assumes of the model (its verdict) and of the query, and whether it was certified anew."""
         again = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
         )
         clock = self.schedule and self.schedule.assumption
-        texts = (self.query.assumption, again * (self.written_by != ALGORITHM), clock)
+        texts = (self.verdict.words, self.query.assumption, again * (self.written_by != ALGORITHM), clock)
         return tuple(words for words in texts if words)
 
     @property
@@ -266,11 +301,16 @@ class Plan(Displayed):
         """The same plan for present values at most `protect` apart; None for any two."""
         return self._again(protect=protect)
 
+    def under(self, chain: Model | Family) -> Plan:
+        """The same plan under another model, such as its own after a test on a public past."""
+        return self._again(chain=chain)
+
     def _again(self, **changes: Any) -> Plan:
         """The same plan with some arguments changed."""
         names = ("adversary", "bound", "stale_limit", "schedule", "mechanism", "protect", "readings_check")
         options = {name: getattr(self, name) for name in names} | changes
-        return Plan(self.chain, self.query, self.ages, options.pop("epsilon_c", self.epsilon_c), **options)
+        chain, epsilon_c = options.pop("chain", self.chain), options.pop("epsilon_c", self.epsilon_c)
+        return Plan(chain, self.query, self.ages, epsilon_c, **options)
 
     def check_noise(self) -> None:
         """Refuse a plan whose noise cannot be drawn, before anything is charged for it."""
@@ -444,7 +484,8 @@ class Plan(Displayed):
 
     def __repr__(self) -> str:
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
-        certified = f"certified {as_text(self.certified.epsilon)}"
+        doubt = "" if self.verdict.reliable else f", {self.verdict.brief}"
+        certified = f"certified {as_text(self.certified.epsilon)}{doubt}"
         drawn = "" if self.mechanism is None else f"table of {len(self.mechanism.outputs)} outputs, "
         drawn += "" if self.protect is None else f"values at most {self.protect:g} apart, "
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.level_words}, {drawn}{certified})"

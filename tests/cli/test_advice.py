@@ -146,7 +146,7 @@ class TestOtherCommands:
     def test_warnings_too(self, run, tmp_path):
         (tmp_path / "d.csv").write_text(WIDE)
         command = ["fit", tmp_path / "d.csv", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json"]
-        assert "fit on public readings (--public), or pay for it (--epsilon)" in run(*command).stderr
+        assert "Fit public readings (--public), or pay for it (--epsilon)" in run(*command).stderr
         assert run(*command, "--public").stderr == ""
 
 

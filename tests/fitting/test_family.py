@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.chain import certified_model
+from csdp.chain import Evidence, certified_model
 from csdp.chain.files import load_model, read_model, save_model
 from csdp.errors import InputError
 from fitting.systems import random_chain
@@ -69,11 +69,12 @@ def test_certificates_rest_on_the_family(chain):
 def test_the_digest_covers_family_and_cost(chain):
     point = chain.without_family()
     assert point != chain
-    fewer = point.carrying(fitted=chain.fitted, fit_cost=chain.fit_cost, family=csdp.Family(chain.family.members[:2]))
+    carried = {"fit_cost": chain.fit_cost, "evidence": chain.evidence}
+    fewer = point.carrying(fitted=chain.fitted, **carried, family=csdp.Family(chain.family.members[:2]))
     assert fewer != chain
-    cheaper = point.carrying(fitted=chain.fitted, fit_cost={"epsilon": 0.001})
-    assert cheaper != point
-    assert point.carrying(fit_cost=chain.fit_cost) == point  # the record of the fit certifies nothing
+    assert point.carrying(**carried | {"fit_cost": {"epsilon": 0.001}}) != point
+    assert point.carrying(**carried | {"evidence": Evidence("accepted")}) != point
+    assert point.carrying(**carried) == point  # the record of the fit certifies nothing
 
 
 def test_a_chain_must_be_in_its_family(chain):

@@ -60,13 +60,13 @@ def test_a_private_fit_counts_among_what_a_record_is_exposed_to(tmp_path: Path) 
     truth = csdp.CoupledChain([[0.8, 0.2], [0.3, 0.7]], [[0.9, 0.1], [0.2, 0.8]])
     chain = csdp.fit(truth.simulate(500, seed=4), states=2, epsilon=2.0, ensemble=2)
     plan = csdp.Plan(chain, csdp.Mean(), 1, 0.5)
-    asked = {"dataset": "d", "ledger": tmp_path / "l.db", "event_limit": 2.4}
-    with csdp.Publisher(plan, **asked) as publisher:  # type: ignore[arg-type]
+    asked = {"dataset": "d", "event_limit": 2.4, "model_unchecked": True}
+    with csdp.Publisher(plan, ledger=tmp_path / "l.db", **asked) as publisher:  # type: ignore[arg-type]
         publisher.push([0, 0], time=0)
         assert publisher.guarantee()["event_level"] == pytest.approx(2.5)
         with pytest.raises(csdp.errors.BudgetExceeded, match=r"2\.5"):
             publisher.push([0, 1], time=1)
-    with csdp.Publisher(plan, dataset="d", ledger=tmp_path / "m.db", event_limit=2.6) as publisher:
+    with csdp.Publisher(plan, ledger=tmp_path / "m.db", **asked | {"event_limit": 2.6}) as publisher:  # type: ignore[arg-type]
         publisher.push([0, 0], time=0)
         assert isinstance(publisher.push([0, 1], time=1), csdp.Release)
         assert publisher.summary()["event_level"] == pytest.approx(2.5)

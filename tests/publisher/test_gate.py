@@ -106,7 +106,7 @@ def test_no_raw_reading_reaches_the_file(file: Path) -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         for one in ledger.published(NAME):
             assert set(one.output) == {
-                "values", "estimate", "standard_error", "low", "high", "level", "about", "no_data", "noise",
+                "values", "estimate", "standard_error", "low", "high", "level", "about", "no_data", "noise", "model",
                 "stale", "unsafe", "ages", "epsilon_s",
             }  # fmt: skip
             assert not set(one.output["values"]) <= set(values)

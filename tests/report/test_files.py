@@ -14,7 +14,7 @@ from csdp.report.files import Series, write_series
 
 class TestSeriesFiles:
     def series(self, **changes):
-        release = Release(7, (0.25, 1.5), (0.5, 1.0), (0.1, 0.2), (1, 3), 0, math.inf)
+        release = Release(7, (0.25, 1.5), (0.5, 1.0), (0.1, 0.2), (1, 3), 0, math.inf, model="declared")
         return Series(("a", "b"), {7: 700, 8: 800}, (replace(release, **changes),), (Skipped(8, "too late"),))
 
     def test_columns(self):
@@ -22,6 +22,7 @@ class TestSeriesFiles:
             "tick": [7], "time": [700], "value:a": [0.25], "value:b": [1.5], "estimate:a": [0.5], "estimate:b": [1.0],
             "standard_error:a": [0.1], "standard_error:b": [0.2], "low:a": [None], "low:b": [None], "high:a": [None],
             "high:b": [None], "about": ["now"], "ages": ["1,3"], "stale": [0], "epsilon_s": [math.inf],
+            "model": ["declared"],
         }  # fmt: skip
 
     @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])

@@ -12,6 +12,7 @@ import pytest
 
 from csdp import Accountant, CoupledChain, JointChain, Ledger, Mean, Panel, Plan, Publisher, leakage, leakage_table
 from csdp.bounds.result import as_text
+from csdp.chain import Verdict
 from csdp.errors import InputError
 from csdp.estimate import moments
 from csdp.report import figures, page
@@ -342,6 +343,7 @@ def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):
 
 def test_words_for_every_adversary():
     for adversary in ("informed", "uninformed", "any"):
-        assert "if the model holds" in guarantee(adversary=adversary, epsilon_c=1.0).protects
+        words = guarantee(verdict=Verdict("untested"), adversary=adversary, epsilon_c=1.0).protects
+        assert "if the model holds (MODEL NOT TESTED)" in words
     with pytest.raises(InputError, match="adversary: 'all' given"):
-        guarantee(adversary="all", epsilon_c=1.0)
+        guarantee(verdict=Verdict("declared"), adversary="all", epsilon_c=1.0)

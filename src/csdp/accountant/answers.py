@@ -55,6 +55,7 @@ def make_answer(plan: Plan, value: float, bound: str) -> Leakage:
             "which readings were missing must not depend on their values",
         ),
         protect=plan.protect,
+        model=plan.verdict,
         reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
     )
 

@@ -205,6 +205,8 @@ class _DatasetReplay:
         self._limits = terms.limits
         self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))
         plan = self._plan(entry, terms)
+        if plan is not None and not plan.verdict.reliable:
+            self.notes.append(f"dataset {self.name!r}: {plan.verdict.words}")
         before, state = self._accountant, self._state
         self._accountant = None if plan is None else Accountant(plan)
         if self._accountant is None or plan is None:

@@ -17,7 +17,7 @@ from csdp.bounds.adversary import ADVERSARIES, Adversary, ProtectedPairs, check_
 from csdp.bounds.component import OF_THE_PAST, Component
 from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
 from csdp.bounds.result import UNSOUND, Leakage, protected_words, round_up
-from csdp.chain import Family, Model, certified_model
+from csdp.chain import Family, Model, certified_model, worst_verdict
 from csdp.computation import Computation, ReadingsComputation, verify_query
 from csdp.errors import CsdpError, InputError
 from csdp.queries import Query
@@ -125,8 +125,10 @@ def leakage(
     if len(members) > 1:
         answers = [leakage(member, query, bound=bound, workers=workers, **options) for member in members]
         worst = largest(answers)
-        model = f"the sequences follow one of {len(answers)} given models"
-        return replace(worst, point=answers[0].epsilon, assumptions=(model, *worst.assumptions[1:]))
+        verdict = worst_verdict([answer.model for answer in answers])
+        words = f"the sequences follow one of {len(answers)} given models ({verdict.brief})"
+        assumptions = (words, *worst.assumptions[1:])
+        return replace(worst, point=answers[0].epsilon, assumptions=assumptions, model=verdict)
     settings = Setting.list_all(members[0], query, **options)
     answers = [setting.answer(bound, workers=workers) for setting in settings]
     return answers[0] if len(answers) == 1 else largest(answers)
@@ -246,6 +248,7 @@ class Setting:
             witness=self.components[order[0]].witness(worst.worst_case),
             assumptions=self._assumptions(worst.bound, f"by component: {', '.join(bounds)}" if bounds[1:] else ""),
             reason=worst.reason or infinite * math.isinf(worst.epsilon),
+            model=self.model.verdict,
             components=tuple(
                 {
                     "sequences": [names[j] for j in self.components[i].members[:100]],
@@ -271,6 +274,7 @@ class Setting:
             phase=self.vantage.phase,
             protect=self.protect,
             assumptions=("one release; all records of all sequences may change at once", self.query.assumption),
+            model=self.model.verdict,
         )
 
     def _assumptions(self, bound: str, extra: str) -> tuple[str, ...]:

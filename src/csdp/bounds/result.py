@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, get_args
 
 from csdp.bounds.adversary import Adversary
+from csdp.chain.evidence import DECLARED, Verdict
 from csdp.display import Displayed
 from csdp.errors import InputError
 
@@ -161,6 +162,7 @@ class Leakage(Displayed):
     over a family of models, the leakage under the first of them, the point estimate. `environment`: what the adversary
     knows of the environment, under an EnvironmentChain; `phase`: the phase of its clock at which the present lies.
     `protect`: it holds for present values of a sequence that are at most this far apart; None for any two values.
+    `model`: whether the data accept the model.
     """
 
     epsilon: float
@@ -175,6 +177,7 @@ class Leakage(Displayed):
     environment: str | None = None
     phase: int | None = None
     protect: float | None = None
+    model: Verdict = DECLARED
 
     @property
     def in_words(self) -> str:
@@ -185,7 +188,7 @@ class Leakage(Displayed):
         return self.epsilon
 
     def __repr__(self) -> str:
-        mark = "" if self.sound else ", NOT SOUND"
+        mark = ("" if self.sound else ", NOT SOUND") + ("" if self.model.reliable else f", {self.model.brief}")
         where = "" if self.phase is None else f", phase {self.phase}"
         where = where if self.environment is None else f", environment {_KNOWN[self.environment]}"
         where += "" if self.protect is None else f", values at most {self.protect:g} apart"
@@ -197,6 +200,7 @@ class Leakage(Displayed):
             "epsilon": self.epsilon,
             "bound": self.bound,
             "sound": self.sound,
+            "model": self.model.to_dict(),
             "adversary": self.adversary,
             "witness": None if self.witness is None else vars(self.witness),
             "assumptions": list(self.assumptions),

@@ -11,7 +11,7 @@ from csdp.aging import AgedLaw
 from csdp.arrays import UNIT, Floats
 from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
 from csdp.bounds.result import Leakage, protected_words, round_up
-from csdp.chain import Family, Model
+from csdp.chain import Family, Model, worst_verdict
 from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
 from csdp.noise.table import LARGEST, MechanismTable
@@ -96,6 +96,7 @@ def table_leakage(
     bound on the rounding of both sums. `protect` as for `csdp.leakage`.
     """
     covered = check_covered(chain, query)
+    verdict = worst_verdict([model.verdict for model in chain.members])
     values = [_largest_ratio(model, covered, table, ages, adversary, protect) for model in chain.members]
     return Leakage(
         epsilon=round_up(max(values)),
@@ -105,11 +106,12 @@ def table_leakage(
         assumptions=(
             chain.members[0].assumption
             if len(values) == 1
-            else f"the sequences follow one of {len(values)} given models",
+            else f"the sequences follow one of {len(values)} given models ({verdict.brief})",
             *protected_words(protect, "exact"),
             "one release; computed from the table that outputs are drawn from",
         ),
         point=values[0] if len(values) > 1 else None,
+        model=verdict,
         protect=protect,
     )
 

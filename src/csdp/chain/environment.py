@@ -166,7 +166,8 @@ class EnvironmentChain(Model):
 
     @cached_property
     def _given_path(self) -> EnvironmentChain:
-        return EnvironmentChain(self.environments, cycle=self.cycle, series="environment")
+        known = EnvironmentChain(self.environments, cycle=self.cycle, series="environment")
+        return known.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
 
     @cached_property
     def unclocked(self) -> EnvironmentChain:
@@ -175,7 +176,8 @@ class EnvironmentChain(Model):
             return self
         members = [self.environments[e] for phase in range(self.period) for e in self.environment_numbers(phase)]
         following = np.roll(np.eye(self.period), 1, axis=1)
-        return EnvironmentChain(members, switching=np.kron(following, self.switching))
+        one = EnvironmentChain(members, switching=np.kron(following, self.switching))
+        return one.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
 
     # ---- law ---------------------------------------------------------------------------------------------------
 
@@ -340,7 +342,7 @@ class EnvironmentChain(Model):
         if inside not in known:  # every accountant of a search asks for them again
             chains = (chain.subchain(inside) for chain in self.environments)
             part = EnvironmentChain(chains, cycle=self.cycle, series=self.series)
-            known[inside] = part.carrying(fit_cost=self.fit_cost)
+            known[inside] = part.carrying(fit_cost=self.fit_cost, evidence=self._part_evidence)
         return known[inside]
 
     @property
@@ -428,7 +430,12 @@ class EnvironmentChain(Model):
             raise InputError(f"chain: the JSON lacks or garbles {error}; write it with to_json") from None
 
     def __getstate__(self) -> dict[str, Any]:
-        carried = {"fitted": self.fitted, "family": self.family, "fit_cost": self.fit_cost}
+        carried = {
+            "fitted": self.fitted,
+            "family": self.family,
+            "fit_cost": self.fit_cost,
+            "evidence": self.evidence,
+        }
         how = {"cycle": self.cycle, "switching": self.switching, "series": self.series}
         return {"environments": self.environments, "how": how, "carried": carried}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from csdp.chain.coupled import is_backward
 from csdp.chain.files import model_from_dict
@@ -62,6 +62,10 @@ class Family(Displayed):
     def point(self) -> Model:
         """The first member: of a fit the point estimate."""
         return self._members[0]
+
+    def with_point(self, point: Model) -> Family:
+        """The same family around a first member of the same law that carries something else."""
+        return Family([point, *self._members[1:]])
 
     def beside_point(self) -> list[dict[str, Any]]:
         """The other members as plain data, without what all of them share."""
@@ -176,6 +180,11 @@ class FitRecord:
         return f"FitRecord({self.method}, {self.observations:,} transitions, {len(self.warnings)} warnings)"
 
     @property
+    def unpaid(self) -> bool:
+        """Whether private readings were used without noise, so that the chain limits nothing it reveals of them."""
+        return not self.public and self.epsilon is None
+
+    @property
     def monotone(self) -> bool:
         """Whether no iteration lowered the objective (beyond the rounding of its sum)."""
         return all(b >= a - 1e-11 * max(1.0, abs(a)) for a, b in zip(self.path, self.path[1:], strict=False))
@@ -224,6 +233,10 @@ def _finite(value: Any) -> float:
     return number
 
 
+#: Cost of a chain that was fitted to private readings without noise: it limits nothing that it reveals of them.
+UNPAID_FIT: Final = {"epsilon": "infinite", "level": "event", "fit": "unpaid"}
+
+
 def private_fits(model: Model | Family) -> dict[str, float]:
     """Identity and plain epsilon-DP of every private fit that a model, or some member of a family, came from.
 
@@ -238,7 +251,10 @@ def private_fits(model: Model | Family) -> dict[str, float]:
     1.0
     """
     members = certified_model(model).members
-    return _costs_by_fit((member.fit_cost, member) for member in members if member.fit_cost is not None)
+    fits = _costs_by_fit((member.fit_cost, member) for member in members if member.fit_cost is not None)
+    if any(member.point.fitted is not None and member.point.fitted.unpaid for member in members):
+        fits[UNPAID_FIT["fit"]] = math.inf
+    return fits
 
 
 def recorded_fits(plans: Iterable[str]) -> dict[str, float]:
@@ -249,13 +265,22 @@ def recorded_fits(plans: Iterable[str]) -> dict[str, float]:
     """
     fits: dict[str, float] = {}
     for text in plans:
-        if '"fit_cost"' not in text:  # do not parse large chains in vain
+        if '"fit_cost"' not in text and '"fitted"' not in text:  # do not parse large chains in vain
             continue
         content = json.loads(text)
         members = content.get("chain") if isinstance(content, dict) else None
-        costly = [one for one in members or [] if isinstance(one, dict) and one.get("fit_cost") is not None]
+        chains = [one for one in members or [] if isinstance(one, dict)]
+        costly = [one for one in chains if one.get("fit_cost") is not None]
         fits = join_fits(fits, _costs_by_fit((one["fit_cost"], one) for one in costly))
+        if any(_records_unpaid_fit(one) for one in chains):
+            fits[UNPAID_FIT["fit"]] = math.inf
     return fits
+
+
+def _records_unpaid_fit(chain: Mapping[str, Any]) -> bool:
+    """Whether the plain data of a chain, or of the point of its family, records a fit to private readings."""
+    record = chain.get("fitted") or (chain.get("point") or {}).get("fitted")
+    return isinstance(record, Mapping) and FitRecord.from_dict(record).unpaid
 
 
 def _costs_by_fit(costs: Iterable[tuple[Any, Model | dict[str, Any]]]) -> dict[str, float]:
@@ -263,6 +288,9 @@ def _costs_by_fit(costs: Iterable[tuple[Any, Model | dict[str, Any]]]) -> dict[s
     fits: dict[str, float] = {}
     for cost, chain in costs:
         epsilon = cost.get("epsilon") if isinstance(cost, Mapping) else None
+        if epsilon == UNPAID_FIT["epsilon"]:
+            fits[UNPAID_FIT["fit"]] = math.inf
+            continue
         if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
             raise InputError(f"fit_cost: epsilon {epsilon!r} given; a finite number, 0 or more, as csdp.fit writes it")
         identity = cost.get("fit")
@@ -281,6 +309,8 @@ def join_fits(first: Mapping[str, float], second: Mapping[str, float]) -> dict[s
 
 def fits_epsilon(fits: Mapping[str, float]) -> float:
     """Plain epsilon-DP that some private fits have spent on one record together, rounded up."""
+    if math.inf in fits.values():
+        return math.inf
     exact = sum(map(Fraction, fits.values()), start=Fraction(0))
     total = float(exact)
     return total if total >= exact else math.nextafter(total, math.inf)

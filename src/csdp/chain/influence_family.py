@@ -13,6 +13,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices, freeze
 from csdp.chain import checks
 from csdp.chain.coupled import CoupledChain, is_backward
+from csdp.chain.evidence import Evidence
 from csdp.chain.model import Direction, Model, States
 from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import Step
@@ -91,6 +92,7 @@ class InfluenceFamily(Model):
             unit=point.unit,
             initial=None,
             _fit_cost=point.fit_cost,
+            evidence=point._derived_evidence,
             _names=point._names,
             confidence=None if confidence is None else float(confidence),
             edge_targets=freeze(ends[order, 0]),
@@ -129,17 +131,18 @@ class InfluenceFamily(Model):
         fitted: FitRecord | None = None,
         family: Family | InfluenceFamily | None = None,
         fit_cost: Mapping[str, Any] | None = None,
+        evidence: Evidence | None = None,
     ) -> InfluenceFamily:
-        """The same limits around a point that carries the record and the cost of its fit, which are the family's."""
+        """The same limits around a point that carries the record, cost and evidence of its fit, the family's own."""
         if family is not None:
             raise InputError("family: given for an InfluenceFamily, which is the family itself; leave it out")
-        return self._around(self.point.carrying(fitted=fitted, fit_cost=fit_cost))
+        return self.with_point(self.point.carrying(fitted=fitted, fit_cost=fit_cost, evidence=evidence))
 
     def with_values_of(self, model: Model, members: Sequence[int]) -> InfluenceFamily:
         """The same limits around a point with the values of some sequences of another model."""
-        return self._around(self.point.with_values_of(model, members))
+        return self.with_point(self.point.with_values_of(model, members))
 
-    def _around(self, point: CoupledChain) -> InfluenceFamily:
+    def with_point(self, point: CoupledChain) -> InfluenceFamily:
         """The same limits around a point of the same law."""
         return self.of_point(point, self._law_content())
 

@@ -1,4 +1,4 @@
-"""Model: what CoupledChain and JointChain have in common."""
+"""Model: what CoupledChain, JointChain, EnvironmentChain and InfluenceFamily have in common."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, freeze
 from csdp.chain import checks, stationary
+from csdp.chain.evidence import DECLARED, Evidence, Verdict
 from csdp.chain.stationary import ChainSummary
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.display import Displayed
@@ -31,7 +32,11 @@ States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 
 #: Schema of a backward chain: a reader that knows forward chains only must not take it for one.
 BACKWARD_SCHEMA = "csdp/backward-chain/1"
-_OF_A_FIT = frozenset({"digest", "_subchains"})  #: what is cached of a model and depends on what it carries
+#: Of fits that were made before models were tested.
+NOT_TESTED = Evidence("untested", "fitted by a version of csdp that did not test models; fit it again")
+_OF_A_FIT = frozenset(
+    {"digest", "_subchains", "_part_evidence"}
+)  #: what is cached of a model and depends on what it carries
 
 
 class Model(ABC, Displayed):
@@ -46,8 +51,10 @@ class Model(ABC, Displayed):
     values: Floats  #: (m,), or (s, m) where sequences carry different values
     unit: float  #: every value is a multiple of this power of two
     initial: Floats | None
-    #: how it was fitted; None where it was written by hand. Not in the digest: it changes nothing that is certified
+    #: how it was fitted; None if it was written by hand. Not in the digest: it changes nothing that is certified
     fitted: FitRecord | None = None
+    #: what a public past showed of it; part of the digest
+    evidence: Evidence | None = None
     #: the chains that the data leaves possible, this one first; part of the digest, as plans certify over it
     family: Family | InfluenceFamily | None = None
     schema: ClassVar[str]
@@ -164,7 +171,7 @@ class Model(ABC, Displayed):
     @property
     def assumption(self) -> str:
         """What a certificate assumes about the model, in words."""
-        return "the sequences follow the given model"
+        return f"the sequences follow the given model ({self.verdict.brief})"
 
     @property
     def plausible(self) -> Model | Family:
@@ -184,29 +191,54 @@ class Model(ABC, Displayed):
         fitted: FitRecord | None = None,
         family: Family | InfluenceFamily | None = None,
         fit_cost: Mapping[str, Any] | None = None,
+        evidence: Evidence | None = None,
     ) -> Self:
-        """The same law, carrying the record of its fit, the family of plausible chains, and the cost of the fit.
+        """The same law, carrying the record of its fit, the family of plausible chains, its cost and its evidence.
 
-        Cost and family enter the digest, so that no chain passes for one that cost less or promises less.
+        Cost, family and evidence enter the digest, so that no chain passes for one that cost less, promises less, or
+        was accepted by its data.
         """
         copy = object.__new__(type(self))
         copy.__dict__.update({key: value for key, value in self.__dict__.items() if key not in _OF_A_FIT})
-        copy._set(fitted=fitted, family=None, _fit_cost=None if fit_cost is None else deepcopy(dict(fit_cost)))
+        cost = None if fit_cost is None else deepcopy(dict(fit_cost))
+        copy._set(fitted=fitted, family=None, evidence=evidence, _fit_cost=cost)
         if family is None:
             return copy
         if copy != family.point:
-            raise InputError("family: the chain itself, with the cost of its fit, must be its first member")
+            raise InputError(
+                "family: the chain itself, with the cost of its fit and its evidence, must be its first member"
+            )
         del copy.__dict__["digest"]  # computed for the comparison, without the family
         copy._set(family=family)
         return copy
 
     def without_family(self) -> Self:
-        """The point estimate alone, with the record and the cost of its fit."""
-        return self if self.family is None else self.carrying(fitted=self.fitted, fit_cost=self.fit_cost)
+        """The point estimate alone, with the record, the cost and the evidence of its fit."""
+        if self.family is None:
+            return self
+        return self.carrying(fitted=self.fitted, fit_cost=self.fit_cost, evidence=self.evidence)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the data accept the model; "declared" if it was written by hand."""
+        if self.evidence is not None:
+            return self.evidence.verdict
+        return DECLARED if self.fitted is None else NOT_TESTED.verdict
+
+    @property
+    def _derived_evidence(self) -> Evidence | None:
+        """The evidence that a model made of this one carries."""
+        return self.evidence if self.evidence is not None or self.fitted is None else NOT_TESTED
+
+    @cached_property
+    def _part_evidence(self) -> Evidence | None:
+        """The evidence that some sequences of this model carry: the verdict alone, as counts are of all of them."""
+        evidence = self._derived_evidence
+        return None if evidence is None else Evidence(evidence.status, evidence.reason)
 
     def with_initial(self, law: npt.ArrayLike | None) -> Self:
-        """The same kernel, values and names under another law of the oldest snapshot; of a fit its cost is carried."""
-        copy = self.carrying(fit_cost=self.fit_cost)
+        """The same kernel, values and names under another law of the oldest snapshot, with cost and evidence."""
+        copy = self.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
         for name in ("initial_factors", "_components"):  # what is known of them is known of the law before
             copy.__dict__.pop(name, None)
         copy._set(initial=checks.check_initial(law, self.sequences, self.states, direction=self.direction))
@@ -214,7 +246,7 @@ class Model(ABC, Displayed):
 
     def with_values_of(self, model: Model, members: Sequence[int]) -> Self:
         """The same law with the values of some sequences of another model, on its lattice; they may all be equal."""
-        copy = self.carrying(fit_cost=self.fit_cost)
+        copy = self.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
         values = model.values if model.values.ndim == 1 else model.values[list(members)]
         # A subset of the values may lie on a coarser lattice; the noise is that of the whole model.
         copy._set(values=freeze(np.array(values)), unit=model.unit)
@@ -225,34 +257,40 @@ class Model(ABC, Displayed):
         hasher.update(json.dumps(self._names).encode())
         hasher.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
         law = hasher.hexdigest()
-        if self.fit_cost is None and self.family is None:
+        if self.fit_cost is None and self.family is None and self.evidence is None:
             return law
         cost = json.dumps(self.fit_cost, sort_keys=True)
         family = "" if self.family is None else self.family.digest
-        return hashlib.sha256(f"{law}|{cost}|{family}".encode()).hexdigest()
+        evidence = "" if self.evidence is None else f"|{self.evidence.digest()}"
+        return hashlib.sha256(f"{law}|{cost}|{family}{evidence}".encode()).hexdigest()
 
     def _fit_content(self) -> dict[str, Any]:
-        """Cost, record and family as plain data; the members of the family without what all of them share."""
+        """Cost, record, evidence and family as plain data; the family's members without what all of them share."""
         record = None if self.fitted is None else self.fitted.to_dict()
         family = None if self.family is None else self.family.beside_point()
-        content = {"fit_cost": self.fit_cost, "fitted": record, "family": family}
+        evidence = None if self.evidence is None else self.evidence.to_dict()
+        content = {"fit_cost": self.fit_cost, "fitted": record, "evidence": evidence, "family": family}
         return {key: value for key, value in content.items() if value is not None}
 
     def _restore_fit(self, content: Mapping[str, Any]) -> Self:
         """The same law with what `_fit_content` wrote."""
         from csdp.chain.family import FitRecord, family_of_point
 
-        if not {"fit_cost", "fitted", "family"} & set(content):
+        if not {"fit_cost", "fitted", "evidence", "family"} & set(content):
             return self
         cost, record = content.get("fit_cost"), content.get("fitted")
         if (cost is not None and not isinstance(cost, Mapping)) or not isinstance(record, Mapping | None):
             raise InputError("chain: fit_cost and fitted must be JSON objects")
         fitted = None if record is None else FitRecord.from_dict(record)
-        point = self.carrying(fitted=fitted, fit_cost=cost)
+        evidence = None if content.get("evidence") is None else Evidence.from_dict(content["evidence"])
+        if evidence is not None and not set(evidence.sequences) <= set(range(self.sequences)):
+            raise InputError(f"chain: its evidence counts sequences that it does not have (0 to {self.sequences - 1})")
+        point = self.carrying(fitted=fitted, fit_cost=cost, evidence=evidence)
         if content.get("family") is None:
             return point
         shared = {"values": content.get("values"), "names": content.get("names")}
-        return self.carrying(fitted=fitted, fit_cost=cost, family=family_of_point(point, content["family"], shared))
+        family = family_of_point(point, content["family"], shared)
+        return self.carrying(fitted=fitted, fit_cost=cost, evidence=evidence, family=family)
 
     # ---- shared --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from csdp.bounds.result import as_text, in_words
 from csdp.chain import CoupledChain, Model, private_fits
 from csdp.chain.files import save_model
 from csdp.cli import options
-from csdp.cli.terminal import CommandGroup, console, print_json
+from csdp.cli.terminal import CommandGroup, console, print_json, print_lines
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -244,6 +244,7 @@ def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None
     summary = model.summary()
     if form == "table":
         console().print(summary)
+        print_lines([model.verdict.words])
         return
     description = {
         "schema": model.schema,
@@ -252,6 +253,7 @@ def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None
         "states": model.states,
         "names": list(model.names),
         "values": model.values.tolist(),
+        "model": model.verdict.to_dict(),
     }
     print_json({**description, **summary.to_dict()})
 

@@ -363,8 +363,8 @@ def demo(
         return
     print_lines(
         [
+            study.plan.verdict.words,
             study.prepared.data.title,
-            f"Fit: {study.quality.verdict}",
             f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; a release "
             f"at every tick without end leaks at most {with_chance(study.ceiling)} about the present, under each of "
             f"{len(study.plan.chain.members)} chains",
@@ -386,7 +386,7 @@ def _demonstrate_flights(output: str, form: Format) -> None:
         certificate = study.now.certificate.to_dict()
         print_json({**study.summary, "files": written_files(result.files), "certificate": certificate})
         return
-    print_lines([study.data.title, lead(study), f"Fit: {study.quality.verdict}"])
+    print_lines([study.now.plan.verdict.words, study.data.title, lead(study)])
     print_guarantees(study.now.certificate)
     print_lines([f"To quote: {study.now.certificate.sentence}"])
     print_written(result.files)

@@ -242,6 +242,7 @@ class FitResult:
         return {
             "chain_file": str(self.file),
             "chain": self.chain.digest,
+            "model": self.chain.verdict.to_dict(),
             "discretiser_file": None if self.discretiser_file is None else str(self.discretiser_file),
             "fitted": self.chain.fitted.to_dict(),
             "fit_cost": self.chain.fit_cost,
@@ -266,9 +267,9 @@ def _evaluate(chain: Chain, panel: Panel, readings: Readings) -> FitEvidence | s
     """How good the fit is, or why that cannot be said."""
     from csdp.fitting.quality import fit_quality
 
-    if chain.fit_cost is not None:
+    if chain.fitted is not None and chain.fitted.epsilon is not None:
         return (
-            f"Paid: epsilon {chain.fit_cost['epsilon']:g} for one reading, charged when a publisher opens the dataset. "
+            f"Paid: epsilon {chain.fitted.epsilon:g} for one reading, charged when a publisher opens the dataset. "
             "How well it fits is not reported, because that would use the private readings again."
         )
     with warnings.catch_warnings():
@@ -314,6 +315,7 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
         print_lines([result.evidence])
     else:
         _print_evidence(result.evidence, public=public)
+    print_lines([result.chain.verdict.words])
     print_lines([f"wrote {result.file}: {result.chain!r}"])
     if result.discretiser_file is not None:
         print_lines([f"wrote {result.discretiser_file}: {result.discretiser!r}"])

@@ -120,7 +120,7 @@ def _call_options(setting: Setting, workers: int) -> dict[str, Any]:
 def _print_distances(plan: Plan, form: Format) -> None:
     """Print the leakage of one release by the distance of present values."""
     table = leakage_by_distance(plan, releases=1)
-    words = guarantee(adversary=plan.adversary, epsilon_c=plan.epsilon_c)
+    words = guarantee(verdict=plan.verdict, adversary=plan.adversary, epsilon_c=plan.epsilon_c)
     if form == "json":
         release = {"chain": plan.chain.digest, "query": plan.query.name, "ages": list(plan.ages)}
         return print_json({**release, "by_distance": table.records(), "protects": words.protects})
@@ -129,7 +129,8 @@ def _print_distances(plan: Plan, form: Format) -> None:
 
 
 def _words(setting: Setting) -> Guarantee:
-    return guarantee(adversary=setting.adversary, epsilon_c=setting.epsilon_c, protect=setting.protect)
+    secret: dict[str, Any] = {"adversary": setting.adversary, "protect": setting.protect}
+    return guarantee(verdict=setting.model.verdict, epsilon_c=setting.epsilon_c, **secret)
 
 
 def _print_sequences(setting: Setting, bound: str, workers: int, form: Format) -> None:

@@ -54,12 +54,14 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
         limits = ", ".join(f"{key} {value:g}" for key, value in facts["limits"].items() if value is not None)
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"
-        rows.append((printable(facts["dataset"]), counts + newest, *figures, limits or "none"))
-    columns: dict[str, dict[str, str]] = {"dataset": {}, "ticks": {}, "present": RIGHT, "event": RIGHT, "limits": {}}
+        rows.append((printable(facts["dataset"]), facts["model"], counts + newest, *figures, limits or "none"))
+    columns: dict[str, dict[str, str]] = {name: {} for name in ("dataset", "model", "ticks")}
+    columns |= {"present": RIGHT, "event": RIGHT, "limits": {}}
     print_table("Datasets of the ledger", columns, rows)
     print_lines(
         [
-            "present: leakage of the present right after the last charge; event: epsilon of plain differential privacy "
+            "model: whether its data accept it; present: leakage of the present right after the last charge, if the "
+            "model holds; event: epsilon of plain differential privacy "
             "of one reading (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
         ]
     )
@@ -160,6 +162,7 @@ def _describe_dataset(book: Ledger, name: str) -> dict[str, Any]:
         "created": record.created,
         "plan": record.terms.plan_digest,
         "chain": record.terms.chain_digest,
+        "model": record.terms.guarantee.get("model", {}).get("status", "not recorded"),
         "limits": record.terms.recorded_limits(),
         "guarantee": record.terms.guarantee,
         "published": counts.committed,

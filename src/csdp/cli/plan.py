@@ -11,7 +11,7 @@ import typer
 
 from csdp.bounds.result import as_text, in_words, with_chance
 from csdp.cli import options, plan_options
-from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar
+from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar, verdict_first
 from csdp.computation import verify_query
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
@@ -143,7 +143,8 @@ def plan(
             mechanism=mechanism,
             progress=progress,
         )
-    found = replace(found, plan=plan_options.check_past(found.plan, known, untested=untested))
+    tested = plan_options.test_on_past(found.plan, known)
+    found = replace(found, plan=plan_options.check_past(tested, known, untested=untested))
     learned = None if known is None else learn_from_past(found.plan, known, period=period, about=about)
     error = found.error if learned is None else learned.expected(found.plan.noise_variance)
     plan_options.require_useful(found.plan, error, anyway=anyway)
@@ -165,7 +166,8 @@ def plan(
             data | ({} if learned is None else {"usefulness": error.usefulness, "learned": _learned_data(learned)})
         )
     else:
-        _print_plan(found, error)
+        print_lines(verdict_first(found.plan.verdict, _headline(found, error)))
+        _print_plan(found)
         print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
         if schedule is not None:
             _print_schedule(schedule)
@@ -262,6 +264,7 @@ def _levels_by_phase(
 def _plan_data(found: FoundPlan) -> dict[str, Any]:
     """The plan and what it achieves as plain data, for JSON."""
     return {
+        "model": found.plan.verdict.to_dict(),
         "usefulness": found.error.usefulness,
         "about": found.error.about,
         "delay": found.delay,
@@ -290,8 +293,7 @@ def _headline(found: FoundPlan, error: Error) -> str:
     )
 
 
-def _print_plan(found: FoundPlan, error: Error) -> None:
-    print_lines([_headline(found, error)])
+def _print_plan(found: FoundPlan) -> None:
     ages, leaks = sorted(set(found.plan.ages)), found.leakage
     level = "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
     rows = [

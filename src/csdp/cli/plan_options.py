@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.adversary import Adversary
-from csdp.chain import EnvironmentChain, Model
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain, Model
 from csdp.cli import options
 from csdp.cli.options import read_text
 from csdp.cli.reading import locate
@@ -49,6 +49,14 @@ Untested = Annotated[
         "--untested-readings",
         help="Publish readings although the public past speaks against it: only plain and group privacy hold then, and "
         "the certificate says so.",
+    ),
+]
+ModelUnchecked = Annotated[
+    bool,
+    typer.Option(
+        "--model-unchecked",
+        help="Publish although the data reject the model, or did not test it: every output says so and leads with the "
+        "event level, which holds under any model.",
     ),
 ]
 About = Literal["now", "then"]
@@ -256,6 +264,20 @@ def _before(panel: Panel, until: str, timezone: str | None) -> Panel:
     readings = Readings(panel.names, panel.ticks, panel.times, cells, panel.step)
     cut = len(readings.split(until, timezone=timezone)[0])
     return panel.between(0, cut)
+
+
+def test_on_past(plan: Plan, past: Panel | None) -> Plan:
+    """The plan under its model tested on a public past; as it is if the past says nothing about the model.
+
+    A model that was tested before keeps its verdict, and a past that is too short tests nothing.
+    """
+    from csdp.fitting.evidence import check_model
+
+    model = plan.chain
+    if past is None or not isinstance(model, CoupledChain | JointChain | EnvironmentChain) or model.evidence:
+        return plan
+    tested = plan.under(check_model(model, past))
+    return plan if tested.verdict.status == "untested" else tested
 
 
 def check_past(plan: Plan, past: Panel | None, *, untested: bool) -> Plan:

@@ -16,8 +16,8 @@ import typer
 from csdp.bounds.result import as_text, chance
 from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, takes_readings
-from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar
-from csdp.errors import BudgetExceeded, InputError, TicksHeldError
+from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar, verdict_first
+from csdp.errors import BudgetExceeded, InputError, TicksHeldError, UncheckedModelError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
 from csdp.panel import InputSpec, Panel
@@ -58,6 +58,7 @@ def release(
     high: plan_options.High = None,
     resolution: plan_options.Resolution = None,
     untested: plan_options.Untested = False,
+    model_unchecked: plan_options.ModelUnchecked = False,
     age: options.Age = None,
     ages: options.Ages = None,
     epsilon_c: options.OptionalNoiseLevel = None,
@@ -167,6 +168,14 @@ def release(
     known = plan_options.read_past(
         chosen.model, past, until=until, period=period, discretiser=discretiser, reading=reading
     )
+    tested = plan_options.test_on_past(chosen, known)
+    if plan is None:
+        chosen = tested
+    elif not tested.verdict.reliable and not model_unchecked:
+        raise UncheckedModelError(
+            f"{tested.verdict.words} The plan was made without this public past: make it again with it (csdp plan "
+            "--past), or publish under the event level alone: --model-unchecked"
+        )
     if untested or known is not None:
         chosen = plan_options.check_past(chosen, known, untested=untested)
     estimating = plan_options.choose_estimator(
@@ -196,6 +205,7 @@ def release(
                 times="wall" if stamped and not simulated_times else "data",
                 on_refusal=on_refusal,
                 wait=wait,
+                model_unchecked=model_unchecked,
                 estimator=estimating,
             ) as publisher,
         ):
@@ -210,9 +220,10 @@ def release(
     counts |= {"held": absent["held"], "lost": absent["lost"]}
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
-        print_json({**_worth(estimating, expected), **files_written, **counts, "certificate": certificate.to_dict()})
+        first = {"model": certificate.model, **_worth(estimating, expected)}
+        print_json({**first, **files_written, **counts, "certificate": certificate.to_dict()})
     else:
-        _print_worth(chosen, estimating, expected)
+        print_lines(verdict_first(chosen.verdict, *_describe_worth(chosen, estimating, expected)))
         _print_release(certificate, out, certificate_path, counts)
     if refusal is not None:
         raise refusal
@@ -237,19 +248,15 @@ def _worth(estimator: Estimator | None, expected: Error | None) -> dict[str, Any
     }
 
 
-def _print_worth(plan: Plan, estimator: Estimator | None, expected: Error | None) -> None:
-    """Print what the estimates are worth, before anything else."""
+def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | None) -> list[str]:
+    """What the estimates are worth."""
     if estimator is None or expected is None:
-        print_lines(["No estimate: the moments of the model are out of reach, so what a release is worth is unknown."])
-        return
-    print_lines(
-        [
-            f"The estimate {expected.in_words} ({about_words(estimator.about, plan.max_age)}; {estimator.kind}, by "
-            f"{expected.how}); bands are to hold {100 * estimator.level:g} % of the truths."
-        ]
+        return ["No estimate: the moments of the model are out of reach, so what a release is worth is unknown."]
+    worth = (
+        f"The estimate {expected.in_words} ({about_words(estimator.about, plan.max_age)}; {estimator.kind}, by "
+        f"{expected.how}); bands are to hold {100 * estimator.level:g} % of the truths."
     )
-    if isinstance(estimator, LearnedEstimator):
-        print_lines([f"Estimate: {estimator.in_words}."])
+    return [worth, f"Estimate: {estimator.in_words}."] if isinstance(estimator, LearnedEstimator) else [worth]
 
 
 def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> TicksHeldError:

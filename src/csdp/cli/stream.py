@@ -179,7 +179,7 @@ class SpecCheck:
         return printable(
             f"{self.path}: dataset {self.spec.dataset}, {len(self.names):,} sequences, {self.plan!r}, limits "
             f"{limits or 'none'}, step {clock.step}, lateness {clock.lateness:g}, times {clock.times}, from "
-            f"{self.spec.source.kind} to {self.spec.sink.kind}"
+            f"{self.spec.source.kind} to {self.spec.sink.kind}. {self.plan.verdict.words}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,6 +195,7 @@ class SpecCheck:
             **({} if self.plan.phase_levels is None else {"phase_levels": list(self.plan.phase_levels)}),
             "adversary": self.plan.adversary,
             "leakage": self.plan.certified.epsilon,
+            "model": self.plan.verdict.to_dict(),
             "limits": self.spec.limits,
             "step": self.spec.clock.step,
             "lateness": self.spec.clock.lateness,

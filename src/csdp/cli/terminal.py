@@ -26,6 +26,8 @@ from csdp.report.files import json_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from csdp.chain import Verdict
+
 Format = Literal["table", "json"]
 
 #: Exit code: wrong usage or bad input.
@@ -277,6 +279,11 @@ def print_lines(lines: Iterable[object]) -> None:
     screen = console()
     for line in lines:
         screen.print(str(line), soft_wrap=True)
+
+
+def verdict_first(verdict: Verdict, *lines: str) -> list[str]:
+    """Lines with the verdict on a model: before them if the data do not accept the model, else after the first."""
+    return [verdict.words, *lines] if not verdict.reliable else [lines[0], verdict.words, *lines[1:]]
 
 
 def print_written(paths: Iterable[Path]) -> None:

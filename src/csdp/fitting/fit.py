@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, InfluenceFamily, JointChain
+from csdp.chain import (
+    UNPAID_FIT,
+    CoupledChain,
+    EnvironmentChain,
+    Evidence,
+    Family,
+    FitRecord,
+    InfluenceFamily,
+    JointChain,
+)
 from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 from csdp.fitting.progress import show_progress
@@ -55,7 +64,10 @@ def fit(
     kernel: KernelName = "free",
     progress: Progress | bool | None = None,
 ) -> CoupledChain | JointChain | EnvironmentChain:
-    """Fit a chain; it carries `fitted` (the record of the fit) and `family` (the chains that the data leaves possible).
+    """Fit a chain; it carries the record of the fit, the chains that the data leaves possible, and a verdict.
+
+    `chain.fitted` is the record, `chain.family` the chains. A chain fitted to public readings is tested on them:
+    `chain.verdict` says whether they accept it, and travels with every number (`csdp.check_model`).
 
     "em" maximises `sum_t ln sum_k coupling[j][k] transitions[j][k][x_k(t)][x_j(t+1)]`, with pseudo-counts, over
     coupling and transitions together, for every target j. The objective is concave in their product, so every
@@ -120,6 +132,7 @@ def fit(
     _check_direction(direction, method, epsilon)
     _check_environment(environment, kernel, method, epsilon, smoothing, environments, shrinkage)
     readings = read_sample(data, states=states, private=epsilon is not None)
+    natural = readings
     effort = Effort(restarts, max_iterations, tolerance, seed)
     kind, known = read_environment(environment, cycle, data, len(readings.states))
     limits = None
@@ -176,7 +189,12 @@ def fit(
         **compared,
         **_check_readings(data, readings.m, estimate.chain, environment, public=public),
     )
-    point = estimate.chain.carrying(fitted=record, fit_cost=estimate.cost)
+    carried: dict[str, Any] = {
+        "fitted": record,
+        "fit_cost": estimate.cost if public or epsilon is not None else UNPAID_FIT,
+        "evidence": _find_evidence(estimate.chain, natural, data, environment, public=public),
+    }
+    point = estimate.chain.carrying(**carried)
     if not ensemble:
         return point
     with show_progress(progress) as report:
@@ -196,7 +214,20 @@ def fit(
                 smoothing=smoothing,
                 progress=report,
             )
-    return point.carrying(fitted=record, fit_cost=estimate.cost, family=family)
+    return point.carrying(**carried, family=family)
+
+
+def _find_evidence(
+    chain: CoupledChain | JointChain | EnvironmentChain, sample: Sample, data: Any, environment: Any, *, public: bool
+) -> Evidence:
+    """What public readings show of the chain that was fitted to them; private ones may not be asked."""
+    from csdp.fitting.evidence import find_evidence
+    from csdp.panel import Panel
+
+    if not public:
+        return Evidence("untested", "fitted to private readings, which may not be used to test it")
+    series = environment if isinstance(chain, EnvironmentChain) and chain.kind == "series" else None
+    return find_evidence(chain, sample, data.ticks if isinstance(data, Panel) else None, series)
 
 
 def _check_readings(
@@ -243,8 +274,8 @@ def _check_privacy(epsilon: float | None, public: bool) -> float | None:
         raise InputError("epsilon: given for data that is declared public; give one of the two")
     if epsilon is None and not public:
         warnings.warn(
-            "the chain is fitted on readings that are not declared public, and tells about them; fit on public "
-            "readings (public=True), or pay for it (epsilon=)",
+            "the chain is fitted on readings that are not declared public, and reveals them without limit: it costs an "
+            "infinite epsilon. Fit public readings (public=True), or pay for it (epsilon=)",
             PrivacyLeakWarning,
             stacklevel=3,
         )

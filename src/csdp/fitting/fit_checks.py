@@ -25,6 +25,8 @@ from csdp.fitting.scores import members_of
 LEAST_VARIANCE = LEAST_COUNT = 5.0
 #: Columns of residuals (sequences, by present and by next state) that are compared with each other.
 TOGETHER_COLUMNS = 2000
+#: Residuals that are kept for it at most.
+_TOGETHER_CELLS = 10_000_000
 AnyPrediction = Prediction | EnvironmentPrediction
 #: Standard errors by which a gain must differ from zero before it is called one.
 SURE = 3.0
@@ -117,9 +119,10 @@ def _pairwise(left: Floats, variance: Floats, in_turn: bool) -> Floats:
     return np.asarray(ps + ps.T + np.eye(k))
 
 
-def compared_sequences(sequences: int, states: int) -> Indices:
+def compared_sequences(sequences: int, states: int, steps: int) -> Indices:
     """The sequences that are compared with each other: all, or as many as fit, evenly spaced."""
-    most = max(2, TOGETHER_COLUMNS // (states * (states - 1)))
+    columns = min(TOGETHER_COLUMNS, _TOGETHER_CELLS // steps)
+    most = max(2, columns // (states * (states - 1)))
     return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)
 
 
@@ -193,7 +196,7 @@ def describe(
     sentences = [_compare(chain, gain, error)]
     if useless:
         sentences.append("Knowing the present does not help: the law that knows no past does as well.")
-    failures = _explain_failures(chain, checks)
+    failures = [f"{found[0].upper()}{found[1:]}. {advice}." for found, advice in list_failures(chain, checks)]
     if checks.emission_states is not None and not checks.emission_states.passed:
         failures.append(_explain_emission(checks.emission_states, finer))
     if explains and not failures:
@@ -222,26 +225,32 @@ def _compare(chain: Chain, gain: float, error: float) -> str:
     return f"The {kind} explains these data no better than independent chains {figures}."
 
 
-def _explain_failures(chain: Chain, checks: FitChecks) -> list[str]:
-    """One sentence for each test of the chain that failed, with what to do."""
+def list_failures(chain: Chain, checks: FitChecks) -> list[tuple[str, str]]:
+    """What each test of the chain that failed found, and what to do."""
     order, homogeneity, together = checks.order, checks.homogeneity, checks.together
-    sentences = []
+    failures = []
     if not order.passed:
-        sentences.append(
-            f"The present alone does not tell the future: the state before it says more ({_place(order)}). A "
-            f"first-order chain is not enough: use a longer step, finer states, {_environment_advice(chain)}."
+        failures.append(
+            (
+                f"the present alone does not predict the future, the state before it adds to it ({_place(order)})",
+                f"A first-order chain is not enough: use a longer step, finer states, {_environment_advice(chain)}",
+            )
         )
     if not homogeneity.passed:
-        sentences.append(
-            f"The second half moves differently from the first ({_place(homogeneity)}). Fit on a shorter, recent "
-            f"stretch, {_environment_advice(chain)}."
+        failures.append(
+            (
+                f"the second half moves differently from the first ({_place(homogeneity)})",
+                f"Fit on a shorter, recent stretch, {_environment_advice(chain)}",
+            )
         )
     if together is not None and not together.passed:
-        sentences.append(
-            f"Sequences move together within a step ({_chance(together.p)}; {' and '.join(together.where)}), which "
-            f"{_together_advice(chain)}, and compare the leakage."
+        failures.append(
+            (
+                f"sequences move together within a step ({_chance(together.p)}; {' and '.join(together.where)})",
+                f"{_together_advice(chain)}, and compare the leakage",
+            )
         )
-    return sentences
+    return failures
 
 
 def _environment_advice(chain: Chain) -> str:
@@ -253,12 +262,12 @@ def _environment_advice(chain: Chain) -> str:
 def _together_advice(chain: Chain) -> str:
     if isinstance(chain, EnvironmentChain):
         more = "more environments (environments=)" if chain.kind == "hidden" else "environment='hidden'"
-        return f"these environments do not explain: use {more}"
+        return f"These environments do not explain it: use {more}"
     joint = "or method='joint'"
     if chain.size > JOINT_STATES:
         joint = f"or method='joint' for fewer sequences or states (at most {JOINT_STATES:,} joint states)"
     return (
-        "a coupled chain cannot express: use environment='hidden', environment='clock' or a public series if one "
+        "A coupled chain cannot express this: use environment='hidden', environment='clock' or a public series if one "
         f"drives them, {joint}"
     )
 

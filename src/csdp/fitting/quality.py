@@ -176,7 +176,7 @@ def fit_quality(
     with show_progress(progress) as report:
         scored, past, future, refitted = _split(chain, sample, train, held_out, report)
         rows, gain, error = _scores(scored, past, future, report)
-        checks, ps = _run_checks(chain, sample, numbers, level, report)
+        checks, ps = run_checks(chain, sample, numbers, level, report)
     # A chain that was fitted again has no names of its own.
     table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
     weights = [row.transitions for row in table]
@@ -296,13 +296,13 @@ def _scores(
     return rows, float(gains.mean()), batch_error(gains)
 
 
-def _run_checks(
+def run_checks(
     chain: Chain, readings: Sample, numbers: Floats | None, level: float, report: Progress
 ) -> tuple[FitChecks, list[tuple[Any, ...]]]:
     """The checks, and the chances of every sequence."""
     prediction = predict(chain, readings)
     s, names = chain.sequences, chain.names
-    some = compared_sequences(s, chain.states)
+    some = compared_sequences(s, chain.states, readings.transitions)
     place = {int(j): i for i, j in enumerate(some)}
     left = np.zeros((readings.transitions, some.size, chain.states - 1), dtype=np.float64)
     spread = np.zeros_like(left)

@@ -89,7 +89,8 @@ def _(result: Leakage) -> Columns:
 
 def _leakage_row(result: Leakage) -> dict[str, Any]:
     names = ("epsilon", "bound", "sound", "adversary", "point", "environment", "phase", "reason")
-    return {name: getattr(result, name) for name in names} | {"witness": str(result.witness or "")}
+    row = {name: getattr(result, name) for name in names}
+    return row | {"witness": str(result.witness or ""), "model": result.model.status}
 
 
 @_columns.register(LeakageTable)
@@ -111,6 +112,7 @@ def _plan_row(plan: Plan) -> dict[str, Any]:
         "adversary": plan.adversary,
         "epsilon": plan.certified.epsilon,
         "bound": plan.certified.bound,
+        "model": plan.verdict.status,
         "noise": plan.noise_variance**0.5,
         "digest": plan.digest,
     }
@@ -394,10 +396,10 @@ def to_html(result: Any) -> str:
 #: What results say of themselves in words, whichever they have.
 _SENTENCES: tuple[Callable[[Any], str], ...] = (
     lambda result: str(result.in_words),
+    lambda result: f"{result.certified.in_words}. {result.verdict}",
     lambda result: str(result.verdict),
     lambda result: str(result.headline),
-    lambda result: f"{result.error.in_words}; {result.leakage.in_words}",
-    lambda result: str(result.certified.in_words),
+    lambda result: f"{result.error.in_words}; {result.leakage.in_words}. {result.plan.verdict}",
 )
 
 

@@ -62,6 +62,8 @@ class Publisher:
         wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
         wait: seconds to wait for the output of a tick that another process has reserved; then it is Skipped.
+        model_unchecked: publish although the data reject the plan's model, or did not test it (UncheckedModelError
+            otherwise). Every output says so, and leads with the event level, which holds under any model.
         estimator: makes the estimates that are published with the values, from the releases in the ledger (see
             `csdp.learn_estimator`); by default by the model, from the last releases. It is post-processing.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
@@ -92,10 +94,11 @@ class Publisher:
         wall: WallClock | None = None,
         on_refusal: OnRefusal = "raise",
         wait: float = 0.0,
+        model_unchecked: bool = False,
         estimator: Estimator | None = None,
         unsafe_seed: int | None = None,
     ) -> None:
-        check_plan(plan)
+        check_plan(plan, model_unchecked=model_unchecked)
         admission.check_options(on_refusal, wait)
         self.plan = plan
         self.dataset = dataset
@@ -407,18 +410,19 @@ class Publisher:
         budget: float | None = None,
         event_limit: float | None = None,
         lifetime_limit: float | None = None,
+        model_unchecked: bool = False,
         estimator: Estimator | None = None,
     ) -> Publisher:
         """Continue the dataset under another plan, chain or limits from a tick on: an explicit act, recorded for ever.
 
         A limit that is not given stays as it is recorded; infinity lifts it. Estimates of the new plan use earlier
-        releases of the same query too, with the age and the noise that they had.
+        releases of the same query too, with the age and the noise that they had. `model_unchecked` as for `Publisher`.
 
         Rule: the old history counts at most what it told between any two snapshots (under any model if the chain
         changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
         plans read count under both.
         """
-        check_plan(plan)
+        check_plan(plan, model_unchecked=model_unchecked)
         self.tick_times.check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
         changed = vars(check_limits(PrivacyLimits(budget, event_limit, lifetime_limit)))
@@ -446,5 +450,6 @@ class Publisher:
             wall=self.tick_times.wall,
             on_refusal=self._on_refusal,
             wait=self._wait,
+            model_unchecked=model_unchecked,
             estimator=estimator,
         )

@@ -20,8 +20,9 @@ class Release:
 
     Attributes: `values` as the mechanism drew them; `estimate` of the answer that `about` names (of the present,
     "now", or of the time of the readings, "then") with its `standard_error` and its band from `low` to `high`, which is
-    to hold a share `level` of the truths; `no_data`, the squared error of saying nothing. Empty or None where
-    no estimate could be made, and in ledgers from before they were recorded.
+    to hold a share `level` of the truths; `no_data`, the squared error of saying nothing; `epsilon_s`, the leakage of
+    the present after it, under a model that is `model` ("accepted", "rejected", "untested", "declared"). Empty or None
+    where no estimate could be made, and in ledgers from before they were recorded.
     """
 
     tick: int
@@ -38,6 +39,7 @@ class Release:
     level: float | None = None
     about: Literal["now", "then"] = "now"
     no_data: float | None = None
+    model: str | None = None
     count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
 
     @classmethod
@@ -71,6 +73,7 @@ def record_output(plan: Plan, reserved: Reserved, output: Output) -> dict[str, A
         del content["count"]
     content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
     content["epsilon_s"] = reserved.charge.present
+    content["model"] = plan.verdict.status
     return content
 
 

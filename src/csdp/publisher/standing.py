@@ -21,7 +21,7 @@ from csdp.arrays import Ints
 from csdp.bounds.result import protected_words, round_up
 from csdp.chain import fits_epsilon, join_fits, recorded_fits
 from csdp.clock import Clock, Times, WallClock
-from csdp.errors import InputError, LedgerTermsError, UnsoundError
+from csdp.errors import InputError, LedgerTermsError, UncheckedModelError, UnsoundError
 from csdp.ledger import DatasetState, Ledger, LedgerSummary, PrivacyLimits, Terms, TickGrid
 from csdp.panel.grid import tick_seconds
 from csdp.plan import ALGORITHM, Plan
@@ -43,10 +43,16 @@ _PHASE_WORDS = (
 )
 
 
-def check_plan(plan: Plan) -> None:
-    """Refuse a plan whose bound is not proven, or whose noise cannot be drawn."""
+def check_plan(plan: Plan, *, model_unchecked: bool) -> None:
+    """Refuse a plan whose bound is not proven, whose noise cannot be drawn, or whose model the data do not accept."""
     if not plan.certified.sound:
         raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+    if not plan.verdict.reliable and not model_unchecked:
+        raise UncheckedModelError(
+            f"{plan.verdict.words} The leakage of the present may be larger than certified, so nothing was published. "
+            "Use a model that its public past accepts, or publish under the event level alone, which holds under any "
+            "model: model_unchecked=True"
+        )
     plan.check_noise()
 
 
@@ -213,7 +219,9 @@ class RecordCosts:
         releases = state.releases + (state.earlier.releases if state.earlier else 0)
         released = (state.earlier.group if state.earlier else 0.0) + own
         fits = self.fit_epsilon(state)
-        return round_up(released + releases * self._accountant.largest_component * fits) if fits else released
+        if not fits or math.isinf(fits):
+            return fits or released
+        return round_up(released + releases * self._accountant.largest_component * fits)
 
     def lifetime(self, state: DatasetState, limit: float | None) -> float:
         """What all releases, under this plan and earlier ones, tell of one record.
@@ -344,6 +352,7 @@ class Standing:
         limits, state = self.check_terms(recorded.terms), recorded.state or DatasetState()
         return {
             "dataset": self.dataset,
+            "model": self.plan.verdict.to_dict(),
             "published": recorded.committed,
             "refused": recorded.refused,
             "lost": recorded.lost,
@@ -388,6 +397,7 @@ def describe_guarantee(
         times: what the times of its ticks are ("wall", "data", "ticks").
     """
     return {
+        "model": plan.verdict.to_dict(),
         "one_release": plan.certified.epsilon,
         "bound": plan.certified.bound,
         "adversary": plan.adversary,
@@ -395,6 +405,7 @@ def describe_guarantee(
         "fits": dict(fits),
         "algorithm": ALGORITHM,
         "words": [
+            plan.verdict.words,
             "Leakage of the present: how much everything published so far tells about anyone's present state, "
             f"to an {plan.adversary} adversary, if the sequences follow the model{plan.model.given}.",
             "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "

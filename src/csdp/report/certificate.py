@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from csdp.bounds.result import as_text, in_words, round_up
+from csdp.chain import Verdict
 from csdp.errors import InputError
 from csdp.estimate.result import Error, about_words
 
@@ -43,17 +44,17 @@ class Guarantee:
         return f"Protects: {self.protects} Does not protect: {self.exposes}"
 
 
-def guarantee(*, adversary: str, epsilon_c: float, protect: float | None = None) -> Guarantee:
+def guarantee(*, verdict: Verdict, adversary: str, epsilon_c: float, protect: float | None = None) -> Guarantee:
     """Describe the guarantee of one release against an adversary, at a noise level, up to a distance of values.
 
-    >>> guarantee(adversary="uninformed", epsilon_c=0.5).exposes
+    >>> guarantee(verdict=Verdict("declared"), adversary="uninformed", epsilon_c=0.5).exposes
     'old records, which are exposed with noise epsilon_c = 0.5 (a 50 % guess becomes at most 63 %).'
     """
     if adversary not in ADVERSARY_KNOWLEDGE:
         raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARY_KNOWLEDGE)}")
     return Guarantee(
         protects=f"the present value of each sequence{_within(protect)}, against an adversary "
-        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds.",
+        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds ({verdict.brief}).",
         exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)}).",
     )
 
@@ -78,11 +79,14 @@ class Promise:
 class Certificate:
     """What the releases of a dataset are worth, their guarantees, and the assumptions of these.
 
+    `model`: whether the data accept the model (status, reason, words). If they do not, the guarantees that hold under
+    any model come first.
     `worth`: what the newest estimates are about and the expected share of the error of saying nothing that
     they remove, in numbers and words; None where there are none.
     """
 
     dataset: str
+    model: dict[str, str]
     worth: dict[str, Any] | None
     plan: dict[str, Any]
     promises: tuple[Promise, ...]
@@ -135,6 +139,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
     )
     return Certificate(
         dataset=publisher.dataset,
+        model=plan.verdict.to_dict(),
         worth=_worth(ledger, publisher.dataset, plan),
         plan=_describe_plan(plan, now),
         promises=promises,
@@ -146,6 +151,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
         sentence=sentence(
             publisher.dataset,
             promises,
+            verdict=plan.verdict,
             adversary=plan.adversary,
             newest=entry.newest_tick,
             given=plan.model.given,
@@ -173,14 +179,13 @@ def _make_promises(
     lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
     # A published reading may be made of several states, and then its neighbours tell more of it than of any of these.
     record = "reading" if plan.query.of_states else "state"
-    promises = (
+    promises: tuple[Promise, ...] = (
         Promise(
             "present",
             spent["present"],
             _ceiling(publisher, state, spent["limits"]["budget"], changed=changed),
             f"the present state of each sequence{_within(plan.protect)}, from everything published so far",
-            f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, if the sequences follow the model"
-            f"{plan.model.given}",
+            f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, {_if_model(plan)}{plan.model.given}",
         ),
         Promise(
             "event",
@@ -202,12 +207,20 @@ def _make_promises(
             spent["lifetime"],
             lifetime,
             f"one {record}, from all releases before and after it",
-            f"against an adversary who knows the model and every other {record} of that tick, if the model holds",
+            f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
         ),
     )
     if plan.readings_check == "failed":
-        return tuple(map(_plain_only, promises))
-    return promises
+        promises = tuple(map(_plain_only, promises))
+    if plan.verdict.reliable:
+        return promises
+    # What holds under any model first: it is the number to rely on.
+    return tuple(sorted(promises, key=lambda promise: promise.name in {"present", "lifetime"}))
+
+
+def _if_model(plan: Plan) -> str:
+    """What a guarantee under the model is conditional on, with the verdict of the data."""
+    return f"{'if' if plan.verdict.reliable else 'ONLY IF'} the sequences follow the model ({plan.verdict.brief})"
 
 
 def _describe_plan(plan: Plan, now: Leakage | None) -> dict[str, Any]:
@@ -312,22 +325,32 @@ def sentence(
     dataset: str,
     promises: Sequence[Promise],
     *,
+    verdict: Verdict,
     adversary: str,
     newest: int | None,
     given: str = "",
     protect: float | None = None,
 ) -> str:
-    """One sentence to quote, which states what is proven and nothing more; `given`: what it is conditional on."""
+    """One sentence to quote, which states what is proven and nothing more; `given`: what it is conditional on.
+
+    If the data do not accept the model, it is about what holds under any model.
+    """
     if newest is None:
         return f"Nothing has been published of {dataset} yet."
     by_name = {promise.name: promise for promise in promises}
     now, event = by_name["present"].epsilon, by_name["event"].epsilon
     near = "" if protect is None else f"{_within(protect)},"
+    if not verdict.reliable:
+        return (
+            f"{verdict.brief}: of everything published of {dataset} up to tick {newest}, only the plain numbers may be "
+            f"relied on. A single reading has plain differential privacy with epsilon {as_text(event)} "
+            f"({in_words(event)}), under any model; nothing is certified about the present."
+        )
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
         f"one sequence{near} by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for "
-        f"an adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model{given}; a single past "
-        f"reading has plain differential privacy with epsilon {as_text(event)} ({in_words(event)})."
+        f"an adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model ({verdict.brief}){given}; a "
+        f"single past reading has plain differential privacy with epsilon {as_text(event)} ({in_words(event)})."
     )
 
 

@@ -416,6 +416,7 @@ def open_publisher(
             budget=budget,
             time_step=step,
             on_refusal="skip",
+            model_unchecked=True,  # an example, and every page says so
             estimator=estimator,
         )
 

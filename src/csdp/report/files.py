@@ -121,8 +121,8 @@ class Series:
         return cls(names, dict(zip(readings.ticks.tolist(), times, strict=True)), releases, skipped)
 
     def columns(self) -> dict[str, list[Any]]:
-        """The columns tick, time, value, estimate, standard_error, low, high, about, ages, stale, epsilon_s, and count
-        where readings were published.
+        """The columns tick, time, value, estimate, standard_error, low, high, about, ages, stale, epsilon_s, model, and
+        count where readings were published.
 
         With several outputs, value, estimate, standard_error, low and high are followed by `:NAME`. What is missing of
         an estimate is None.
@@ -140,6 +140,7 @@ class Series:
         table["ages"] = [_format_ages(r.ages) for r in self.releases]
         table["stale"] = [r.stale for r in self.releases]
         table["epsilon_s"] = [r.epsilon_s for r in self.releases]
+        table["model"] = [r.model for r in self.releases]
         if any(r.count is not None for r in self.releases):
             table["count"] = [r.count for r in self.releases]
         return table
@@ -193,6 +194,7 @@ def _json(series: Series) -> bytes:
                 **{part: getattr(r, part) for part in ("level", "about", "ages")},
                 "stale": r.stale,
                 "epsilon_s": r.epsilon_s,
+                "model": r.model,
                 **({} if r.count is None else {"count": r.count}),
             }
             for r in series.releases
@@ -214,7 +216,7 @@ def arrow_table(series: Series) -> Any:
             stamps = any(isinstance(cell, str) for cell in series.times.values())
             times = pyarrow.array(cells, pyarrow.string() if stamps else pyarrow.int64())
             arrays.append(times.cast(pyarrow.timestamp("s")) if stamps else times)
-        elif name == "about":
+        elif name in {"about", "model"}:
             arrays.append(pyarrow.array(cells, pyarrow.string()))
         elif name == "ages":
             whole = all(isinstance(cell, int) for cell in cells)

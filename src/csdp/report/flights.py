@@ -120,7 +120,8 @@ class FlightsStudy:
         return {
             "data": self.data.name,
             "gain": {"nats_per_tick": gain, "standard_error": error},
-            "accepted": self.quality.explains,
+            "model": self.now.plan.verdict.to_dict(),
+            "event_level": self.now.certificate["event"].epsilon,
             **{name: _summarise(release) for name, release in (("now", self.now), ("late", self.late))},
             "delays": [vars(one) for one in self.delays],
         }

@@ -10,7 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from csdp.bounds.overview import LeakageTable
-from csdp.bounds.result import as_text, chance, with_chance
+from csdp.bounds.result import as_text, chance, in_words, with_chance
 from csdp.report import figures
 from csdp.report.certificate import Certificate
 
@@ -145,9 +145,9 @@ def leakage_block(table: LeakageTable) -> str:
 
 
 def guarantees_section(certificate: Certificate) -> PageSection:
-    """Make the table of guarantees, the list of what is not promised, and the sentence to quote."""
+    """Make the verdict on the model, the table of guarantees, what is not promised, and the sentence to quote."""
     rows = "".join(
-        f'<tr class="{"best" if promise.name == "present" else "sound"}">'
+        f'<tr class="{"best" if promise == certificate.promises[0] else "sound"}">'
         f'<th scope="row">{_link_word(promise.name)}</th>'
         f'<td class="n" data-label="epsilon now">{as_text(promise.epsilon)}</td>'
         f'<td class="n" data-label="{GUESS}">{chance(promise.epsilon)}</td>'
@@ -160,6 +160,7 @@ def guarantees_section(certificate: Certificate) -> PageSection:
     head = f"<tr><th>guarantee</th>{heads}<th>protects</th></tr>"
     missing = "".join(f"<li>{escape(words)}</li>" for words in certificate.not_promised)
     body = (
+        f"{paragraph(certificate.model['words'])}"
         f'<table class="stack"><thead>{head}</thead><tbody>{rows}</tbody></table>'
         f'<div class="pair single"><div class="limit"><h3>Not promised</h3><ul>{missing}</ul></div></div>'
         f"<h3 class='quote'>One sentence to quote</h3><blockquote>{escape(certificate.sentence)}</blockquote>"
@@ -167,7 +168,9 @@ def guarantees_section(certificate: Certificate) -> PageSection:
     return PageSection("What is promised, and what is not", body)
 
 
-def make_page(sections: Sequence[PageSection], *, title: str, lead: str, footer: str, notice: str = "") -> str:
+def make_page(
+    sections: Sequence[PageSection], *, title: str, lead: str, footer: str, notices: Sequence[str] = ()
+) -> str:
     """Make a whole page.
 
     Args:
@@ -175,7 +178,7 @@ def make_page(sections: Sequence[PageSection], *, title: str, lead: str, footer:
         title: Heading of the page; this and the other texts are escaped.
         lead: First paragraphs, with an empty line between them.
         footer: Last line.
-        notice: A warning above the heading.
+        notices: Warnings above the heading.
     """
     shown = [_section(each) for each in sections if not each.is_detail]
     behind = [each for each in sections if each.is_detail]
@@ -186,7 +189,7 @@ def make_page(sections: Sequence[PageSection], *, title: str, lead: str, footer:
     body = "\n".join([*shown, _glossary()])
     return _PAGE.substitute(
         title=escape(title),
-        notice=f'<p class="notice" role="note">{escape(notice)}</p>\n' if notice else "",
+        notice="".join(f'<p class="notice" role="note">{escape(words)}</p>\n' for words in notices),
         lead="\n".join(f'<p class="lead">{escape(part)}</p>' for part in lead.split("\n\n")),
         body=body,
         footer=escape(footer),
@@ -216,6 +219,8 @@ def save_report(
     drawings: Mapping[str, Figure],
     shared: Sequence[PageSection],
     private: Sequence[PageSection],
+    *,
+    certificate: Certificate,
     **texts: str,
 ) -> list[str]:
     """Write all figures but private ones as SVG and PNG, and the pages; returns the names of the files.
@@ -225,17 +230,28 @@ def save_report(
         drawings: Figures by name; those whose name ends in "private" are drawn on the private page only.
         shared: Sections of share.html.
         private: Sections of index.html, which is not written if there are none.
+        certificate: If the data do not accept its model, both pages say so first.
         texts: Title, lead and footer of the pages.
     """
     names = [f"{name}.{kind}" for name in drawings if not name.endswith("private") for kind in ("svg", "png")]
     for name in names:
         figures.save_figure(drawings[name.partition(".")[0]], out / name)
-    pages = {"share.html": make_page(shared, **texts)}
+    doubt = () if certificate.promises[0].name == "present" else (_doubt(certificate),)
+    pages = {"share.html": make_page(shared, **texts, notices=doubt)}
     if private:
-        pages["index.html"] = make_page(private, **texts, notice=PRIVATE)
+        pages["index.html"] = make_page(private, **texts, notices=(*doubt, PRIVATE))
     for name, text in pages.items():
         (out / name).write_text(text, encoding="utf-8")
     return [*names, *pages]
+
+
+def _doubt(certificate: Certificate) -> str:
+    """What a reader of a page must know first if the data do not accept the model."""
+    event = certificate["event"].epsilon
+    return (
+        f"{certificate.model['words']} Rely on the event level alone, epsilon {as_text(event)} ({in_words(event)}): it "
+        "holds under any model. Every other epsilon on this page is an example."
+    )
 
 
 def leakage_history_section(figure: Figure, budget: float | None) -> PageSection:

@@ -216,6 +216,7 @@ def _write_ledger_pages(
         drawings,
         [_release_section(drawings["release"], "open", caption, words), *common],
         [_release_section(drawings["private"], "private", caption, words), *common] if "private" in drawings else [],
+        certificate=certificate,
         title=f"What was published of {certificate.dataset}",
         lead=f"{worth_words(certificate)} {certificate.sentence}",
         footer=f"csdp {version}, plan digest {plan.digest[:16]}",
@@ -290,7 +291,8 @@ def write_demo_pages(study: DemoStudy, out: Path, *, version: str) -> list[str]:
         *shared[6:],
     ]
     footer = f"csdp {version}, chain digest {study.chain.digest[:16]}"
-    return save_report(out, drawings, shared, private, title=case.title, lead=_lead(study), footer=footer)
+    texts = {"title": case.title, "lead": _lead(study), "footer": footer}
+    return save_report(out, drawings, shared, private, certificate=study.published.certificate, **texts)
 
 
 def _draw_demo(study: DemoStudy) -> dict[str, Figure]:

@@ -104,7 +104,13 @@ class ServedDataset:
         first = 0 if charged is None else charged + 1
         estimator = make_estimator(spec, plan)
         with self._figures_lock:  # figures of the old plan mean nothing once the change is recorded
-            self._publisher = self._publisher.change_plan(plan, from_tick=first, estimator=estimator, **spec.limits)
+            self._publisher = self._publisher.change_plan(
+                plan,
+                from_tick=first,
+                estimator=estimator,
+                model_unchecked=spec.model_unchecked,
+                **spec.limits,
+            )
             self.spec, self.plan, self._figures = spec, plan, None
         self.publisher_thread = PublisherThread(spec, plan, lease=self._lease, on_outcome=self.on_outcome)
         return first
@@ -228,6 +234,7 @@ class ServedDataset:
             "lateness": self.spec.clock.lateness,
             "times": self.spec.clock.times,
             "limits": {name: limits[name] for name in self.spec.limits},
+            "model": plan.verdict.to_dict(),
             "guarantee": self._publisher.guarantee(),
             "not_protected": list(plan.model.not_protected),
             "estimate": self._describe_estimate(),
@@ -314,7 +321,7 @@ class ServedDataset:
     def _compute_figures(self, tick: int | None) -> dict[str, Any]:
         summary = self._publisher.standing.status(since=tick)
         return {
-            **{name: summary[name] for name in ("newest_tick", "published", "refused", "lost", "present")},
+            **{name: summary[name] for name in ("model", "newest_tick", "published", "refused", "lost", "present")},
             "budget": summary["limits"]["budget"],
             "limits": summary["limits"],
             **{name: summary[name] for name in ("remaining", "event_level", "group_level", "lifetime")},

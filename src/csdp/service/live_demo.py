@@ -172,7 +172,7 @@ class LiveDemo:
         when = self.model.rest.times[place - 1].astype(str)[:10]
         self.say(
             f"{when}: leakage of the present {as_text(last.epsilon_s, 3)}, so that {in_words(last.epsilon_s)} "
-            f"(limit {self.dataset.spec.limits['budget']:g})."
+            f"(limit {self.dataset.spec.limits['budget']:g}), if the model held: it is {last.model}."
         )
         self._told = last.tick + _WEEK
 
@@ -242,6 +242,8 @@ class LiveDemo:
 _SPEC = """dataset = "{dataset}"
 ledger = "ledger.db"
 chain = "chain.json"
+# An example: the flights reject the model, and the page says so.
+model_unchecked = true
 
 [plan]
 file = "plan.json"
@@ -291,6 +293,7 @@ def run_live_demo(
         key, text = new_key("admin", [DATASET], label="live demonstration")
         Keys(settings.keys).add(key)
         datasets = demo.open(settings)
+        say(demo.dataset.plan.verdict.words)
         with open_socket("127.0.0.1", port) as listening:
             # Behind the "#": a browser sends no part of it to any server.
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/#key={text}"

@@ -121,6 +121,7 @@ def error_place(error: BaseException) -> str:
 #: A number; the text "inf" where nothing bounds it.
 Number = float | Literal["inf"]
 Limit = float | None
+ModelStatus = Literal["accepted", "rejected", "untested", "declared"]
 
 
 class Record(BaseModel):
@@ -137,6 +138,14 @@ class ProblemDetails(BaseModel):
     status: int = Field(examples=[429])
     detail: str = Field(examples=["too many requests with this key; wait as Retry-After says"])
     errors: list[dict[str, str]] | None = None
+
+
+class ModelVerdict(Record):
+    """Whether the data accept the model that the leakage of the present assumes."""
+
+    status: ModelStatus
+    reason: str
+    words: str
 
 
 class Health(Record):
@@ -188,6 +197,7 @@ class DatasetInfo(Record):
         "published is what the timestamps say"
     )
     limits: Limits
+    model: ModelVerdict
     guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
     not_protected: list[str] = Field(description="What the model takes as known, so that nothing is promised about it")
     estimate: EstimateInfo | None = Field(description="The estimates; null where none can be made")
@@ -218,7 +228,8 @@ class ReleaseInfo(Record):
     about: Literal["now", "then"] = Field(description="The answer at present, or at the time of the readings")
     ages: int | list[int]
     stale: int = Field(description="How many ticks older than planned the oldest reading was")
-    epsilon_s: Number = Field(description="Leakage of the present after this release")
+    epsilon_s: Number = Field(description="Leakage of the present after this release, if the model holds")
+    model: ModelStatus | None = Field(description="Verdict of the data on the model; null in ledgers before 0.3")
     usual: list[float] = Field(description="The best that could be said without any release; empty where not known")
     count: int | None = Field(default=None, description="Sequences that were read, where readings are published")
 
@@ -261,8 +272,10 @@ class StatusInfo(Record):
     published: int
     refused: int
     lost: int
+    model: ModelVerdict
     present: Number = Field(
-        description="Leakage of the present: what all releases together reveal about any current state"
+        description="Leakage of the present: what all releases together reveal about any current state, if the model "
+        "holds"
     )
     budget: Limit
     limits: Limits

@@ -125,6 +125,7 @@ def make_publisher(spec: StreamSpec, plan: Plan, ledger: Ledger) -> Publisher:
         time_origin=spec.clock.origin,
         times=spec.clock.times,
         on_refusal="skip",
+        model_unchecked=spec.model_unchecked,
         estimator=make_estimator(spec, plan),
     )
 
@@ -158,7 +159,22 @@ def load_chain(spec: StreamSpec) -> Model:
 
 
 def make_plan(spec: StreamSpec) -> Plan:
-    """The plan: from a file, from its numbers, or searched for. The same specification gives the same plan."""
+    """The plan: from a file, from its numbers, or searched for. The same specification gives the same plan.
+
+    A plan whose model the data reject, or did not test, is refused unless the specification says `model_unchecked`.
+    """
+    plan = _make_plan(spec)
+    if not plan.verdict.reliable and not spec.model_unchecked:
+        raise spec.error(
+            "target" if isinstance(spec.plan, PlanTarget) else "plan",
+            f"{plan.verdict.words} The leakage of the present may be larger than certified. Use a model that its "
+            "public past accepts, or publish under the event level alone, which holds under any model: "
+            "model_unchecked = true at the top of this file",
+        )
+    return plan
+
+
+def _make_plan(spec: StreamSpec) -> Plan:
     if isinstance(spec.plan, ExplicitPlan):
         explicit, chain = spec.plan, load_chain(spec)
         with _errors_at(spec, "plan"):

@@ -54,6 +54,7 @@ def release_record(release: Release, clock: Clock) -> dict[str, Any]:
         "ages": release.ages if isinstance(release.ages, int) else list(release.ages),
         "stale": release.stale,
         "epsilon_s": release.epsilon_s,
+        "model": release.model,
     } | ({} if release.count is None else {"count": release.count})
 
 

@@ -85,6 +85,7 @@ class StreamSpec:
     state_file: Path | None
     missing_up_to: int | None
     drift: bool
+    model_unchecked: bool
     plan: Path | ExplicitPlan | PlanTarget
     estimate: EstimateSpec
     limits: dict[str, float | None]
@@ -116,6 +117,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     state_file = top.take("state_file", text, None)
     missing_up_to = top.take("missing_up_to", integer(-(2**53)), None)
     drift = top.take("drift", boolean, False)
+    model_unchecked = top.take("model_unchecked", boolean, False)
     estimate = _estimate(document.section("estimate"), folder)
     plan = _plan(document, folder, estimate)
     clock, by_wall_clock = _clock(document.section("clock"))
@@ -129,6 +131,7 @@ def read_spec(path: str | Path) -> StreamSpec:
         state_file=None if state_file is None else folder / state_file,
         missing_up_to=missing_up_to,
         drift=drift,
+        model_unchecked=model_unchecked,
         plan=plan,
         estimate=estimate,
         limits=_limits(document.section("limits"), plan),

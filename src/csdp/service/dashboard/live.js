@@ -9,6 +9,7 @@ import { chance, given, leakage, longTime, near, percentUp, shortTime, steps, up
 import { showPromise } from "./promise.js";
 import { bandText, described, drawLeakage, drawSeries } from "./series.js";
 import { showStatus } from "./status.js";
+import { reliable } from "./words.js";
 
 const ROWS = 60;
 const ENTRIES = 10;
@@ -62,6 +63,10 @@ export class LiveView {
     const whom = sequences === 1 ? "one sequence" : `${sequences} sequences`;
     const what = `${query[0].toUpperCase()}${query.slice(1)} of ${whom}`;
     const { estimate } = this.#dataset;
+    const { model } = this.#dataset;
+    byId("live-verdict").className = reliable(model) ? "lead" : "note";
+    say("live-verdict", reliable(model) ? model.words
+      : `${model.words} Rely on the level of a single reading: it holds under any model.`);
     say("live-worth", estimate === null ? "" : estimate.words);
     say("tile-worth", estimate === null ? "–" : `${Math.max(0, Math.floor(100 * estimate.usefulness))} %`);
     const worth = estimate === null ? "no estimate can be made" : "of the error of saying nothing is removed";

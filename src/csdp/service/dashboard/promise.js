@@ -2,9 +2,8 @@
 
 import { el, fill, number, row, say } from "./dom.js";
 import { chance, given, leakage, up, withChance } from "./numbers.js";
-import { KNOWS, NOT_PROMISED } from "./words.js";
+import { KNOWS, NOT_PROMISED, reliable } from "./words.js";
 
-const MODEL = "if the sequences behave as the model says";
 const ALWAYS = "always: plain differential privacy";
 
 export function showPromise(dataset, status) {
@@ -16,16 +15,21 @@ export function showPromise(dataset, status) {
     { ...number(bound), "data-label": "Limit" },
     { text: holds, "data-label": "Holds" },
   );
-  say("promise-lead", `For ${dataset.name}, by everything published so far.`);
-  fill("promise-table", [
-    line("The present state of each sequence", status.present, limit("budget"), MODEL),
+  say("promise-lead", `${dataset.model.words} For ${dataset.name}, by everything published so far.`);
+  const sure = reliable(dataset.model);
+  const held = `${sure ? "if" : "ONLY IF"} the sequences behave as the model says (${dataset.model.status})`;
+  const plain = [
     line("One single reading, by all releases that use it", status.event_level, limit("event_limit"), ALWAYS),
     line("All readings of sequences that belong together", status.group_level, "none", `${ALWAYS}; grows all the time`),
-    line("One single reading, by all releases before and after it", status.lifetime, limit("lifetime_limit"), MODEL),
-  ]);
+  ];
+  const present = line("The present state of each sequence", status.present, limit("budget"), held);
+  const past = line("One single reading, by all releases before and after it", status.lifetime, limit("lifetime_limit"), held);
+  fill("promise-table", sure ? [present, ...plain, past] : [...plain, present, past]);
   const near = dataset.protect ? `, among values at most ${given(dataset.protect)} apart,` : "";
-  say("promise-yes", `The present value of each sequence${near} stays uncertain, within the leakage shown, to an attacker `
-    + `${KNOWS[dataset.adversary]} and sees everything that was ever published here. A number that would pass a limit `
-    + "is refused before any reading is touched.");
+  const refused = "A number that would pass a limit is refused before any reading is touched.";
+  say("promise-yes", sure
+    ? `The present value of each sequence${near} stays uncertain, within the leakage shown, to an attacker `
+      + `${KNOWS[dataset.adversary]} and sees everything that was ever published here. ${refused}`
+    : `The two plain numbers at the top of the table: they hold under any model. ${refused}`);
   fill("promise-no", [...dataset.not_protected, ...NOT_PROMISED].map((words) => el("li", {}, words)));
 }

@@ -2,11 +2,16 @@
 
 import { byId, say, show, svg } from "./dom.js";
 import { chance, down, given, leakage, odds, percentUp, steps, up, withChance } from "./numbers.js";
+import { reliable } from "./words.js";
 
 export function showStatus(status) {
   const present = leakage(status.present);
   const limit = status.budget;
-  say("tile-belief", chance(present));
+  const sure = reliable(status.model);
+  say("tile-belief", chance(sure ? present : leakage(status.event_level)));
+  say("tile-belief-more", sure ? "about one present state, starting from a 50 % guess"
+    : "about one reading, starting from a 50 % guess, under any model");
+  say("tile-present-title", `Leakage about the present${sure ? "" : ", only if the model held"}`);
   say("tile-present", up(present));
   const whole = limit === null ? "" : withChance(limit, given(limit));
   say("tile-present-more", limit === null ? "no limit is set" : `${percentUp(present, limit)} of the limit ${whole}`);

@@ -19,6 +19,9 @@ const BOUNDS = {
 /** What a bound of the leakage rests on. */
 export const meaning = (bound) => BOUNDS[bound] ?? "";
 
+/** Whether numbers that need the model may be relied on. */
+export const reliable = ({ status }) => ["accepted", "declared"].includes(status);
+
 export const KNOWS = {
   informed: "who knows the model and every other present value",
   uninformed: "who knows the model but no present value",

@@ -1,0 +1,187 @@
+"""Whether the data accept a model: the verdict that travels with every number computed under it.
+
+A model that a fit made carries its `Evidence`: what its public past showed, and how often each state followed each
+other one after 1, 2, ... ticks. A plan compares these counts with what it certifies at its own ages. A model written by
+hand carries none, and counts as declared by the user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp.arrays import freeze
+from csdp.errors import InputError
+
+Status = Literal["accepted", "rejected", "untested", "declared"]
+Counts = npt.NDArray[np.int64]
+
+_WORDS: Final[dict[str, str]] = {
+    "accepted": "Model accepted by the tests on its public past",
+    "rejected": "MODEL REJECTED by its public past",
+    "untested": "MODEL NOT TESTED",
+    "declared": "Model declared, not tested",
+}
+#: From good to bad: the verdict of several models is the worst of theirs.
+_ORDER: Final = ("declared", "accepted", "untested", "rejected")
+
+#: Longest lag that is counted, and how many counts a model carries at most.
+_LONGEST, _MOST_COUNTS = 96, 250_000
+#: Sequences beyond which only some, evenly spaced, are counted; and steps of counting that are made at most.
+_MOST_SEQUENCES, _MOST_STEPS = 1000, 100_000_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the data accept a model, and why not.
+
+    >>> Verdict("rejected", "the state before the present one reveals more (p < 1e-12)").words
+    'MODEL REJECTED by its public past: the state before the present one reveals more (p < 1e-12).'
+    >>> Verdict("declared").reliable, Verdict("untested").reliable
+    (True, False)
+    """
+
+    status: Status
+    reason: str = ""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether numbers that need the model may be published without an explicit override."""
+        return self.status in {"accepted", "declared"}
+
+    @property
+    def brief(self) -> str:
+        """The verdict without its reason."""
+        return _WORDS[self.status]
+
+    @property
+    def words(self) -> str:
+        """One sentence for every output that shows a leakage."""
+        return f"{self.brief}{': ' if self.reason else ''}{self.reason.rstrip('.')}."
+
+    def __str__(self) -> str:
+        return self.words
+
+    def to_dict(self) -> dict[str, str]:
+        """The content as plain data, with its sentence."""
+        return {"status": self.status, "reason": self.reason, "words": self.words}
+
+
+#: Of a model that was written by hand.
+DECLARED: Final = Verdict("declared")
+
+
+def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict that speaks most against its model; the first of equals.
+
+    >>> worst_verdict([Verdict("accepted"), Verdict("rejected", "order"), Verdict("declared")]).reason
+    'order'
+    """
+    return max(verdicts, key=lambda verdict: _ORDER.index(verdict.status))
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What public readings show of a model.
+
+    Args:
+        status: whether the tests accept the model; "untested" if they could not be made.
+        reason: why not.
+        sequences: the sequences whose transitions were counted, in order.
+        counts: (lags, sequences, m, m): ticks at which a sequence was in state a, and in state c `lag` ticks before.
+    """
+
+    status: Literal["accepted", "rejected", "untested"]
+    reason: str = ""
+    sequences: tuple[int, ...] = ()
+    counts: Counts = field(default_factory=lambda: np.zeros((0, 0, 1, 1), dtype=np.int64), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.status not in get_args(Status)[:3]:
+            raise InputError(f"evidence: status {self.status!r} given; accepted, rejected or untested expected")
+        counts = np.array(self.counts, dtype=np.int64)
+        shape = counts.shape
+        if counts.ndim != 4 or shape[1] != len(self.sequences) or shape[2] != shape[3] or (counts < 0).any():
+            raise InputError(
+                f"evidence: counts of shape {shape} given for {len(self.sequences)} sequences; whole numbers of shape "
+                "(lags, sequences, states, states) expected"
+            )
+        object.__setattr__(self, "sequences", tuple(int(i) for i in self.sequences))
+        object.__setattr__(self, "counts", freeze(counts))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the model, before any plan asks for its ages."""
+        return Verdict(self.status, self.reason)
+
+    @property
+    def lags(self) -> int:
+        """The longest lag that was counted."""
+        return int(self.counts.shape[0])
+
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        seal = hashlib.sha256(repr((self.status, self.reason, self.sequences, self.counts.shape)).encode())
+        seal.update(self.counts.astype("<i8").tobytes())
+        return seal.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Evidence) and other.digest() == self.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        content: dict[str, Any] = {"status": self.status, "reason": self.reason}
+        if self.lags:
+            content |= {"sequences": list(self.sequences), "counts": self.counts.tolist()}
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Evidence:
+        """Rebuild from `to_dict`.
+
+        >>> Evidence.from_dict(Evidence("rejected", "order").to_dict()).verdict.status
+        'rejected'
+        """
+        if not isinstance(content, Mapping) or not isinstance(content.get("reason"), str):
+            raise InputError("chain: its evidence is garbled; write it with to_json, or test the model again")
+        given = {key: content[key] for key in ("sequences", "counts") if key in content}
+        try:
+            return cls(content["status"], content["reason"], **given)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"chain: its evidence is garbled ({error}); write it with to_json") from None
+
+
+def count_lags(states: npt.NDArray[Any], m: int) -> tuple[tuple[int, ...], Counts]:
+    """The k-step transitions of sequences, for k = 1, 2, ...: (lags, sequences, present state, state k ticks before).
+
+    Missing states are below 0 and left out. Of very many sequences some are counted, evenly spaced.
+
+    >>> sequences, counts = count_lags(np.array([[0], [0], [1], [1], [0]] * 8), 2)
+    >>> sequences, counts[0, 0].tolist()
+    ((0,), [[15, 8], [8, 8]])
+    """
+    length, s = states.shape
+    lags = max(1, min(_LONGEST, length // 20))
+    most = max(1, min(_MOST_SEQUENCES, _MOST_COUNTS // (lags * m * m), _MOST_STEPS // (lags * length)))
+    chosen = np.arange(s) if s <= most else np.unique(np.linspace(0, s - 1, most).astype(np.intp))
+    part = states[:, chosen]
+    return tuple(chosen.tolist()), np.stack([count_lag(part, m, lag) for lag in range(1, lags + 1)])
+
+
+def count_lag(states: npt.NDArray[Any], m: int, lag: int) -> Counts:
+    """The transitions of sequences over one lag: (sequences, present state, state `lag` ticks before)."""
+    counts = np.zeros((states.shape[1], m, m), dtype=np.int64)
+    for row, column in zip(counts, states.T, strict=True):  # one by one: a table of cells would be large
+        known = column.astype(np.intp)
+        now, before = known[lag:], known[:-lag]
+        cells = (now * m + before)[(now >= 0) & (before >= 0)]
+        row[...] = np.bincount(cells, minlength=m * m).reshape(m, m)
+    return counts
