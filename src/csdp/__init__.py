@@ -25,6 +25,7 @@ if _typing.TYPE_CHECKING:
     from csdp.fitting.drift import Drift, DriftCheck, drift
     from csdp.fitting.emissions import ReadingsCheck, check_readings
     from csdp.fitting.estimator import CoupledChainEstimator
+    from csdp.fitting.evidence import check_model
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
     from csdp.panel import (
@@ -95,6 +96,7 @@ __all__ = [
     "attack",
     "audit",
     "bounded_aged_correlation",
+    "check_model",
     "check_readings",
     "cmc_leakage_coefficient",
     "compare",
@@ -149,6 +151,7 @@ _LATER = {
     "Release": "csdp.publisher",
     "Replay": "csdp.auditing.replay",
     "Skipped": "csdp.publisher",
+    "check_model": "csdp.fitting.evidence",
     "check_readings": "csdp.fitting.emissions",
     "compare": "csdp.baselines.comparison",
     "attack": "csdp.auditing.attacker",

@@ -200,7 +200,8 @@ class Plan(Displayed):
         query, certified = self._additive()
         options: dict[str, Any] = {"ages": self.ages, "epsilon_c": self.epsilon_c, "certified": certified}
         tested = [member.evidence for member in known if member.evidence is not None]
-        return worst_verdict([compare_with_past(each, self.model, query, **options) for each in tested])
+        counted = [each for each in tested if each.sequences] or tested[:1]
+        return worst_verdict([compare_with_past(each, self.model, query, **options) for each in counted])
 
     def _additive(self) -> tuple[FoldComputation, float]:
         """A query that adds up contributions of states, and its certificate: the plan's own, or their sum."""

@@ -228,7 +228,7 @@ class CoupledChain(Model):
             initial=self._initial_of(chosen),
             direction=self.direction,
         )
-        return chain.with_values_of(self, chosen).carrying(fit_cost=self.fit_cost, evidence=self._part_evidence)
+        return chain.with_values_of(self, chosen).carrying(fit_cost=self.fit_cost, evidence=self.part_evidence(chosen))
 
     def _initial_of(self, inside: list[int]) -> Floats | None:
         """The initial law of some sequences."""

@@ -167,7 +167,7 @@ class EnvironmentChain(Model):
     @cached_property
     def _given_path(self) -> EnvironmentChain:
         known = EnvironmentChain(self.environments, cycle=self.cycle, series="environment")
-        return known.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
+        return known.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
 
     @cached_property
     def unclocked(self) -> EnvironmentChain:
@@ -177,7 +177,7 @@ class EnvironmentChain(Model):
         members = [self.environments[e] for phase in range(self.period) for e in self.environment_numbers(phase)]
         following = np.roll(np.eye(self.period), 1, axis=1)
         one = EnvironmentChain(members, switching=np.kron(following, self.switching))
-        return one.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
+        return one.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
 
     # ---- law ---------------------------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class EnvironmentChain(Model):
         if inside not in known:  # every accountant of a search asks for them again
             chains = (chain.subchain(inside) for chain in self.environments)
             part = EnvironmentChain(chains, cycle=self.cycle, series=self.series)
-            known[inside] = part.carrying(fit_cost=self.fit_cost, evidence=self._part_evidence)
+            known[inside] = part.carrying(fit_cost=self.fit_cost, evidence=self.part_evidence(inside))
         return known[inside]
 
     @property

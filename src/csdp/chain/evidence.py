@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -104,7 +105,7 @@ class Evidence:
     def __post_init__(self) -> None:
         if self.status not in get_args(Status)[:3]:
             raise InputError(f"evidence: status {self.status!r} given; accepted, rejected or untested expected")
-        counts = np.array(self.counts, dtype=np.int64)
+        counts = np.array(self.counts if len(self.sequences) else np.zeros((0, 0, 1, 1)), dtype=np.int64)
         shape = counts.shape
         if counts.ndim != 4 or shape[1] != len(self.sequences) or shape[2] != shape[3] or (counts < 0).any():
             raise InputError(
@@ -118,6 +119,21 @@ class Evidence:
     def verdict(self) -> Verdict:
         """The verdict on the model, before any plan asks for its ages."""
         return Verdict(self.status, self.reason)
+
+    def part(self, members: Sequence[int]) -> Evidence:
+        """The evidence on some sequences, numbered anew in this order.
+
+        >>> Evidence("accepted", "", (0, 2), np.zeros((1, 2, 2, 2))).part([2, 1]).sequences
+        (0,)
+        """
+        places = self._places
+        rows = [places[member] for member in members if member in places]
+        kept = [number for number, member in enumerate(members) if member in places]
+        return Evidence(self.status, self.reason, tuple(kept), self.counts[:, rows])
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {sequence: row for row, sequence in enumerate(self.sequences)}
 
     @property
     def lags(self) -> int:
@@ -139,7 +155,7 @@ class Evidence:
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
         content: dict[str, Any] = {"status": self.status, "reason": self.reason}
-        if self.lags:
+        if self.sequences:
             content |= {"sequences": list(self.sequences), "counts": self.counts.tolist()}
         return content
 

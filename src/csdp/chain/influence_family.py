@@ -92,7 +92,7 @@ class InfluenceFamily(Model):
             unit=point.unit,
             initial=None,
             _fit_cost=point.fit_cost,
-            evidence=point._derived_evidence,
+            evidence=point.derived_evidence,
             _names=point._names,
             confidence=None if confidence is None else float(confidence),
             edge_targets=freeze(ends[order, 0]),

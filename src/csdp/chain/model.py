@@ -34,9 +34,7 @@ States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 BACKWARD_SCHEMA = "csdp/backward-chain/1"
 #: Of fits that were made before models were tested.
 NOT_TESTED = Evidence("untested", "fitted by a version of csdp that did not test models; fit it again")
-_OF_A_FIT = frozenset(
-    {"digest", "_subchains", "_part_evidence"}
-)  #: what is cached of a model and depends on what it carries
+_OF_A_FIT = frozenset({"digest", "_subchains"})  #: what is cached of a model and depends on what it carries
 
 
 class Model(ABC, Displayed):
@@ -226,19 +224,18 @@ class Model(ABC, Displayed):
         return DECLARED if self.fitted is None else NOT_TESTED.verdict
 
     @property
-    def _derived_evidence(self) -> Evidence | None:
+    def derived_evidence(self) -> Evidence | None:
         """The evidence that a model made of this one carries."""
         return self.evidence if self.evidence is not None or self.fitted is None else NOT_TESTED
 
-    @cached_property
-    def _part_evidence(self) -> Evidence | None:
-        """The evidence that some sequences of this model carry: the verdict alone, as counts are of all of them."""
-        evidence = self._derived_evidence
-        return None if evidence is None else Evidence(evidence.status, evidence.reason)
+    def part_evidence(self, members: Sequence[int]) -> Evidence | None:
+        """The evidence that some sequences of this model carry."""
+        evidence = self.derived_evidence
+        return None if evidence is None else evidence.part(members)
 
     def with_initial(self, law: npt.ArrayLike | None) -> Self:
         """The same kernel, values and names under another law of the oldest snapshot, with cost and evidence."""
-        copy = self.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
+        copy = self.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
         for name in ("initial_factors", "_components"):  # what is known of them is known of the law before
             copy.__dict__.pop(name, None)
         copy._set(initial=checks.check_initial(law, self.sequences, self.states, direction=self.direction))
@@ -246,7 +243,7 @@ class Model(ABC, Displayed):
 
     def with_values_of(self, model: Model, members: Sequence[int]) -> Self:
         """The same law with the values of some sequences of another model, on its lattice; they may all be equal."""
-        copy = self.carrying(fit_cost=self.fit_cost, evidence=self._derived_evidence)
+        copy = self.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
         values = model.values if model.values.ndim == 1 else model.values[list(members)]
         # A subset of the values may lie on a coarser lattice; the noise is that of the whole model.
         copy._set(values=freeze(np.array(values)), unit=model.unit)

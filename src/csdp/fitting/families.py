@@ -103,11 +103,12 @@ def ensemble_family(
     seed: int,
     progress: Progress,
 ) -> Family:
-    """The point estimate and further chains like it."""
+    """The point estimate and further chains like it, which cost what it cost and are as well tested."""
     draw = methods.ensemble_draw(estimate, DEFAULT if kind == "auto" else kind)
     others = []
     for n in range(count):
-        others.append(draw(np.random.default_rng([seed, 1, n])))
+        other = draw(np.random.default_rng([seed, 1, n]))
+        others.append(other.carrying(fit_cost=point.fit_cost, evidence=point.part_evidence([])))
         progress("ensemble", n + 1, count)
     return Family([point, *others])
 

@@ -33,6 +33,14 @@ ADVERSARY_KNOWLEDGE = {
 UNSOUND_WARNING = "UNSOUND: this number can be below the true leakage. It guarantees nothing and certifies nothing."
 
 
+#: What is said first if a chain was fitted to private readings without noise.
+UNPAID_WORDS = (
+    "The model was fitted to private readings without noise, and its digest, estimates and figures reveal them without "
+    "limit: nothing is promised about a single reading, and no event limit can be kept. Fit public readings, or pay "
+    "for the fit (csdp fit --epsilon)."
+)
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """What a leakage protects and what it does not: two sentences to show with every leakage."""
@@ -144,6 +152,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
         plan=_describe_plan(plan, now),
         promises=promises,
         not_promised=(
+            *((UNPAID_WORDS,) if math.isinf(publisher.fit_epsilon) else ()),
             *not_promised(plan.epsilon_c),
             *(AGE_WORDS[kind] for kind in times if kind != "wall"),
             *plan.model.not_protected,

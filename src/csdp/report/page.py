@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from csdp.bounds.overview import LeakageTable
 from csdp.bounds.result import as_text, chance, in_words, with_chance
 from csdp.report import figures
-from csdp.report.certificate import Certificate
+from csdp.report.certificate import UNPAID_WORDS, Certificate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -236,10 +236,11 @@ def save_report(
     names = [f"{name}.{kind}" for name in drawings if not name.endswith("private") for kind in ("svg", "png")]
     for name in names:
         figures.save_figure(drawings[name.partition(".")[0]], out / name)
-    doubt = () if certificate.promises[0].name == "present" else (_doubt(certificate),)
+    doubt = [_doubt(certificate)] if certificate.promises[0].name != "present" else []
+    doubt += [words for words in certificate.not_promised if words == UNPAID_WORDS]
     pages = {"share.html": make_page(shared, **texts, notices=doubt)}
     if private:
-        pages["index.html"] = make_page(private, **texts, notices=(*doubt, PRIVATE))
+        pages["index.html"] = make_page(private, **texts, notices=[*doubt, PRIVATE])
     for name, text in pages.items():
         (out / name).write_text(text, encoding="utf-8")
     return [*names, *pages]
