@@ -230,6 +230,7 @@ class _DatasetCollector(Collector):
             return GaugeMetricFamily(f"csdp_dataset_{name}", help_text, labels=["dataset"])
 
         figure_families = {name: family(name, text) for name, text in _FIGURES.items()}
+        accepted = family("model_reliable", "0 if the data reject the model of the leakage, or did not test it")
         led = family("led", "1 where this process publishes the dataset")
         ahead = family("ahead", "messages refused by this process: their time lay too far ahead")
         put_back = family("clock_put_back", "how often the clock of the stream was wrong")
@@ -239,13 +240,14 @@ class _DatasetCollector(Collector):
                 for name, gauge in figure_families.items():
                     if figures[name] is not None:
                         gauge.add_metric([dataset.name], float(figures[name]))
+            accepted.add_metric([dataset.name], float(dataset.plan.verdict.reliable))
             thread = dataset.publisher_thread
             led.add_metric([dataset.name], float(thread is not None))
             if thread is not None:
                 status = thread.runner.status()
                 ahead.add_metric([dataset.name], float(status.fates.get("ahead", 0)))
                 put_back.add_metric([dataset.name], float(status.put_back))
-        yield from (*figure_families.values(), led, ahead, put_back)
+        yield from (*figure_families.values(), accepted, led, ahead, put_back)
 
 
 class Metrics:
