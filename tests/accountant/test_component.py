@@ -10,6 +10,7 @@ import pytest
 from csdp import Accountant, CoupledChain, Max, Mean, Sum
 from csdp.accountant.component import JointComponent
 from csdp.accountant.protocol import AccountedComponent
+from csdp.accountant.smaller import SmallerComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.plan import Plan
 
@@ -25,7 +26,7 @@ def test_nothing_caps_what_is_told_of_a_fresh_reading(state: str, direction: str
     assert Accountant(Plan(chain, Mean(), 0, 50.0), state=state).after(1).epsilon >= 50.0
 
 
-@pytest.mark.parametrize("kind", [JointComponent, InfluenceComponent, SliceComponent])
+@pytest.mark.parametrize("kind", [JointComponent, InfluenceComponent, SliceComponent, SmallerComponent])
 @pytest.mark.parametrize("name", ["add", "advance", "leakage", "peak", "decaying_bound", "cap", "carry", "lifetime"])
 def test_every_component_is_asked_as_the_protocol_says(kind: type, name: str) -> None:
     told, asked = (inspect.signature(getattr(one, name)).parameters.values() for one in (AccountedComponent, kind))

@@ -48,7 +48,8 @@ class Accountant:
     Args:
         plan: the plan that is released.
         also: plans released at the same ticks, of the same chain, against the same adversary.
-        state: "metric", "scalar" or "vector"; "auto" takes the sharpest that fits, component by component.
+        state: "metric", "scalar" or "vector"; "auto" takes the sharpest that fits, component by component, and where
+            neither of two always is, the smaller at every moment.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from csdp.accountant.component import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
 from csdp.accountant.plain import PlainComponent, is_plain
 from csdp.accountant.protocol import AccountedComponent, PhaseLevels
+from csdp.accountant.smaller import SmallerComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import ProtectedPairs
@@ -53,24 +55,28 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
         # Components that are alike are no longer so once one of them is read late.
         stale_limit = plans[0].stale_limit if copies == 1 and len(plans) == 1 else 0
         protected = ProtectedPairs.of(model.value_table[list(members)], plans[0].protect)
-        vector = _build_vector(components, plans, kind, stale_limit=stale_limit, protected=protected)
+        build_vector = partial(_build_vector, components, plans, stale_limit=stale_limit, protected=protected)
         component_of = JointComponent if submodel.has_one_kernel else EnvironmentComponent
-        accounted.append(
-            vector
-            or component_of(
-                submodel,
-                ages=[plan.ages[i] for plan in plans for i in members],
-                costs=[
-                    noise if plan.mechanism is None else table_cost(noise, plan, members)
-                    for noise, plan in zip(map(_noise_cost, components), plans, strict=True)
-                ],
-                adversary=plans[0].adversary,
-                kind=kind,
-                protected=protected,
-            )
+        followed = build_vector(kind) or component_of(
+            submodel,
+            ages=[plan.ages[i] for plan in plans for i in members],
+            costs=[
+                noise if plan.mechanism is None else table_cost(noise, plan, members)
+                for noise, plan in zip(map(_noise_cost, components), plans, strict=True)
+            ],
+            adversary=plans[0].adversary,
+            kind=kind,
+            protected=protected,
         )
-        accounted[-1].levels = levels
-        accounted[-1].alike = alike
+        followed.levels = levels
+        followed.alike = alike
+        slices = build_vector("slice") if kind == "auto" and followed.kind == "scalar" else None
+        if isinstance(followed, JointComponent) and isinstance(slices, SliceComponent):
+            slices.levels = levels
+            slices.alike = alike
+            accounted.append(SmallerComponent(followed, slices))
+        else:
+            accounted.append(followed)
     return accounted
 
 
@@ -83,7 +89,7 @@ def _phase_levels(levels: Sequence[float], largest: float) -> PhaseLevels:
 def _build_vector(
     components: Sequence[Component], plans: Sequence[Plan], kind: str, *, stale_limit: int, protected: ProtectedPairs
 ) -> InfluenceComponent | SliceComponent | None:
-    """A component followed sequence by sequence, for kind "vector" or where a state for all pairs does not fit."""
+    """A component followed sequence by sequence; None if `kind` asks for another state, or it cannot be followed."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
     memory = any(plan.query.memory for plan in plans)
@@ -96,7 +102,8 @@ def _build_vector(
             "state='vector' needs a CoupledChain (backward, where readings have a memory) without an initial law, "
             "and the informed adversary"
         )
-    if not fits or not (kind == "vector" or (kind == "auto" and (backward or forward))):
+    wanted = {"vector": True, "auto": backward or forward, "slice": ahead and not past}
+    if not fits or not wanted.get(kind, False):
         return None
     members = components[0].members
     costs: dict[int, Floats] = {}

@@ -44,6 +44,7 @@ class _VectorComponent:
     """Costs of every sequence by age, caps and lifetime: what both have in common."""
 
     kind: Kind
+    finds_rest = True
     alike: bytes | None = None
     levels: PhaseLevels | None = None
 
@@ -66,7 +67,6 @@ class _VectorComponent:
         self._caps = Caps(model, "informed", protected)
         self._readers = {age: cost.any(axis=(1, 2)) for age, cost in costs.items()}
         self._stale_limit = stale_limit
-        self.finds_rest = self.kind == "vector"
 
     @cached_property
     def _as_planned(self) -> list[Read]:
@@ -75,10 +75,6 @@ class _VectorComponent:
     def _is_same(self, old: _VectorComponent) -> bool:
         """Whether a state of `old`, under another plan, is one of this component and of all that it stands for."""
         return self.members == old.members and not stands_for_others(self.alike, old.alike)
-
-    def state_at_rest(self) -> Floats | None:
-        """No state at rest is found directly."""
-        return None
 
     def cap(self, steps: int) -> tuple[float, str]:
         """What no number of releases passes when all that was read is `steps` old."""
@@ -274,6 +270,12 @@ class SliceComponent(_VectorComponent):
     def initial_state(self) -> Floats:
         """The state before any release."""
         return np.zeros((WINDOW + 1, len(self.ages) + 1))
+
+    def state_at_rest(self) -> Floats:
+        """The state that a release at every tick leads to: all of the last slices were read, and more lie before."""
+        state = np.ones((WINDOW + 1, len(self.ages) + 1))
+        state[:, -1] = state[WINDOW, 1:] = 0.0
+        return state
 
     def _costs_by_slice(self, state: Floats) -> list[Floats | None]:
         """What the releases reveal of every sequence, slice by slice; None where nothing was read."""
