@@ -83,6 +83,37 @@ def test_paid_for(run, fails, readings, tmp_path):
     assert "leave out --epsilon or --public" in fails("fit", readings, "--epsilon", "1", "--public", *out)
 
 
+def test_a_discretiser_of_private_readings_is_not_published(run, fails, readings, tmp_path):
+    """A paid or public chain would publish the edges and values that it learned from private readings."""
+    learned, chain = tmp_path / "learned.json", tmp_path / "c.json"
+    run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "leaky.json", "-d", learned)
+    assert Discretiser.load(learned).source == "private"
+    for paid in (("--epsilon", "0.1"), ("--public",)):
+        message = fails("fit", readings, "--discretiser", learned, *paid, "--ensemble", "0", "-o", chain)
+        assert "come from private readings" in message
+        assert "Declare edges" in message
+    assert not chain.exists()
+    run("fit", readings, "--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", chain)
+    release = ("release", readings, "--chain", chain, "--discretiser", learned, "--age", "1", "--epsilon-c", "1")
+    place = ("--dataset", "d", "--ledger", tmp_path / "l.db", "--anyway", "-o", tmp_path / "out.csv")
+    assert "discretiser: its edges and values come from private readings" in fails(*release, *place)
+
+
+def test_words_found_in_private_readings_are_not_declared(run, fails, tmp_path):
+    """Whether a rare word is among them is what one reading says."""
+    path, spec, out = tmp_path / "words.csv", tmp_path / "input.toml", ("--ensemble", "0", "-o", tmp_path / "c.json")
+    path.write_text("time,a\n" + "".join(f"{t},{'low' if t % 3 else 'high'}\n" for t in range(99)))
+    run("open", path, "-o", spec)
+    assert 'categories_from = "readings"' in spec.read_text()
+    assert "declare them with --edges, --categories" in fails("fit", spec, "--epsilon", "1", *out)
+    run("fit", spec, *out)
+    assert Discretiser.load(tmp_path / "c.discretiser.json").source == "private"
+    run("fit", spec, "--public", *out)
+    assert Discretiser.load(tmp_path / "c.discretiser.json").source == "public"
+    run("fit", spec, "--epsilon", "1", "--categories", "low,high", *out)
+    assert Discretiser.load(tmp_path / "c.discretiser.json").source == "declared"
+
+
 def test_only_the_past(run, fails, readings, tmp_path):
     out = ["--public", "--states", "2", "--ensemble", "0", "-o", str(tmp_path / "c.json")]
     run("fit", readings, "--until", "500", *out)

@@ -213,3 +213,51 @@ def test_too_many_for_moments_is_refused():
     with pytest.raises(InputError, match="moments"):
         csdp.fit(np.zeros((5, 1600), int), states=2, epsilon=1.0, neighbours=0)
     assert isinstance(complete_graph(2), Graph)
+
+
+NUMBERS = np.random.default_rng(5).normal(20.0, 3.0, (300, 2))
+
+
+def private_panel(**settings):
+    with pytest.warns(PrivacyLeakWarning):
+        return csdp.Discretiser.fit(NUMBERS, **settings).apply(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"states": 3}, {"states": 3, "bounds": (0, 40)}, {"strategy": "uniform", "states": 2}]
+)
+@pytest.mark.parametrize("paid", [{"epsilon": 0.1}, {"public": True}])
+def test_states_learned_from_private_readings_cannot_be_paid_for(settings, paid):
+    """The chain publishes edges and values, and one changed reading moves them with certainty."""
+    panel = private_panel(**settings)
+    for part in (panel, panel.between(0, 200), panel.arrange(panel.names[::-1])):
+        assert part.source == "private"
+        with pytest.raises(InputError, match=r"come from private readings.*Declare edges"):
+            csdp.fit(part, ensemble=0, **paid)
+
+
+def test_states_that_are_declared_or_public_can_be_paid_for():
+    declared = csdp.Discretiser.declared(["x1", "x2"], states=2, bounds=(0, 40))
+    known = csdp.Discretiser.fit(NUMBERS[:150], states=2, public=True)
+    for discretiser, source in ((declared, "declared"), (known, "public")):
+        panel = discretiser.apply(NUMBERS[150:])
+        assert panel.source == source
+        assert csdp.fit(panel, epsilon=1.0, ensemble=0).fit_cost["epsilon"] == 1.0
+
+
+def test_states_learned_from_private_readings_are_not_released_under_a_finite_event_level(tmp_path):
+    """One reading moves the edges, and so the states of other ticks, which the noise of a release does not cover."""
+    panel = private_panel(states=2)
+    chain = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
+    with (
+        csdp.Publisher(csdp.Plan(chain, csdp.Mean(), 1, 1.0), dataset="d", ledger=tmp_path / "l.db") as publisher,
+        pytest.raises(InputError, match="discretiser: its edges and values come from private readings"),
+    ):
+        publisher.publish(panel)
+
+
+def test_a_panel_of_an_unknown_source_is_refused():
+    panel = csdp.Panel.from_states([[0, 1]])
+    assert panel.source == "declared"
+    with pytest.raises(InputError, match="source 'guessed' given; declared, public, private"):
+        csdp.Panel(panel.names, panel.ticks, panel.times, panel.states, source="guessed")

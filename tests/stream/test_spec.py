@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from csdp import Accountant, CoupledChain, Discretiser, Family, Mean, Plan
 from csdp.chain.files import save_model
-from csdp.errors import CsdpError, InputError
+from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
 from csdp.stream import Clock, FileSource, StreamSource
 from csdp.stream.from_spec import make_plan, open_stream, resolve_sequences
 from csdp.stream.mqtt import MqttSource
@@ -294,6 +294,11 @@ class TestBuilding:
         assert states.states_of(np.array([np.nan, 999.0])).tolist() == [-1, 1]
         Discretiser.declared(["hall", "kitchen"], edges=[10, 20], bounds=(0, 40)).save(tmp_path / "d.json")
         with pytest.raises(InputError, match="3 states; the chain has 2"):
+            resolve_sequences(spec(change), make_plan(spec(change)))
+        with pytest.warns(PrivacyLeakWarning):
+            learned = Discretiser.fit({"time": [0, 1], "hall": [1, 2], "kitchen": [3, 4]}, states=2)
+        learned.save(tmp_path / "d.json")
+        with pytest.raises(InputError, match=r"stream\.toml:4: discretiser: .*come from private readings"):
             resolve_sequences(spec(change), make_plan(spec(change)))
         # Another order is put in order, by name; other sequences are refused.
         Discretiser.declared(["kitchen", "hall"], edges=[[10], [30]], bounds=(0, 40)).save(tmp_path / "d.json")

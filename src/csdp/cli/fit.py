@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -164,8 +164,10 @@ def fit(
         else:
             spec = locate(data, reading)
             words = spec.categories if edges is None and strategy in {None, "categories"} else None
+            found = words is not None and spec.categories_from is not None
             uniform = strategy == "uniform" and bounds is not None
-            if epsilon is not None and discretiser is None and edges is None and words is None and not uniform:
+            declared = edges is not None or (words is not None and not found) or uniform
+            if epsilon is not None and discretiser is None and not declared:
                 raise InputError(
                     "epsilon: states derived from private readings would leak without being charged; declare them with "
                     "--edges, --categories, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
@@ -183,6 +185,8 @@ def fit(
                     categories=words,
                     public=public,
                 )
+                if found:
+                    mapping = replace(mapping, source="public" if public else "private")
             panel = mapping.apply(readings)
             with progress_bar() as progress:
                 chain = fit_chain(
@@ -288,7 +292,7 @@ def _evaluate(chain: Chain, panel: Panel, readings: Readings) -> FitEvidence | s
 
 def _leakages(chain: Chain, panel: Panel) -> tuple[float, float]:
     """The leakage under the chain, and under a joint chain, whose sequences can change together within one step."""
-    joint = fit_chain(panel, method="joint", public=True, ensemble=0, progress=False)
+    joint = fit_chain(panel, method="joint", ensemble=0, progress=False)
     own, other = (leakage(m, Mean(), ages=1, epsilon_c=1.0).epsilon for m in (chain.without_family(), joint))
     return own, other
 

@@ -110,9 +110,10 @@ def fit(
 
     Formal guarantee, with epsilon: the chain, its record and its family are epsilon-differentially private for one
     reading (event level). All counts that are used get exact two-sided geometric noise from secure randomness, of
-    scale sensitivity / epsilon, and nothing else of the readings is looked at. The sensitivity of all lag-1 pair
-    counts is 4 s. Likelihoods cannot be had from pair counts: "em" and "counts" then become "moments". Number of
-    ticks, names and what is missing are taken as public. The cost is `chain.fit_cost`.
+    scale sensitivity / epsilon, and nothing else of the readings is looked at: a panel whose discretiser was learned
+    from private readings is refused. The sensitivity of all lag-1 pair counts is 4 s. Likelihoods cannot be had from
+    pair counts: "em" and "counts" then become "moments". Number of ticks, names and what is missing are taken as
+    public. The cost is `chain.fit_cost`.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> fitted = fit(chain.simulate(2000, seed=1), public=True)
@@ -124,11 +125,12 @@ def fit(
     from csdp.fitting.em import Effort
     from csdp.fitting.environment_source import read_environment
     from csdp.fitting.environments import EnvironmentSettings, fit_best
-    from csdp.fitting.sample import read_sample
+    from csdp.fitting.sample import check_source, read_sample
 
     _check_settings(method, smoothing, restarts, max_iterations, tolerance, ensemble, ensemble_method, seed)
     _check_confidence(confidence)
     epsilon = _check_privacy(epsilon, public)
+    check_source(data, public=public, epsilon=epsilon)
     _check_direction(direction, method, epsilon)
     _check_environment(environment, kernel, method, epsilon, smoothing, environments, shrinkage)
     readings = read_sample(data, states=states, private=epsilon is not None)

@@ -108,6 +108,20 @@ def check_chain(chain: Any) -> None:
         raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or EnvironmentChain expected")
 
 
+def check_source(data: Any, *, public: bool, epsilon: float | None) -> None:
+    """Refuse a panel whose edges and values were learned from private readings, if the fit is to be public or paid.
+
+    The chain publishes its values, and every state depends on the edges: no noise on the counts covers them.
+    """
+    if not isinstance(data, Panel) or data.source != "private" or (epsilon is None and not public):
+        return
+    given = "public: declared" if epsilon is None else f"epsilon: {epsilon:g} given"
+    raise InputError(
+        f"{given} for a panel whose edges and values of states come from private readings; the chain would publish "
+        "them uncharged. Declare edges, bounds or categories, or learn the discretiser from public readings (public=True)"
+    )
+
+
 def read_sample(data: Any, *, states: int | None, private: bool = False) -> Sample:
     """Sample from a Panel, a (T, s) array of whole numbers, or a dataframe of whole numbers.
 

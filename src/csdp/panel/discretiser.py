@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,7 @@ from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.json_text import parse_json
 from csdp.panel import discretiser_rules
 from csdp.panel.discretiser_rules import MAX_STATES, Partition, Strategy, state_numbers
-from csdp.panel.readings import Panel, Readings, default_names, match_names, read_labels
-
-Source = Literal["declared", "public", "private"]
+from csdp.panel.readings import Panel, Readings, Source, default_names, match_names, read_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +196,9 @@ class Discretiser:
             readings = readings.select(self.names)
         states = self._states_of(readings.readings)
         numbers = readings.readings if self.categories is None else None  # words are no readings to add up
-        return Panel(self.names, readings.ticks, readings.times, states, readings.step, self.values, numbers)
+        return Panel(
+            self.names, readings.ticks, readings.times, states, readings.step, self.values, numbers, self.source
+        )
 
     def states_of(self, snapshot: npt.ArrayLike | Mapping[str, Any]) -> npt.NDArray[np.int16]:
         """The states of one snapshot (s,): an array in the order of the names, or a mapping; -1 where missing.

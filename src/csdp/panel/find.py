@@ -16,7 +16,7 @@ from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated
 from csdp.panel.input import InputSpec
 from csdp.panel.read import place_readings, read_raw, to_spec
 from csdp.panel.readings import Readings
-from csdp.panel.times import find_time_format, format_step, looks_like_times
+from csdp.panel.times import check_no_months, find_time_format, format_step, has_offsets, looks_like_times
 
 #: Distinct words up to which cells are taken as categories.
 _CATEGORIES = 20
@@ -125,7 +125,7 @@ def _with_categories(
         f"{len(labels)} words, numbered in alphabetical order, taken from the readings",
         "--categories",
     )
-    return spec.override(categories=sorted(labels)), (fact,)
+    return spec.override(categories=sorted(labels), categories_from="readings"), (fact,)
 
 
 def _find_formats(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> InputSpec:
@@ -186,6 +186,7 @@ def _choose_step(raw: RawReadings, spec: InputSpec) -> tuple[InputSpec, str]:
     distinct = np.unique(raw.clock.numbers)
     if distinct.size < 3:
         return spec, ""
+    check_no_months(raw.label, raw.clock, distinct)
     unit = raw.clock.per_second
     typical = int(np.median(_gaps(raw)))
     common = int(np.gcd.reduce(np.diff(distinct)))
@@ -246,19 +247,14 @@ def _describe_shape(spec: InputSpec, readings: Readings) -> tuple[str, str, str]
 def _describe_times(
     table: ColumnTable, spec: InputSpec, roles: TableColumns, readings: Readings
 ) -> tuple[str, str, str]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = table.columns[roles.time]
     if readings.times.dtype.kind != "M":
         zone = "whole numbers"
     elif spec.timezone is not None:
         zone = f"local times of {spec.timezone}, here in UTC"
+    elif has_offsets(table.columns[roles.time]):
+        zone = "with offsets, here in UTC"
     else:
-        text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        offset = bool(pc.match_substring_regex(column[0], r"([Zz]|[+-]\d\d:?\d\d)\s*$").as_py()) if text else False
-        aware = offset or (pa.types.is_timestamp(column.type) and column.type.tz is not None)
-        zone = "with offsets, here in UTC" if aware else "without a zone, taken as they are"
+        zone = "without a zone, taken as they are"
     form = f", written {spec.time_format}" if spec.time_format is not None else ""
     span = f"{readings.times[0]} to {readings.times[-1]}"
     return "times", f"column {roles.time!r}{form}, {zone}: {span}", "--time --timezone --time-format"

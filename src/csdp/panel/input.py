@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from csdp.errors import InputError
 from csdp.panel.grid import Duplicates, Resample
@@ -35,6 +35,7 @@ class InputSpec:
         value: column of a long table that holds the readings.
         names: sequences to read.
         categories: words in the cells, in order; a reading is the place of its word.
+        categories_from: "readings" if the words were found in the readings; without it they are declared.
         step: time between two ticks.
         resample: which reading counts within each step, where times lie on no grid.
         duplicates: which reading counts where a sequence has several at one time.
@@ -66,6 +67,7 @@ class InputSpec:
     value: str | None = None
     names: tuple[str, ...] | None = None
     categories: tuple[str, ...] | None = None
+    categories_from: Literal["readings"] | None = None
     step: int | str | None = None
     resample: Resample | None = None
     duplicates: Duplicates | None = None
@@ -84,6 +86,8 @@ class InputSpec:
         InputSpec(time='Zeit', step=300)
         """
         known = {name: _plain(value) for name, value in given.items() if value is not None}
+        if "categories" in known:
+            known.setdefault("categories_from", None)
         return replace(self, **known)
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,6 +169,7 @@ def read_section(section: TomlTable, folder: Path) -> InputSpec:
         skip=section.take("skip", integer(0), None),
         names=section.take("names", texts, None),
         categories=section.take("categories", texts, None),
+        categories_from=section.take("categories_from", one_of("readings"), None),
         step=section.take("step", step, None),
         resample=section.take("resample", choice(Resample), None),
         duplicates=section.take("duplicates", choice(Duplicates), None),

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from csdp.errors import InputError
 from csdp.panel.times import read_moment
 
 Outside = Literal["refuse", "clamp"]
+#: Where the edges and values of states come from.
+Source = Literal["declared", "public", "private"]
 
 #: Names that a message lists.
 _LISTED = 8
@@ -29,7 +31,8 @@ class Panel(Displayed):
 
     `states` (T, s): state numbers; `ticks` (T,): consecutive whole numbers; `times` (T,): as read; `step`: time from
     one tick to the next (seconds for timestamps); `values` (s, m): the number that each state carries, where known;
-    `readings` (T, s): the numbers behind the states, NaN where missing, where they are known (to publish them).
+    `readings` (T, s): the numbers behind the states, NaN where missing, where they are known (to publish them);
+    `source`: whether edges and values of the states were "declared", or learned from "public" or "private" readings.
 
     >>> Panel.from_states([[0, 1], [1, -1]], values=[0.0, 0.5, 1.0]).state_count
     3
@@ -42,8 +45,11 @@ class Panel(Displayed):
     step: int = 1
     values: Floats | None = None
     readings: Floats | None = None
+    source: Source = "declared"
 
     def __post_init__(self) -> None:
+        if self.source not in get_args(Source):
+            raise InputError(f"panel: source {self.source!r} given; {', '.join(get_args(Source))}")
         object.__setattr__(self, "states", fill_masked(self.states, -1))
         object.__setattr__(self, "readings", fill_masked(self.readings, np.nan))
         _check_grid("panel: states", self.names, self.ticks, self.states)
@@ -85,8 +91,8 @@ class Panel(Displayed):
         """
         rows = slice(start, stop)
         readings = None if self.readings is None else self.readings[rows]
-        return Panel(
-            self.names, self.ticks[rows], self.times[rows], self.states[rows], self.step, self.values, readings
+        return replace(
+            self, ticks=self.ticks[rows], times=self.times[rows], states=self.states[rows], readings=readings
         )
 
     def arrange(self, names: Sequence[str]) -> Panel:
@@ -104,7 +110,7 @@ class Panel(Displayed):
             return self
         values = None if self.values is None else self.values[place]
         readings = None if self.readings is None else self.readings[:, place]
-        return Panel(tuple(names), self.ticks, self.times, self.states[:, place], self.step, values, readings)
+        return replace(self, names=tuple(names), states=self.states[:, place], values=values, readings=readings)
 
     @classmethod
     def from_states(

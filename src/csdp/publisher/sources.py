@@ -145,10 +145,25 @@ class ToldSeries:
         self.tell(dict(zip(source.ticks[known].tolist(), numbers[known].tolist(), strict=True)))
 
 
+def check_states_source(source: str, plan: Plan) -> None:
+    """Refuse states whose edges were learned from private readings, unless the plan's fit already costs everything.
+
+    One reading would move the edges, and with them the states of other ticks: the noise of a release does not cover it.
+    """
+    fitted = plan.model.fitted
+    unpaid = fitted is not None and not fitted.public and fitted.epsilon is None
+    if source == "private" and plan.query.of_states and not unpaid:
+        raise InputError(
+            "discretiser: its edges and values come from private readings, which nothing charges; declare edges, "
+            "bounds or categories, or learn it from public readings (public=True)"
+        )
+
+
 class PanelSource:
     """A panel as a source of aged answers."""
 
     def __init__(self, panel: Panel, plan: Plan) -> None:
+        check_states_source(panel.source, plan)
         panel = panel.arrange(plan.model.names)
         self._ticks = panel.ticks
         self._missing = panel.states < 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -380,7 +380,7 @@ def _certify_together(prepared: DemoData, plan: Plan, progress: Progress) -> Dem
 def _subpanel(panel: Panel, members: list[int]) -> Panel:
     values = None if panel.values is None else panel.values[members]
     names = tuple(panel.names[i] for i in members)
-    return Panel(names, panel.ticks, panel.times, panel.states[:, members], panel.step, values)
+    return replace(panel, names=names, states=panel.states[:, members], values=values, readings=None)
 
 
 def _publish(prepared: DemoData, plan: Plan, estimate: LearnedEstimator, out: Path, progress: Progress) -> DemoReleases:

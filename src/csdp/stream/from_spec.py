@@ -22,6 +22,7 @@ from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped, plan_estimator
 from csdp.publisher.estimates import StoredEstimate
+from csdp.publisher.sources import check_states_source
 from csdp.queries import parse_query
 from csdp.stream.messages import ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
@@ -284,6 +285,7 @@ def resolve_sequences(spec: StreamSpec, plan: Plan) -> tuple[tuple[str, ...], To
     with _errors_at(spec, "discretiser"):
         discretiser = Discretiser.load(file)
         discretiser = discretiser.arrange(names if set(discretiser.names) == set(names) else own)
+        check_states_source(discretiser.source, plan)
     if discretiser.state_count > chain.states:
         raise spec.error("discretiser", f"{file}: {discretiser.state_count} states; the chain has {chain.states}")
     return declared, discretiser
