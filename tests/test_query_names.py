@@ -36,7 +36,6 @@ CALLS = {
     "estimate.moments": lambda q: estimate.moments(CHAIN, q, ages=[1, 1]).cross.tolist(),
     "estimate.linear_estimator": lambda q: estimate.linear_estimator(CHAIN, q, ages=[1, 1]).expected(0.1),
     "estimate.model_estimator": lambda q: estimate.model_estimator(CHAIN, q, age=1).expected(0.1),
-    "estimate.PosteriorEstimator": lambda q: estimate.PosteriorEstimator(CHAIN, q, ages=[1, 1]).expected(0.1),
     "estimate.BayesFilter": lambda q: estimate.BayesFilter(CHAIN, q, age=1, scale=0.5)._answers.tolist(),
     "baselines.LaplaceDP": lambda q: baselines.LaplaceDP().calibrate(CHAIN, q, epsilon=1.0).to_dict(),
 }

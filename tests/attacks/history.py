@@ -13,11 +13,11 @@ from attacks.cases import Case, PlanSpec, Step
 from attacks.library import NAMES, CrashError, Tap, follow_sequences, make_plan
 from attacks.plain import Truth, answers
 from attacks.truth import TooManyError
-from csdp.errors import CsdpError
+from csdp.errors import CsdpError, InputError
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.publisher import Publisher, Release
+from csdp.publisher import Publisher, Release, plan_estimator
 from csdp.report.certificate import certify
 
 #: Worst histories beyond which nothing more is published: the truth takes too long.
@@ -257,6 +257,7 @@ class Drive:
         old = self.open[0]
         assert old is not None
         plan = make_plan(spec)
+        self._keep_estimator(old, plan, step.tick)
         with follow_sequences(spec.large):
             publisher = old.publisher.change_plan(plan, from_tick=step.tick, budget=budget)
             states = states_of(publisher)
@@ -274,6 +275,20 @@ class Drive:
             self.limits["budget"] = budget
         self._settle(step.tick, [])
         self._refill(fresh, step)
+
+    def _keep_estimator(self, old: Opened, plan: Plan, tick: int) -> None:
+        """The estimator of the plan before is given to the next one, whose numbers are not what it knows."""
+        given = plan_estimator(old.plan)
+        if given is None or plan.digest == old.plan.digest:
+            return
+        self.out.tags.add("estimator of another plan")
+        try:
+            old.publisher.change_plan(plan, from_tick=tick, estimator=given)
+        except InputError:
+            changed = any(entry.kind == "change" for entry in self.ledger.entries(self.name, after=self.after))
+        else:
+            changed = True
+        self.out.expect("an estimator of another plan was taken", not changed, tick)
 
     # ---- what was recorded -------------------------------------------------------------------------------------------
 

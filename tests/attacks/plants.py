@@ -19,7 +19,7 @@ from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
 from csdp.chain import CoupledChain, InfluenceFamily, environment
 from csdp.plan import Plan
-from csdp.publisher import admission, standing
+from csdp.publisher import admission, gate, standing
 
 Patch = pytest.MonkeyPatch
 
@@ -60,6 +60,11 @@ def plans_never_read_the_same_records(patch: Patch) -> None:
     """Records that two plans read pay for the dearer one only."""
     real = admission._earlier_costs
     patch.setattr(admission, "_earlier_costs", lambda *given: replace(real(*given), overlap=False))
+
+
+def an_estimator_fits_every_plan(patch: Patch) -> None:
+    """An estimator is taken whichever plan it was made for."""
+    patch.setattr(gate, "check_estimator", lambda plan, estimator: None)
 
 
 def fits_are_free(patch: Patch) -> None:

@@ -26,6 +26,7 @@ from attacks.plants import (
     a_given_environment_is_the_first,
     a_vector_state_reads_all_at_the_smallest_age,
     a_vector_state_tells_what_its_largest_sequence_tells,
+    an_estimator_fits_every_plan,
     late_readings_cost_nothing,
     the_peak_is_now,
 )
@@ -53,6 +54,13 @@ def one_release_that_is_late() -> Case:
     slow = spec(np.array([[0.75, 0.25], [0.25, 0.75]]), np.broadcast_to([[0.99, 0.01], [0.01, 0.99]], (2, 2, 2, 2)))
     plan = PlanSpec((slow,), Ask("mean"), (1, 1), 1.0, "informed", stale_limit=1, levels=(0.0, 0.0, 1.0))
     return Case(4, (plan,), (Step(0, "push"), Step(1, "push", missing=(1,)), Step(2, "push")))
+
+
+def a_change_to_more_noise() -> Case:
+    """Ages and outputs stay the same, and the noise does not."""
+    plan = PlanSpec((spec(*LATE),), Ask("mean"), (1, 1), 4.0, "informed")
+    steps = (*(Step(tick, "push") for tick in range(3)), Step(3, "change", plan=1), Step(3, "push"))
+    return Case(4, (plan, replace(plan, epsilon_c=0.5)), steps)
 
 
 # ---- backward chains, families at once, environments -----------------------------------------------------------------
@@ -114,6 +122,7 @@ def test_no_number_of_a_sample_is_below_the_truth() -> None:
     assert coverage.checks > 32 * len(SAMPLE)
     assert min(coverage.numbers.values()) > 1 - 1e-9
     assert {"change of plan", "stale readings", "private fit", "restart", "unequal ages"} <= set(coverage.tags)
+    assert "estimator of another plan" in coverage.tags
 
 
 def test_no_number_of_other_models_is_below_the_truth() -> None:
@@ -148,6 +157,7 @@ def test_a_wrong_rule_is_found(
     [
         (late_readings_cost_nothing, one_release_that_is_late),
         (the_peak_is_now, one_release_that_tells_more_later),
+        (an_estimator_fits_every_plan, a_change_to_more_noise),
         (a_vector_state_reads_all_at_the_smallest_age, a_copy_that_is_read_late),
         (a_vector_state_tells_what_its_largest_sequence_tells, a_change_from_a_vector_state),
         (a_backward_chain_is_read_forward, partial(random_case, 1000045)),

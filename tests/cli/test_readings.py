@@ -70,6 +70,22 @@ def test_readings_by_default_where_the_discretiser_has_bounds(house, run):
     assert "count" not in released("states.csv")[0]
 
 
+def test_without_a_public_past_no_band_and_no_usefulness_is_stated(house, run):
+    given = ("release", "new.csv", "--chain", "chain.json", "--discretiser", "states.json", *TO)
+    words = " ".join(run(*given, "--dataset", "a", "-o", "out.csv").output.split())
+    assert "if each reading had the value of its state (not measured)" in words
+    assert "no bands: give --past" in words
+    assert "of the truths" not in words
+    assert {(row["standard_error"], row["low"], row["high"]) for row in released()} == {("", "", "")}
+    assert all(row["estimate"] for row in released() if row["value"])
+    assert certificate()["worth"] is None
+    known = json.loads(run(*given, "--dataset", "b", "-o", "out.csv", "--format", "json").output)
+    assert known["usefulness"] is known["estimate"]["level"] is None
+    past = json.loads(run(*given, "--past", "past.csv", "--dataset", "c", "-o", "out.csv", "--format", "json").output)
+    assert past["usefulness"] is not None
+    assert past["estimate"]["level"] == 0.95
+
+
 def test_a_public_past_is_asked_and_may_refuse(house, run, fails):
     given = ("--chain", "chain.json", "--discretiser", "states.json", "--query", "count:0.5..", *TO)
     run("release", "new.csv", *given, "--past", "past.csv", "--dataset", "a", "-o", "out.csv")

@@ -122,9 +122,8 @@ def test_a_release_that_tells_nothing_has_no_use():
 def test_estimates_and_bands_stay_inside_the_possible_range():
     answers = (autoregression(1000) > 0).astype(float)
     learned = learn_estimator(answers, age=0, noise=2.0, bounds=(0.0, 1.0))
-    estimate, error = learned.estimator.estimate(50, [49, 50], np.array([[9.0], [9.0]]), np.array([2.0, 2.0]))
-    low, high = learned.estimator.band(estimate, error)
-    assert 0.0 <= low <= estimate <= high <= 1.0
+    found = learned.of([Observation(t, (9.0,), age=0, noise=2.0) for t in (49, 50)])
+    assert 0.0 <= found.low[0] <= found.estimate[0] <= found.high[0] <= 1.0
 
 
 def test_missing_answers_of_the_past_are_left_out():

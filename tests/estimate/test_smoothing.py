@@ -7,7 +7,7 @@ import pytest
 
 import csdp
 from csdp.errors import InputError
-from csdp.estimate.history import model_estimator
+from csdp.estimate.history import HistoryEstimator, model_estimator
 from csdp.estimate.protocol import Observation
 
 CHAIN = csdp.CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.92, 0.08], [0.08, 0.92]])
@@ -45,10 +45,14 @@ def test_gaps_and_ends_and_a_publisher(tmp_path):
 
 
 def test_what_is_refused():
-    now = model_estimator(CHAIN, csdp.Mean(), age=1)
     plan = csdp.Plan(CHAIN, csdp.Mean(), 1, 1.0)
+    now = csdp.plan_estimator(plan)
+    assert isinstance(now, HistoryEstimator)
     with pytest.raises(InputError, match="then"):
         csdp.smooth_releases(plan, [], estimator=now)
+    other = csdp.plan_estimator(csdp.Plan(CHAIN, csdp.Sum(), 1, 1.0), about="then")
+    with pytest.raises(InputError, match="made for the plan"):
+        csdp.smooth_releases(plan, [], estimator=other)
     with pytest.raises(InputError, match="then"):
         now.smooth([])
     unequal = csdp.Plan(CHAIN, csdp.Mean(), (0, 1), 1.0)

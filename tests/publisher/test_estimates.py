@@ -18,9 +18,9 @@ from csdp.errors import CsdpWarning, InputError, UnsafeRandomnessWarning
 from csdp.estimate import (
     Estimated,
     HistoryEstimator,
+    LearnedEstimator,
     LinearEstimator,
     Observation,
-    PosteriorEstimator,
     learn_estimator,
     linear_estimator,
     model_estimator,
@@ -29,7 +29,7 @@ from csdp.ledger import Ledger
 from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.publisher import plan_estimator
+from csdp.publisher import learn_from_past, plan_estimator
 from csdp.publisher.estimates import ReleaseEstimates
 
 SLOW = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.95, 0.05], [0.05, 0.95]])
@@ -234,11 +234,56 @@ def test_an_estimator_that_does_not_fit_is_refused_before_anything_is_charged(tm
         (learn_estimator(past, age=2, noise=1.0), "made for age 2, but the plan has 1"),
         (model_estimator(SLOW, Identity(), age=1), "made for 2 outputs, but the plan's query has 1"),
         (linear_estimator(SLOW, Mean(), ages=[1, 2]), "other ages"),
-        (PosteriorEstimator(SLOW, Mean(), ages=[2, 2]), "other ages"),
         ("linear", "str given; an estimator"),
     ):
         with pytest.raises(InputError, match=words):
             Publisher(plan, dataset="d", ledger=file, estimator=wrong)  # type: ignore[arg-type]
+
+
+def other_estimators(plan: Plan) -> dict[str, Any]:
+    """Estimators of the plan's age and number of outputs that were made for other plans, or for none."""
+    past = Panel.from_states(SLOW.simulate(400, seed=1))
+    frozen = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.999, 0.001], [0.001, 0.999]])
+    shared = plan_estimator(plan)
+    assert isinstance(shared, HistoryEstimator)
+    return {
+        "another query": plan_estimator(Plan(SLOW, Sum(), 1, 1.0)),
+        "another chain": plan_estimator(Plan(frozen, Mean(), 1, 1.0)),
+        "less noise": learn_from_past(Plan(SLOW, Mean(), 1, 50.0), past),
+        "from a file": LearnedEstimator.from_json(learn_from_past(Plan(SLOW, Sum(), 1, 1.0), past).to_json()),
+        "no plan": learn_estimator(SLOW.simulate(400, seed=1).sum(axis=1), age=1, noise=1.0),
+        "altered": replace(shared, plan_digest="0" * 64),
+        "by the model alone": model_estimator(SLOW, Sum(), age=1),
+    }
+
+
+def test_an_estimator_of_another_plan_is_refused_before_anything_is_recorded(tmp_path: Path) -> None:
+    """Its ages and number of outputs fit, so it was used: bands of 95 % by another chain held 80 % of the truths."""
+    plan, other, file = Plan(SLOW, Mean(), 1, 1.0), Plan(SLOW, Mean(), 1, 0.5), tmp_path / "l.db"
+    for name, wrong in other_estimators(plan).items():
+        made = "no plan" if name in {"no plan", "by the model alone"} else "the plan [0-9a-f]{12}"
+        words = f"made for {made}, but the plan {plan.digest[:12]} is published.* Make it for this plan with csdp.learn"
+        with Ledger.open(file) as ledger:
+            with pytest.raises(InputError, match=words):
+                Publisher(plan, dataset="d", ledger=ledger, estimator=wrong)
+            assert not ledger.datasets(), name
+        with Publisher(other, dataset=name, ledger=tmp_path / "changed.db") as publisher:
+            with pytest.raises(InputError, match=words):
+                publisher.change_plan(plan, from_tick=1, estimator=wrong)
+            assert len(publisher.ledger.history(name)) == 1
+
+
+def test_an_estimator_says_which_plan_it_is_for(tmp_path: Path) -> None:
+    plan = Plan(SLOW, Mean(), 1, 1.0)
+    learned = learn_from_past(plan, Panel.from_states(SLOW.simulate(400, seed=1)))
+    alone = learn_estimator(SLOW.simulate(400, seed=1).mean(axis=1), age=1, noise=plan.noise_variance)
+    custom: Any = Stranger(Estimated((0.5,), (0.1,), (0.25,), (0.75,), 0.04))
+    mine = [plan_estimator(plan), LearnedEstimator.from_json(learned.to_json()), custom]
+    for number, right in enumerate([*mine, replace(alone, plan_digest=plan.digest)]):
+        Publisher(plan, dataset=f"d{number}", ledger=tmp_path / "l.db", estimator=right).close()
+    custom.plan_digest = Plan(SLOW, Sum(), 1, 1.0).digest
+    with pytest.raises(InputError, match="made for the plan"):
+        Publisher(plan, dataset="d", ledger=tmp_path / "l.db", estimator=custom)
 
 
 @pytest.mark.parametrize("ages", [(1, 1), (1, 2), (0, 3)])
@@ -278,18 +323,6 @@ def test_no_estimate_where_moments_are_out_of_reach_but_still_an_output(tmp_path
     with Ledger.open(tmp_path / "l.db") as ledger:
         estimates = ReleaseEstimates(plan, dataset="d", ledger=ledger, estimator=None)
         assert estimates.add([(0, output)]) == [output]
-
-
-def test_the_posterior_of_one_release_is_no_worse_than_the_linear_estimate(tmp_path: Path) -> None:
-    plan = Plan(PAIR, Mean(), 0, 1.0)
-    posterior = PosteriorEstimator(PAIR, Mean(), ages=[0, 0], bounds=(0.0, 1.0))
-    linear = linear_estimator(PAIR, Mean(), ages=[0, 0])
-    noise = plan.noise_variance
-    assert posterior.expected(noise).mse < linear.expected(noise).mse < posterior.expected(noise).no_data
-    with Publisher(plan, dataset="d", ledger=tmp_path / "l.db", estimator=posterior) as publisher:
-        release = publisher.push([1, 1], time=0)
-    assert isinstance(release, Release)
-    assert 0 <= release.low[0] <= release.estimate[0] <= release.high[0] <= 1
 
 
 def test_a_family_in_another_order_has_the_estimator_of_its_own_first_member() -> None:

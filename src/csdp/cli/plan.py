@@ -155,7 +155,9 @@ def plan(
     if output is not None:
         made = found.plan if schedule is None else schedule.plan
         made = phased.plan if phased is not None and phased.worthwhile else made
-        plan_options.write_plan(output, made, about=about, estimator=learned)
+        # Levels by tick change neither what is read nor what is estimated, and each release has its own noise.
+        own = None if learned is None else replace(learned, plan_digest=made.digest)
+        plan_options.write_plan(output, made, about=about, estimator=own)
     if figure is not None:
         _draw_plan(found, figure, ages=range(min_age, max_age + 1), budget=budget)
     if form == "json":
@@ -163,7 +165,7 @@ def plan(
         if phased is not None:
             data |= {"per_phase": {**phased.summary(), "levels": phased.records(), "plan_digest": phased.plan.digest}}
         print_json(
-            data | ({} if learned is None else {"usefulness": error.usefulness, "learned": _learned_data(learned)})
+            data | ({} if learned is None else {"usefulness": learned.usefulness, "learned": _learned_data(learned)})
         )
     else:
         print_lines(verdict_first(found.plan.verdict, _headline(found, error)))
@@ -265,7 +267,7 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
     """The plan and what it achieves as plain data, for JSON."""
     return {
         "model": found.plan.verdict.to_dict(),
-        "usefulness": found.error.usefulness,
+        "usefulness": found.error.known_usefulness,
         "about": found.error.about,
         "delay": found.delay,
         "ages": list(found.plan.ages),

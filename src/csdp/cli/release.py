@@ -236,7 +236,7 @@ def _worth(estimator: Estimator | None, expected: Error | None) -> dict[str, Any
     if estimator is None or expected is None:
         return {"usefulness": None}
     return {
-        "usefulness": expected.usefulness,
+        "usefulness": expected.known_usefulness,
         "estimate": {
             "kind": estimator.kind,
             "about": estimator.about,
@@ -252,10 +252,10 @@ def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | N
     """What the estimates are worth."""
     if estimator is None or expected is None:
         return ["No estimate: the moments of the model are out of reach, so what a release is worth is unknown."]
-    worth = (
-        f"The estimate {expected.in_words} ({about_words(estimator.about, plan.max_age)}; {estimator.kind}, by "
-        f"{expected.how}); bands are to hold {100 * estimator.level:g} % of the truths."
-    )
+    level = estimator.level
+    bands = "no bands: give --past" if level is None else f"bands are to hold {100 * level:g} % of the truths"
+    about = about_words(estimator.about, plan.max_age)
+    worth = f"The estimate {expected.in_words} ({about}; {estimator.kind}, by {expected.how}); {bands}."
     return [worth, f"Estimate: {estimator.in_words}."] if isinstance(estimator, LearnedEstimator) else [worth]
 
 

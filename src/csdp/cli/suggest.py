@@ -82,7 +82,7 @@ def suggest(
     commands = suggestion.best.next_commands(data, f"{folder}/1") if files else plans[0]["commands"]
     if form == "json":
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
-        worth = {"usefulness": suggestion.best.error.usefulness, "about": suggestion.best.about}
+        worth = {"usefulness": suggestion.best.error.known_usefulness, "about": suggestion.best.about}
         search = {"tried": suggestion.tried, "interrupted": suggestion.interrupted}
         print_json(
             {
@@ -112,7 +112,7 @@ def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> No
     rows = [
         (
             str(n),
-            f"{100 * plan['usefulness']:.0f} %",
+            "unknown" if plan["usefulness"] is None else f"{100 * plan['usefulness']:.0f} %",
             with_chance(plan["leakage"], 4),
             f"{plan['event_level']:.3g}",
             f"{plan['about']}, {plan['age']}",

@@ -6,7 +6,7 @@ from csdp.estimate.learned import LearnedEstimator, learn_estimator
 from csdp.estimate.protocol import Estimated, Estimator, Observation
 from csdp.estimate.result import Error
 from csdp.estimate.second_order import Moments, moments
-from csdp.estimate.single import LinearEstimator, PosteriorEstimator, linear_estimator
+from csdp.estimate.single import LinearEstimator, linear_estimator
 
 __all__ = [
     "BayesFilter",
@@ -19,7 +19,6 @@ __all__ = [
     "LinearEstimator",
     "Moments",
     "Observation",
-    "PosteriorEstimator",
     "learn_estimator",
     "linear_estimator",
     "model_estimator",

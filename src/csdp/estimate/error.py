@@ -19,7 +19,7 @@ from csdp.chain import Family, Model, certified_model, is_forward
 from csdp.computation import FoldComputation, FunctionComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.history import HistoryEstimator, has_history, model_estimator
-from csdp.estimate.result import About, Error, Estimate, check_about
+from csdp.estimate.result import BY_STATES, About, Error, Estimate, check_about
 from csdp.estimate.second_order import Moments, moments
 from csdp.estimate.single import PosteriorMean
 from csdp.noise import simulate_noise
@@ -130,6 +130,7 @@ def error_from_moments(
     no_data = float(np.trace(known.cov_now))
     aging = known.aging
     total = outputs * noise
+    how = known.how if query.of_states else BY_STATES
     if estimate == "posterior":
         value = PosteriorMean(model, query, ages=ages, epsilon_c=epsilon_c, then=about == "then").mse
         return Error(value, aging, total, no_data, estimate, "joint law", None, about)
@@ -145,7 +146,7 @@ def error_from_moments(
         # Covariances of a path of n nearly independent snapshots are off by some of their own size over sqrt(n).
         slack = 3.3 * (no_data + float(np.trace(known.cov_aged))) / float(known.samples) ** 0.5
         interval = (max(0.0, value - slack), value + slack)
-    return Error(value, aging, total, no_data, estimate, known.how, interval, about)
+    return Error(value, aging, total, no_data, estimate, how, interval, about)
 
 
 def _filter_error(model: Model, query: Query, ages: Sequence[int], epsilon_c: float, known: Error) -> Error:

@@ -24,7 +24,7 @@ from csdp.chain import Model
 from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
 from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, clip, standard_errors_of, with_band
-from csdp.estimate.result import About, Error
+from csdp.estimate.result import BY_STATES, About, Error
 from csdp.estimate.second_order import Moments, moments
 from csdp.queries import Query
 
@@ -51,12 +51,14 @@ class HistoryEstimator:
         age: how many ticks before a release its readings are taken.
         about: whether the present answer is estimated ("now"), or that of the time of the readings ("then").
         memory: releases that are looked back on.
-        factor: standard errors in half a band; learned, or 1.96.
+        factor: standard errors in half a band; learned, or 1.96; None if the errors are not known (readings without a
+            public past), so that estimates have no band.
         bounds: least and largest possible answer, which estimates and bands keep to.
-        level: share of the truths that a band is to hold.
+        level: share of the truths that a band is to hold; None without a band.
         scale: learned correction of the standard errors.
         no_data: squared error of saying what is usual; by default that of the covariances.
         watch: releases through which the size of errors is followed, to widen or narrow the bands; 0 for not at all.
+        plan_digest: the plan that it was made for; a publisher takes it for no other.
 
     >>> estimator = HistoryEstimator(np.zeros((1, 1)), 0.8 ** np.arange(9.0)[:, None], age=0)
     >>> quiet = [Observation(t, (1.0,), age=0, noise=1.0) for t in (4, 5)]
@@ -69,12 +71,13 @@ class HistoryEstimator:
     age: int
     about: About = "now"
     memory: int = MEMORY
-    factor: float = 1.96
+    factor: float | None = 1.96
     bounds: Bounds | None = field(default=None, repr=False)
-    level: float = LEVEL
+    level: float | None = LEVEL
     scale: float = 1.0
     no_data: float | None = None
     watch: int = 0
+    plan_digest: str | None = None
 
     @property
     def kind(self) -> str:
@@ -167,7 +170,8 @@ class HistoryEstimator:
         _, moved, drawn = self._weights(back, 0 if self.about == "then" else self.age, (noise,) * self.memory)
         mse, outputs = float((self._standard_error(moved, drawn) ** 2).sum()), self.usual.shape[1]
         aging = 0.0 if self.about == "then" else float(self._late_noise([self.age])[0]) * outputs
-        return Error(mse, aging, outputs * noise, self.silent_error, self.kind, "covariances", None, self.about)
+        how = BY_STATES if self.level is None else "covariances"
+        return Error(mse, aging, outputs * noise, self.silent_error, self.kind, how, None, self.about)
 
     def usual_at(self, ticks: npt.ArrayLike) -> Floats:
         """What is usual at some ticks, (n, d)."""
@@ -245,14 +249,6 @@ class HistoryEstimator:
         later = self._covariance_at(np.asarray(stale, dtype=np.intp))  # (blocks, n, k, k)
         known = np.diagonal(later, axis1=2, axis2=3).transpose(1, 0, 2).reshape(len(stale), -1)
         return np.asarray(2 * np.maximum(self._variance - known, 0.0).mean(axis=1))
-
-    def band(self, estimate: Floats, error: Floats) -> tuple[Floats, Floats]:
-        """The band around an estimate, inside the possible range."""
-        return self.clip(estimate - self.factor * error), self.clip(estimate + self.factor * error)
-
-    def clip(self, values: Floats) -> Floats:
-        """Values moved into the possible range."""
-        return clip(values, self.bounds)
 
     def errors(self, answers: Floats, noise: float, seed: int, *, start: int = 0) -> tuple[Floats, Floats, Floats]:
         """Estimate - truth, standard error and truth along past answers (T, d), with simulated noise of a variance.
@@ -337,7 +333,10 @@ def model_estimator(
     level: float = LEVEL,
     bounds: Bounds | None = None,
 ) -> HistoryEstimator:
-    """The estimator whose means and covariances are those of a model, where there is no public past to learn from."""
+    """The estimator whose means and covariances are those of a model, where there is no public past to learn from.
+
+    Of readings the model has the values of their states alone, so that estimates of them have no band.
+    """
     computation = verify_query(query, model)
     memory = max(1, min(memory, LARGEST_HISTORY // len(computation.outputs)))
     lags = _lagged_moments(model, computation, age + memory)
@@ -346,7 +345,8 @@ def model_estimator(
     else:
         covariance = np.array([known.cross for known in lags])
     factor = standard_errors_of(level)
-    return HistoryEstimator(lags[0].usual[1], covariance, age, about, memory, factor, bounds, level)
+    known = (factor, bounds, level) if computation.of_states else (None, bounds, None)
+    return HistoryEstimator(lags[0].usual[1], covariance, age, about, memory, *known)
 
 
 def _lagged_moments(model: Model, query: Computation, count: int) -> list[Moments]:

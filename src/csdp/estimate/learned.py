@@ -40,7 +40,8 @@ class LearnedEstimator:
     `mse`, `no_data`: squared error a tick, summed over outputs, of the estimate and of the best that can be said
     without any release. `coverage`: share of the truths inside the band, of the `level` that was asked for. `kind`:
     "newest", "history" or "seasonal". `compared`: squared error of each kind that was tried. `noise`: variance of the
-    noise that it was checked with. `ticks`: length of the public past.
+    noise that it was checked with. `ticks`: length of the public past. `plan_digest`: the plan that it was learned for;
+    a publisher takes it for no other.
     """
 
     estimator: HistoryEstimator
@@ -52,6 +53,7 @@ class LearnedEstimator:
     compared: dict[str, float]
     noise: float
     ticks: int
+    plan_digest: str | None = None
 
     def __repr__(self) -> str:
         return f"LearnedEstimator({self.kind}, about {self.about}, removes {100 * self.usefulness:.3g} %)"
@@ -108,6 +110,7 @@ class LearnedEstimator:
         bounds = None if inner.bounds is None else [np.asarray(end).tolist() for end in inner.bounds]
         return {
             "schema": SCHEMA,
+            "plan_digest": self.plan_digest,
             **{name: getattr(self, name) for name in _MEASURED},
             "estimator": {
                 **{name: getattr(inner, name) for name in (*_PLAIN, "watch")},
@@ -145,7 +148,8 @@ class LearnedEstimator:
                 estimator.covariance
             ):
                 raise ValueError("shapes that do not belong together")
-            return cls(estimator, **{name: content[name] for name in _MEASURED})
+            measured = {name: content[name] for name in _MEASURED}
+            return cls(estimator, **measured, plan_digest=content.get("plan_digest"))
         except InputError:
             raise
         except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -189,6 +193,9 @@ def learn_estimator(
     bounds: Bounds | None = None,
 ) -> LearnedEstimator:
     """Learn an estimator from the answers of a public past, and check it on the end of that past.
+
+    A publisher takes only what was learned for its plan: `csdp.learn_from_past` learns from a panel and says so; for
+    what is learned here say it with `dataclasses.replace(learned, plan_digest=plan.digest)`.
 
     Args:
         answers: the answers at consecutive ticks (T,) or (T, d); NaN where not known.

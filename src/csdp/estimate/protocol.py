@@ -37,13 +37,16 @@ class Observation:
 
 @dataclass(frozen=True)
 class Estimated:
-    """An estimate of each output, its standard error, its band, and the squared error of saying nothing."""
+    """An estimate of each output, its standard error, its band, and the squared error of saying nothing.
+
+    If the error is not known, all but the estimate is empty, and `no_data` is None.
+    """
 
     estimate: tuple[float, ...]
     standard_error: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    no_data: float
+    no_data: float | None
 
 
 @runtime_checkable
@@ -53,7 +56,10 @@ class Estimator(Protocol):
     It affects how good estimates are, never how private: it is given published numbers, and what it returns is
     checked for its form. `kind` names it ("linear", "posterior", "history", "seasonal"), `about` says whether the
     present answer is estimated ("now") or that of the time of the readings ("then"), `level` which share of the truths
-    its band is to hold, `memory` how many releases it looks back on.
+    its band is to hold (None: it has no band), `memory` how many releases it looks back on.
+
+    An estimator that has a `plan_digest` is used for that plan only. Those of csdp have one; a custom one need not, and
+    its author then answers for the level.
     """
 
     @property
@@ -65,8 +71,8 @@ class Estimator(Protocol):
         """Whether "now" or "then" is estimated."""
 
     @property
-    def level(self) -> float:
-        """Share of the truths that the band is to hold."""
+    def level(self) -> float | None:
+        """Share of the truths that the band is to hold; None without a band."""
 
     @property
     def memory(self) -> int:
@@ -114,8 +120,12 @@ def clip(values: Floats, bounds: Bounds | None) -> Floats:
     return values if bounds is None else np.clip(values, *bounds)
 
 
-def with_band(estimate: Floats, error: Floats, *, factor: float, bounds: Bounds | None, no_data: float) -> Estimated:
-    """An estimate with its band of `factor` standard errors, inside the possible range."""
+def with_band(
+    estimate: Floats, error: Floats, *, factor: float | None, bounds: Bounds | None, no_data: float
+) -> Estimated:
+    """An estimate with its band of `factor` standard errors, inside the possible range; alone if there is no factor."""
+    if factor is None:
+        return Estimated(tuple(clip(estimate, bounds).tolist()), (), (), (), None)
     ends = [clip(estimate + side * factor * error, bounds) for side in (-1.0, 1.0)]
     low, high = (tuple(end.tolist()) for end in ends)
     return Estimated(tuple(clip(estimate, bounds).tolist()), tuple(error.tolist()), low, high, no_data)

@@ -12,6 +12,8 @@ About = Literal["now", "then"]
 
 #: Share of the error of saying nothing that a release has to remove to be worth making.
 USEFUL = 0.05
+#: How an error of readings is computed without a public past: the model has states, and not what readings do in them.
+BY_STATES = "the model, with each reading at the value of its state"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,16 @@ class Error:
         return removed_share(self.mse, self.no_data)
 
     @property
+    def approximate(self) -> bool:
+        """Whether it is only that of readings at the values of their states, for want of a public past."""
+        return self.how == BY_STATES
+
+    @property
+    def known_usefulness(self) -> float | None:
+        """The usefulness that may be claimed; None where the error is approximate."""
+        return None if self.approximate else self.usefulness
+
+    @property
     def useful(self) -> bool:
         """Whether that share is at least 5 %."""
         return self.usefulness >= USEFUL
@@ -58,7 +70,12 @@ class Error:
         'removes 75 % of the error of saying nothing'
         >>> Error(0.2, 0.0, 0.2, 0.12, "raw", "pair laws").in_words
         'is worse than saying nothing: error 0.2 against 0.12'
+        >>> Error(0.03, 0.0, 0.03, 0.12, "raw", BY_STATES).in_words
+        'would remove 75 % of the error of saying nothing if each reading had the value of its state (not measured)'
         """
+        if self.approximate:
+            share = f"{100 * max(self.usefulness, 0.0):.3g} % of the error of saying nothing"
+            return f"would remove {share} if each reading had the value of its state (not measured)"
         if self.mse > self.no_data:
             return f"is worse than saying nothing: error {self.mse:.3g} against {self.no_data:.3g}"
         return f"removes {100 * self.usefulness:.3g} % of the error of saying nothing"

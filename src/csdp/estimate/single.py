@@ -16,7 +16,7 @@ from csdp.chain import Model
 from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, standard_errors_of, with_band
-from csdp.estimate.result import About, Error
+from csdp.estimate.result import BY_STATES, About, Error
 from csdp.estimate.second_order import Moments, moments
 from csdp.queries import Query, all_snapshots
 
@@ -34,14 +34,19 @@ class LinearEstimator:
     known: Moments
     ages: tuple[int, ...]
     about: About = "now"
-    level: float = LEVEL
+    level: float | None = LEVEL
     bounds: Bounds | None = None
     kind: str = "linear"
     memory: int = 1
+    plan_digest: str | None = None
 
     def check(self, ages: Sequence[int], outputs: int) -> None:
         """Refuse releases of other ages, or with another number of outputs."""
-        _check_plan(self.ages, self.known.mean_now.size, ages, outputs)
+        if tuple(ages) != self.ages:
+            raise InputError("estimator: made for other ages than the plan has; make it for the plan's ages")
+        if outputs != self.known.mean_now.size:
+            size = self.known.mean_now.size
+            raise InputError(f"estimator: made for {size} outputs, but the plan's query has {outputs}")
 
     def of(self, releases: Sequence[Observation]) -> Estimated:
         """The estimate from the newest release."""
@@ -51,7 +56,7 @@ class LinearEstimator:
         return with_band(
             now + gain @ (np.asarray(newest.values) - aged),
             error,
-            factor=standard_errors_of(self.level),
+            factor=None if self.level is None else standard_errors_of(self.level),
             bounds=self.bounds,
             no_data=float(np.trace(self.known.cov_now)),
         )
@@ -77,7 +82,8 @@ class LinearEstimator:
         known = self.known
         value = float((self._weights(noise)[2] ** 2).sum())
         total = noise * known.mean_now.size
-        return Error(value, known.aging, total, float(np.trace(known.cov_now)), self.kind, known.how, None, self.about)
+        how = BY_STATES if self.level is None else known.how
+        return Error(value, known.aging, total, float(np.trace(known.cov_now)), self.kind, how, None, self.about)
 
 
 def linear_estimator(
@@ -89,9 +95,11 @@ def linear_estimator(
     level: float = LEVEL,
     bounds: Bounds | None = None,
 ) -> LinearEstimator:
-    """The best linear estimate from one release, by the moments of a model."""
-    known = moments(model, query, ages=ages)
-    return LinearEstimator(known if about == "now" else known.of_time_read(), tuple(ages), about, level, bounds)
+    """The best linear estimate from one release, by the moments of a model; of readings, without a band."""
+    computation = verify_query(query, model)
+    known = moments(model, computation, ages=ages)
+    known = known if about == "now" else known.of_time_read()
+    return LinearEstimator(known, tuple(ages), about, level if computation.of_states else None, bounds)
 
 
 class PosteriorMean:
@@ -141,21 +149,12 @@ class PosteriorMean:
         inner[[0, -1]] = 1.0 if span == 0 else 1.0 / (1.0 + math.exp(-rate))
         mass, first = likelihood @ law, likelihood @ moment
         self._means = np.divide(first, mass, out=np.zeros_like(mass), where=mass > 0)
-        second = np.divide(likelihood @ squares, mass, out=np.zeros_like(mass), where=mass > 0)
-        self._deviations = np.sqrt(np.maximum(second - self._means**2, 0.0))
         #: the mean squared error of the estimate
         self.mse = max(0.0, float(squares.sum()) - float((inner * first * self._means).sum()))
 
     def estimate(self, output: float) -> float:
         """The posterior mean given an output."""
-        return float(self._means[self._place(output)])
-
-    def deviation(self, output: float) -> float:
-        """The posterior standard deviation given an output."""
-        return float(self._deviations[self._place(output)])
-
-    def _place(self, output: float) -> int:
-        return min(max(round((output - self._low) / self._step), 0), self._means.size - 1)
+        return float(self._means[min(max(round((output - self._low) / self._step), 0), self._means.size - 1)])
 
 
 def _joint_moments(
@@ -169,78 +168,3 @@ def _joint_moments(
         return read, law, law * read, law * read**2
     now = query.evaluate(all_snapshots(model.sequences, model.states), model.value_table)[:, 0]
     return read, law, now @ aged.mass.measure, now**2 @ aged.mass.measure
-
-
-class PosteriorEstimator:
-    """The posterior mean given one release of one output, of systems whose joint law is known.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> estimator = PosteriorEstimator(chain, Mean(), ages=[0], bounds=(0.0, 1.0))
-    >>> noise = 0.5 / math.sinh(0.5) ** 2  # epsilon_c 1
-    >>> round(estimator.of([Observation(3, (1.0,), age=0, noise=noise)]).estimate[0], 4)
-    0.7311
-    """
-
-    kind, memory = "posterior", 1
-
-    def __init__(
-        self,
-        model: Model,
-        query: Query | str,
-        *,
-        ages: Sequence[int],
-        about: About = "now",
-        level: float = LEVEL,
-        bounds: Bounds | None = None,
-    ) -> None:
-        self.about: About = about
-        self.level = level
-        self._model, self._ages, self._bounds = model, tuple(ages), bounds
-        computation = verify_query(query, model)
-        if not isinstance(computation, FoldComputation):
-            raise InputError(f"estimate='posterior' needs a query made of parts; {computation.name} is a function")
-        self._query = computation
-        self._at_level: dict[float, PosteriorMean] = {}
-
-    def check(self, ages: Sequence[int], outputs: int) -> None:
-        """Refuse releases of other ages, or with several outputs."""
-        _check_plan(self._ages, 1, ages, outputs)
-
-    def of(self, releases: Sequence[Observation]) -> Estimated:
-        """The posterior mean given the newest release, with a band of posterior standard deviations."""
-        newest = releases[-1]
-        posterior = self._posterior(newest.noise)
-        mean, deviation = posterior.estimate(newest.values[0]), posterior.deviation(newest.values[0])
-        factor = standard_errors_of(self.level)
-        return with_band(
-            np.array([mean]), np.array([deviation]), factor=factor, bounds=self._bounds, no_data=self._no_data
-        )
-
-    def expected(self, noise: float) -> Error:
-        """The error of the posterior mean."""
-        value = self._posterior(noise).mse
-        return Error(value, 0.0, noise, self._no_data, self.kind, "joint law", None, self.about)
-
-    @cached_property
-    def _no_data(self) -> float:
-        known = moments(self._model, self._query, ages=self._ages)
-        return float(np.trace(known.cov_now if self.about == "now" else known.cov_aged))
-
-    def _posterior(self, noise: float) -> PosteriorMean:
-        """The posterior under noise of a variance, `2 (g/D)^2 q / (1 - q)^2` with q = e^-rate."""
-        if noise not in self._at_level:
-            query = self._query
-            rate = 2 * math.asinh(query.spacing / query.denominator / math.sqrt(2 * noise))
-            level = rate * query.undivided_sensitivity(1) / query.spacing
-            self._at_level[noise] = PosteriorMean(
-                self._model, query, ages=self._ages, epsilon_c=level, then=self.about == "then"
-            )
-        return self._at_level[noise]
-
-
-def _check_plan(own: Sequence[int], size: int, ages: Sequence[int], outputs: int) -> None:
-    if tuple(ages) != tuple(own):
-        raise InputError("estimator: made for other ages than the plan has; make it for the plan's ages")
-    if outputs != size:
-        raise InputError(f"estimator: made for {size} outputs, but the plan's query has {outputs}")

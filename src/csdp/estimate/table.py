@@ -83,6 +83,7 @@ class TableEstimator:
     about: About = "now"
     level: float = LEVEL
     bounds: Bounds | None = None
+    plan_digest: str | None = None
 
     kind = "posterior"
     memory = 1

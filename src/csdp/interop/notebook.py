@@ -125,7 +125,11 @@ def _(result: Plan) -> Columns:
 
 @_columns.register(FoundPlan)
 def _(result: FoundPlan) -> Columns:
-    figures = {"leakage": result.leakage.epsilon, "error": result.error.mse, "usefulness": result.error.usefulness}
+    figures = {
+        "leakage": result.leakage.epsilon,
+        "error": result.error.mse,
+        "usefulness": result.error.known_usefulness,
+    }
     return _by_column([_plan_row(result.plan) | figures | {"note": result.note}])
 
 

@@ -24,7 +24,6 @@ from csdp.estimate import (
     LearnedEstimator,
     LinearEstimator,
     Observation,
-    PosteriorEstimator,
     learn_estimator,
     linear_estimator,
     model_estimator,
@@ -45,14 +44,15 @@ from csdp.publisher.sources import published_bounds, true_answers
 ESTIMATED_OUTPUTS = 256
 _DAY = 86_400
 #: Estimators that hand what they are given to nobody.
-_BUILT_IN = (HistoryEstimator, LearnedEstimator, LinearEstimator, PosteriorEstimator, TableEstimator)
+_BUILT_IN = (HistoryEstimator, LearnedEstimator, LinearEstimator, TableEstimator)
 
 
 def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) -> Estimator | None:
     """The estimator that a publisher uses where none is given: from the last releases, by the moments of the model.
 
     Of a table, the posterior mean of the newest output. From the newest release alone where ages differ or the law of
-    the start is given; None where the moments are unknown, or the outputs too many.
+    the start is given; None where the moments are unknown, or the outputs too many. Of readings the model has only the
+    values of their states: estimates then have no standard error and no band (`learn_from_past` gives them both).
 
     Args:
         plan: what is published.
@@ -74,16 +74,18 @@ def _estimator_by_model(plan: Plan, model: Model, about: About, level: float) ->
     """By a model that is part of the key: plans whose families differ in the order of their members are equal."""
     if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
         return None
-    bounds = published_bounds(plan)
+    options: dict[str, Any] = {"about": about, "level": level, "bounds": published_bounds(plan)}
+    made: TableEstimator | HistoryEstimator | LinearEstimator
     try:
         if plan.mechanism is not None and isinstance(plan.query, FoldComputation):
-            options: dict[str, Any] = {"ages": plan.ages, "about": about, "level": level, "bounds": bounds}
-            return table_estimator(model, plan.query, plan.mechanism, **options)
-        if has_history(model, plan.ages):
-            return model_estimator(model, plan.query, age=plan.max_age, about=about, level=level, bounds=bounds)
-        return linear_estimator(model, plan.query, ages=plan.ages, about=about, level=level, bounds=bounds)
+            made = table_estimator(model, plan.query, plan.mechanism, ages=plan.ages, **options)
+        elif has_history(model, plan.ages):
+            made = model_estimator(model, plan.query, age=plan.max_age, **options)
+        else:
+            made = linear_estimator(model, plan.query, ages=plan.ages, **options)
     except CsdpError:
         return None
+    return replace(made, plan_digest=plan.digest)
 
 
 def learn_from_past(
@@ -110,7 +112,7 @@ def learn_from_past(
         raise InputError("estimate: the plan has several ages; an estimate is learned for one common age")
     if plan.mechanism is not None:
         raise InputError("estimate: the plan draws from a table, whose outputs have their posterior mean already")
-    return learn_estimator(
+    learned = learn_estimator(
         true_answers(plan, past),
         age=plan.max_age,
         noise=plan.noise_variance,
@@ -120,6 +122,31 @@ def learn_from_past(
         level=level,
         bounds=published_bounds(plan),
     )
+    return replace(learned, plan_digest=plan.digest)
+
+
+def check_estimator(plan: Plan, estimator: Estimator | None) -> None:
+    """Refuse an estimator that does not fit a plan, or was made for another one or for none.
+
+    A custom estimator without a `plan_digest` may be used for any plan; those of csdp always belong to one.
+    """
+    if estimator is None:
+        return
+    if not isinstance(estimator, Estimator):
+        raise InputError(
+            f"estimator: {type(estimator).__name__} given; an estimator as csdp.learn_from_past makes it, or an object "
+            "with the methods of csdp.estimate.Estimator"
+        )
+    estimator.check(plan.ages, len(plan.query.outputs))
+    check_about(estimator.about, "history")
+    own = getattr(estimator, "plan_digest", None)
+    if own != plan.digest and (own is not None or isinstance(estimator, _BUILT_IN)):
+        made = "no plan" if own is None else f"the plan {str(own)[:12]}"
+        raise InputError(
+            f"estimator: made for {made}, but the plan {plan.digest[:12]} is published, so that its bands and errors "
+            "would be those of other numbers. Make it for this plan with csdp.learn_from_past(plan, past) (--past) or "
+            "csdp.plan_estimator(plan), or leave it out"
+        )
 
 
 def smooth_releases(plan: Plan, releases: Sequence[Release], *, estimator: Estimator | None = None) -> list[Release]:
@@ -140,9 +167,9 @@ def smooth_releases(plan: Plan, releases: Sequence[Release], *, estimator: Estim
     [0.77, 0.82, 0.82, 0.82]
     """
     chosen = plan_estimator(plan, about="then") if estimator is None else estimator
+    check_estimator(plan, chosen)
     if not isinstance(chosen, Smoother) or chosen.about != "then":
         raise InputError("smooth: needs an estimator from several releases, made for about='then'")
-    chosen.check(plan.ages, len(plan.query.outputs))
     seen = [
         Observation(
             one.tick,
@@ -197,6 +224,7 @@ class StoredEstimate:
     def estimator(self, plan: Plan, about: About | None = None) -> Estimator | None:
         """The learned estimator; by the model where there is none, or where it is about something else than asked."""
         if self.learned is not None and about in {None, self.learned.about}:
+            check_estimator(plan, self.learned)
             return self.learned
         return plan_estimator(plan, about=about or self.about)
 
@@ -212,14 +240,6 @@ class ReleaseEstimates:
     """
 
     def __init__(self, plan: Plan, *, dataset: str, ledger: Ledger, estimator: Estimator | None) -> None:
-        if estimator is not None:
-            if not isinstance(estimator, Estimator):
-                raise InputError(
-                    f"estimator: {type(estimator).__name__} given; an estimator as csdp.learn_estimator makes it, or "
-                    "an object with the methods of csdp.estimate.Estimator"
-                )
-            estimator.check(plan.ages, len(plan.query.outputs))
-            check_about(estimator.about, "history")
         self._plan, self._dataset, self._ledger, self._given = plan, dataset, ledger, estimator
         # The observations that the last estimate was made of, and after which entry of the ledger they are the newest.
         self._last: list[Observation] = []
@@ -307,10 +327,12 @@ def _with_estimate(estimator: Estimator, last: Sequence[Observation], output: Ou
     """An output with its estimate; without one, and with a warning, where the estimator fails."""
     try:
         estimated = estimator.of(tuple(last))  # what is handed to somebody's code cannot be changed by it
-        _check_estimated(estimated, len(output.values))
+        _check_estimated(estimated, len(output.values), banded=estimator.level is not None)
         rows = (estimated.estimate, estimated.standard_error, estimated.low, estimated.high)
         estimate, standard_error, low, high = (tuple(map(float, row)) for row in rows)
-        level, about, no_data = float(estimator.level), estimator.about, float(estimated.no_data)
+        level = None if estimator.level is None else float(estimator.level)
+        no_data = None if estimated.no_data is None else float(estimated.no_data)
+        about = estimator.about
         check_about(about, "history")
     except Exception as error:  # whoever wrote it: the tick is charged, and its values are published without
         name = type(error).__name__
@@ -328,12 +350,17 @@ def _with_estimate(estimator: Estimator, last: Sequence[Observation], output: Ou
     )
 
 
-def _check_estimated(estimated: Estimated, outputs: int) -> None:
-    """Refuse an estimate that is not one finite number for each output, inside its band."""
-    rows = (estimated.estimate, estimated.standard_error, estimated.low, estimated.high)
+def _check_estimated(estimated: Estimated, outputs: int, *, banded: bool) -> None:
+    """Refuse an estimate that is not one finite number for each output, inside its band if it has one."""
+    band = (estimated.standard_error, estimated.low, estimated.high)
+    rows = (estimated.estimate, *band) if banded else (estimated.estimate,)
     if any(len(row) != outputs or not all(map(math.isfinite, row)) for row in rows):
         raise InputError(f"estimator: not one finite number for each of {outputs} outputs")
+    if not banded:
+        if any(band) or estimated.no_data is not None:
+            raise InputError("estimator: a band or an error without a level")
+        return
     if not all(a <= b <= c for a, b, c in zip(estimated.low, estimated.estimate, estimated.high, strict=True)):
         raise InputError("estimator: an estimate outside of its band")
-    if not math.isfinite(estimated.no_data):
+    if estimated.no_data is None or not math.isfinite(estimated.no_data):
         raise InputError("estimator: the error of saying nothing is not finite")

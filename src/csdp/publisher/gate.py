@@ -30,7 +30,7 @@ from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
 from csdp.publisher import admission, sources
 from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped
-from csdp.publisher.estimates import ReleaseEstimates
+from csdp.publisher.estimates import ReleaseEstimates, check_estimator
 from csdp.publisher.release import Release, record_output, stays_in_memory
 from csdp.publisher.sources import AgedSource, PanelSource, ToldSeries
 from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, check_plan, describe_guarantee
@@ -64,8 +64,9 @@ class Publisher:
         wait: seconds to wait for the output of a tick that another process has reserved; then it is Skipped.
         model_unchecked: publish although the data reject the plan's model, or did not test it (UncheckedModelError
             otherwise). Every output says so, and leads with the event level, which holds under any model.
-        estimator: makes the estimates that are published with the values, from the releases in the ledger (see
-            `csdp.learn_estimator`); by default by the model, from the last releases. It is post-processing.
+        estimator: makes the estimates that are published with the values, from the releases in the ledger: learned on
+            a public past for this plan (`csdp.learn_from_past`), or a custom one; by default by the model
+            (`csdp.plan_estimator`). It is post-processing.
         unsafe_seed: for tests only: noise from a seed, and every release is marked unsafe.
 
     >>> import tempfile
@@ -99,6 +100,7 @@ class Publisher:
         unsafe_seed: int | None = None,
     ) -> None:
         check_plan(plan, model_unchecked=model_unchecked)
+        check_estimator(plan, estimator)
         admission.check_options(on_refusal, wait)
         self.plan = plan
         self.dataset = dataset
@@ -423,6 +425,7 @@ class Publisher:
         plans read count under both.
         """
         check_plan(plan, model_unchecked=model_unchecked)
+        check_estimator(plan, estimator)
         self.tick_times.check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
         changed = vars(check_limits(PrivacyLimits(budget, event_limit, lifetime_limit)))

@@ -132,12 +132,16 @@ def release_figure(
         label = "no data: mean" if len({value for _, value in usual}) == 1 else "no data: what is usual"
         dashed: dict[str, Any] = {"linestyle": (0, (3, 2)), "label": label}
         axes.plot(*zip(*usual, strict=True), color=INK, linewidth=1.0, zorder=2, **dashed)
-    estimates = [(r.tick, r.estimate, r.low, r.high) for r in records if r.estimate is not None]
-    if estimates:
-        at, middle, low, high = zip(*estimates, strict=True)
+    estimates = [(r.tick, r.estimate) for r in records if r.estimate is not None]
+    bands = [(r.tick, r.low, r.high) for r in records if r.low is not None and r.high is not None]
+    if bands:
+        at, low, high = zip(*bands, strict=True)
         axes.fill_between(at, low, high, color=BLUE, alpha=0.15, linewidth=0, zorder=1)
-        axes.plot(at, middle, color=BLUE, linewidth=2.2, zorder=4, label="estimate and band")
         scale += [*low, *high]
+    if estimates:
+        label = "estimate and band" if bands else "estimate"
+        axes.plot(*zip(*estimates, strict=True), color=BLUE, linewidth=2.2, zorder=4, label=label)
+        scale += [middle for _, middle in estimates]
     _draw_published(axes, records, scale)
     label_ticks(axes, days, axis)
     axes.set_ylabel(what[:1].upper() + what[1:])

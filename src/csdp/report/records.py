@@ -69,11 +69,10 @@ def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
     """
     records = []
     for r in releases:
-        if not r.estimate:
-            records.append(ReleaseRecord(r.tick, r.values[0], None, None, None))
-            continue
-        middle, half = r.estimate[0], 2 * r.standard_error[0]
-        low, high = (r.low[0], r.high[0]) if r.low else (middle - half, middle + half)
+        middle = r.estimate[0] if r.estimate else None
+        low, high = (r.low[0], r.high[0]) if r.low else (None, None)
+        if middle is not None and r.standard_error and not r.low:  # recorded before bands were
+            low, high = middle - 2 * r.standard_error[0], middle + 2 * r.standard_error[0]
         records.append(ReleaseRecord(r.tick, r.values[0], middle, low, high))
     return records
 

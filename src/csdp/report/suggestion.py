@@ -99,7 +99,7 @@ class ProposedPlan:
         return {
             "query": self.certified.screened.text,
             "about": self.about,
-            "usefulness": self.error.usefulness,
+            "usefulness": self.error.known_usefulness,
             "leakage": self.leakage,
             "bound": self.certified.bound,
             "age": plan.max_age,

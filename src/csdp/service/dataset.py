@@ -96,13 +96,13 @@ class ServedDataset:
     def _change_terms(self, spec: StreamSpec) -> int:
         """In the thread of the lease, so that no process begins to publish under the old plan meanwhile."""
         plan = make_plan(spec)
+        estimator = make_estimator(spec, plan)
         thread, self.publisher_thread = self.publisher_thread, None
         if thread is None:
             raise busy_problem("another process publishes this dataset; change its terms there")
         thread.close()
         charged = self._ledger.summary(self.name).newest_tick
         first = 0 if charged is None else charged + 1
-        estimator = make_estimator(spec, plan)
         with self._figures_lock:  # figures of the old plan mean nothing once the change is recorded
             self._publisher = self._publisher.change_plan(
                 plan,
@@ -253,7 +253,7 @@ class ServedDataset:
             "level": estimator.level,
             "mse": error.mse,
             "no_data": error.no_data,
-            "usefulness": error.usefulness,
+            "usefulness": error.known_usefulness,
             "measured_on": error.how,
             "words": f"The estimate {error.in_words}, {about_words(estimator.about, self.plan.max_age)}.",
         }

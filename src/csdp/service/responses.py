@@ -168,10 +168,13 @@ class EstimateInfo(Record):
 
     kind: str = Field(examples=["history"])
     about: Literal["now", "then"] = Field(description="The present answer, or that of the time of the readings")
-    level: float = Field(description="Share of the truths that the band is to hold")
+    level: float | None = Field(description="Share of the truths that the band is to hold; null without a band")
     mse: float = Field(description="Mean squared error to expect")
     no_data: float = Field(description="Mean squared error of saying nothing")
-    usefulness: float = Field(description="Share of the error of saying nothing that is removed")
+    usefulness: float | None = Field(
+        description="Share of the error of saying nothing that is removed; null where it is not known: for readings "
+        "without a public past, whose errors are those of readings at the values of their states"
+    )
     measured_on: str = Field(description="What that rests on: covariances of the model, or held-out public readings")
     words: str
 
@@ -327,6 +330,7 @@ class WhatIfAnswer(Record):
         "releases (history), and from the last releases of the time of the readings (then)"
     )
     no_data: float = Field(description="Mean squared error of publishing nothing")
+    approximate: bool = Field(description="Whether errors are those of readings at the values of their states")
     event_level: Number = Field(description="Plain epsilon-DP of one record")
 
 
@@ -339,7 +343,9 @@ class DelayAnswer(Record):
     epsilon_c: float | None = Field(description="Noise level of each number")
     leakage: Number | None = Field(description="What all numbers together tell about any present state, for ever")
     error: float | None = Field(description="Typical error of the estimate of the time of the readings")
-    usefulness: float | None = Field(description="Share of the error of saying nothing that is removed")
+    usefulness: float | None = Field(
+        description="Share of the error of saying nothing that is removed; null where it is not known"
+    )
     words: str
 
 

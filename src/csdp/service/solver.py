@@ -95,7 +95,7 @@ class WhatIf:
             "epsilon_c": found.plan.epsilon_c,
             "leakage": found.leakage.epsilon,
             "error": math.sqrt(found.error.mse),
-            "usefulness": found.error.usefulness,
+            "usefulness": found.error.known_usefulness,
             "words": f"A number held back by {found.delay} steps {found.error.in_words}, "
             f"{about_words('then', found.delay)}.",
         }
@@ -128,6 +128,7 @@ class WhatIf:
             "bound": bound,
             "mse": {name: error.safe for name, error in errors.items()},
             "no_data": errors["raw"].no_data,
+            "approximate": errors["raw"].approximate,
             "event_level": round_up(accountant.event_level(plan.stale_limit) + fits_epsilon(private_fits(plan.chain))),
         }
 

@@ -21,7 +21,7 @@ from csdp.ledger import Fence, Ledger
 from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped, plan_estimator
-from csdp.publisher.estimates import StoredEstimate
+from csdp.publisher.estimates import StoredEstimate, check_estimator
 from csdp.publisher.sources import check_states_source
 from csdp.queries import parse_query
 from csdp.stream.messages import ToStates
@@ -137,7 +137,7 @@ def make_estimator(spec: StreamSpec, plan: Plan) -> Estimator | None:
     if file is not None:
         with _errors_at(spec, "estimate.file"):
             learned = LearnedEstimator.load(file)
-            learned.check(plan.ages, len(plan.query.outputs))
+            check_estimator(plan, learned)
         if about not in {None, learned.about}:
             raise spec.error("estimate.about", f"{about!r} given, but the estimator is about {learned.about!r}")
         return learned

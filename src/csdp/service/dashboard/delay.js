@@ -56,7 +56,8 @@ function tellChance() {
 function answered({ delay, leakage: told, error, usefulness, words }) {
   if (delay === null) return words;
   const certified = leakage(told);
-  return `Hold every number back by ${steps(delay)}. It removes ${Math.floor(100 * usefulness)} % of the error of saying `
+  const share = usefulness === null ? "an unknown share" : `${Math.floor(100 * usefulness)} %`;
+  return `Hold every number back by ${steps(delay)}. It removes ${share} of the error of saying `
     + `nothing about the time of the readings (typical error ${up(error)}), and all numbers together tell at most `
     + `${up(certified)} about any present: ${odds(certified)}.`;
 }

@@ -68,9 +68,10 @@ export class LiveView {
     say("live-verdict", reliable(model) ? model.words
       : `${model.words} Rely on the level of a single reading: it holds under any model.`);
     say("live-worth", estimate === null ? "" : estimate.words);
-    say("tile-worth", estimate === null ? "–" : `${Math.max(0, Math.floor(100 * estimate.usefulness))} %`);
-    const worth = estimate === null ? "no estimate can be made" : "of the error of saying nothing is removed";
-    say("tile-worth-more", worth);
+    const removed = estimate?.usefulness ?? null;
+    say("tile-worth", removed === null ? "–" : `${Math.max(0, Math.floor(100 * removed))} %`);
+    const unknown = estimate === null ? "no estimate can be made" : "unknown: no public past of the readings";
+    say("tile-worth-more", removed === null ? unknown : "of the error of saying nothing is removed");
     say("series-about", estimate?.about === "then" ? "about the time of the readings" : "about now");
     const { least, most } = agesOf(this.#dataset);
     say("ages-protect", most === 0 ? "No reading is held back: noise alone protects the present."
@@ -197,7 +198,7 @@ export class LiveView {
     const estimate = newest.estimate[this.#output];
     say("tile-estimate", near(estimate ?? newest.values[this.#output], 3));
     const about = newest.about === "then" ? "about the time of the readings" : "about now";
-    const what = estimate === undefined ? "published number" : `${bandText(newest, this.#output)} ${about}`;
+    const what = estimate === undefined ? "published number" : `${bandText(newest, this.#output)} ${about}`.trim();
     say("tile-estimate-more", `${what}, ${shortTime(newest.time)}`);
   }
 

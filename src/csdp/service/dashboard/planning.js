@@ -208,11 +208,12 @@ export class PlanningView {
 
   /** Usefulness first, then the limit. */
   #showVerdict(certified, answer) {
-    const { no_data: none, releases } = answer;
+    const { no_data: none, releases, approximate } = answer;
     const limit = this.#limit;
     const removed = 1 - this.#present(answer) / none;
     const [worthless, refused] = [removed < USEFUL, limit !== null && certified > limit];
-    const said = [`Removes ${Math.max(0, Math.floor(100 * removed))} % of the error of saying nothing.`];
+    const assumed = approximate ? ", if each reading had the value of its state" : "";
+    const said = [`Removes ${Math.max(0, Math.floor(100 * removed))} % of the error of saying nothing${assumed}.`];
     if (worthless) said.push("That is hardly worth publishing: try less noise, younger data, or numbers about the time of the readings.");
     const bound = limit === null ? "" : withChance(limit, given(limit));
     if (refused) said.push(`Above the dataset's limit ${bound}: numbers would be refused.`);

@@ -10,24 +10,23 @@ const TEXT_WIDTH = 6.5; // of a letter at an axis, at most
 export function described(release, place) {
   const estimate = release.estimate[place];
   const said = [`published ${near(release.values[place])}`];
-  if (estimate !== undefined) said.push(`estimate ${near(estimate)} ${bandText(release, place)}`);
+  if (estimate !== undefined) said.push(`estimate ${near(estimate)}${bandText(release, place)}`);
   if (release.usual.length > 0) said.push(`without any release ${near(release.usual[place], 3)}`);
   return `${said.join(", ")}, leakage ${withChance(leakage(release.epsilon_s))}.`;
 }
 
-/** The ends of the band; ± 2 standard errors where none was recorded, nothing where there is no estimate. */
+/** The ends of the band; ± 2 standard errors where none was recorded, nothing where the error is not known. */
 function band(release, place) {
-  const estimate = release.estimate[place];
-  if (estimate === undefined) return [];
   if (release.low.length > 0) return [release.low[place], release.high[place]];
+  if (release.standard_error.length === 0) return [];
   const half = 2 * release.standard_error[place];
-  return [estimate - half, estimate + half];
+  return [release.estimate[place] - half, release.estimate[place] + half];
 }
 
-/** The band in words. */
+/** The band in words, after the estimate; nothing where there is none. */
 export function bandText(release, place) {
   const [low, high] = band(release, place);
-  return `(${near(low, 3)} to ${near(high, 3)})`;
+  return low === undefined ? "" : ` (${near(low, 3)} to ${near(high, 3)})`;
 }
 
 /** Releases in runs of consecutive ticks: a line must not bridge a gap. */
@@ -66,7 +65,8 @@ export function drawSeries(releases, { place, gaps, read, ...time }) {
     const height = width < 500 ? 230 : 280;
     const margin = { left: 46, right: 14, top: 10, bottom: 26 };
     const bottom = height - margin.bottom;
-    const all = releases.flatMap((r) => [r.values[place], ...band(r, place), ...r.usual.slice(place, place + 1)]);
+    const shown = (r) => [...r.estimate.slice(place, place + 1), ...band(r, place), ...r.usual.slice(place, place + 1)];
+    const all = releases.flatMap((r) => [r.values[place], ...shown(r)]);
     const domain = widened(Math.min(...all), Math.max(...all));
     const y = linear(domain, [bottom, margin.top]);
     const { x, ...axis } = timeAxis(releases[0], time, width, margin);
@@ -91,9 +91,10 @@ export function drawSeries(releases, { place, gaps, read, ...time }) {
 }
 
 function drawRun(run, x, y, place) {
-  const edge = (side) => run.map((r) => [x(r.tick), y(band(r, place)[side])]);
+  const banded = run.filter((r) => band(r, place).length > 0);
+  const edge = (side) => banded.map((r) => [x(r.tick), y(band(r, place)[side])]);
   return [
-    svg("path", { class: "band", d: `${path([...edge(1), ...edge(0).reverse()])}Z` }),
+    ...(banded.length > 0 ? [svg("path", { class: "band", d: `${path([...edge(1), ...edge(0).reverse()])}Z` })] : []),
     svg("path", { class: "estimate", d: path(run.map((r) => [x(r.tick), y(r.estimate[place])])) }),
   ];
 }
