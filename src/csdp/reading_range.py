@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,8 @@ from csdp.errors import InputError
 #: Levels that a range may have: as fine as the lattice of values.
 MAX_LEVELS = 2**20
 
-#: Ticks before its own whose states a reading may depend on.
-MAX_MEMORY = 64
-
-_TEXT = re.compile(r"\s*(\S+?)\s*\.\.\s*(\S+)\s+by\s+(\S+)(?:\s+memory\s+(\d{1,4}))?\s*")
+_TEXT = re.compile(r"\s*(\S+?)\s*\.\.\s*(\S+)\s+by\s+(\S+)\s*")
+_WITH_MEMORY = re.compile(r"(.*\S)\s+(memory\b.*?)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,6 @@ class ReadingRange:
         low: readings below this count as this.
         high: readings above this count as this.
         resolution: the distance of two levels, which must divide the range.
-        memory: a reading depends on the states of its own tick and of this many ticks before (a moving average, a slow
-            sensor), and otherwise on nothing that depends on states; each release then counts at all of these ticks.
 
     >>> ReadingRange(0, 1, 0.25).levels([0.3, 7.0, float("nan")]).tolist()
     [1, 4, -1]
@@ -44,7 +40,6 @@ class ReadingRange:
     low: float
     high: float
     resolution: float
-    memory: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "resolution"):
@@ -52,9 +47,6 @@ class ReadingRange:
             if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
                 raise InputError(f"readings: {name} {value!r} given; a number expected")
             object.__setattr__(self, name, float(value))
-        memory: Any = self.memory
-        if isinstance(memory, bool) or not isinstance(memory, int) or not 0 <= memory <= MAX_MEMORY:
-            raise InputError(f"readings: memory {memory!r} given; a whole number of ticks, 0 to {MAX_MEMORY}")
         width = self.high - self.low
         if not (math.isfinite(self.low) and math.isfinite(width) and width > 0):
             raise InputError(
@@ -87,23 +79,28 @@ class ReadingRange:
     @property
     def text(self) -> str:
         """As `parse` reads it, with all digits."""
-        own = f"{_number(self.low)}..{_number(self.high)} by {_number(self.resolution)}"
-        return f"{own} memory {self.memory}" if self.memory else own
+        return f"{_number(self.low)}..{_number(self.high)} by {_number(self.resolution)}"
 
     @classmethod
     def parse(cls, text: str) -> ReadingRange:
-        """The range of a text LOW..HIGH by RESOLUTION, with `memory TICKS` where readings have one.
+        """The range of a text LOW..HIGH by RESOLUTION.
 
         >>> ReadingRange.parse("-10..40 by 0.5")
         ReadingRange(low=-10.0, high=40.0, resolution=0.5)
         """
+        if longer := _WITH_MEMORY.fullmatch(text):
+            raise InputError(
+                f"readings: {longer[2]!r} given; readings with a memory are not supported. Write {longer[1].strip()!r} "
+                "if a reading depends on the state of its own tick only, else publish a query of states, such as a "
+                "histogram"
+            )
         match = _TEXT.fullmatch(text)
         try:
             assert match is not None
-            low, high, resolution = map(float, match.groups()[:3])
+            low, high, resolution = map(float, match.groups())
         except (AssertionError, ValueError):
             raise InputError(f"readings: {text.strip()!r} given; LOW..HIGH by RESOLUTION, as 0..1 by 0.01") from None
-        return cls(low, high, resolution, int(match[4] or 0))
+        return cls(low, high, resolution)
 
     def levels(self, readings: Any) -> npt.NDArray[np.int32]:
         """The level of every reading, -1 where it is missing (NaN, None or masked); infinite ones are refused."""

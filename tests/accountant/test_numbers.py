@@ -363,7 +363,7 @@ def test_plans_together_must_share_chain_and_adversary() -> None:
         Plan(plan.chain, Mean(), 1, 0.5, adversary="uninformed"),
     ):
         for one, two in ((plan, other), (other, plan)):
-            with pytest.raises(InputError, match="share chain, adversary, protect and memory"):
+            with pytest.raises(InputError, match="share chain, adversary and protect"):
                 Accountant(one, also=[two])
 
 

@@ -62,8 +62,8 @@ class Accountant:
         if state not in {"auto", "metric", "scalar", "vector"}:
             raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar' or 'vector'")
         self.plans = (plan, *also)
-        if len({(each.chain.digest, each.adversary, each.protect, each.query.memory) for each in self.plans}) > 1:
-            raise InputError("accountant: plans released together must share chain, adversary, protect and memory")
+        if len({(each.chain.digest, each.adversary, each.protect) for each in self.plans}) > 1:
+            raise InputError("accountant: plans released together must share chain, adversary and protect")
         if also and any(each.phase_levels for each in self.plans):
             raise InputError("accountant: a plan with a noise level per phase is released alone; leave also out")
         self.plan, self._kind = plan, state
@@ -350,16 +350,15 @@ class Accountant:
             earlier: what releases under earlier plans add to one slice (`slice_cost`).
             overlap: whether this plan reads slices that they read.
         """
-        options: dict[str, Any] = {"stale": stale + self.plan.query.memory, "earlier": earlier, "overlap": overlap}
+        options: dict[str, Any] = {"stale": stale, "earlier": earlier, "overlap": overlap}
         return round_up(max(component.lifetime(releases, **options) for component in self.components))
 
     def slice_cost(self, stale: int = 0, *, any_model: bool = False) -> float:
         """What all releases together add to one slice, at most: under the chain, or under any model whatever."""
         if any_model:
             ages = [age for plan in self.plans for age in plan.ages]
-            return self.history_cost() * (max(ages) - min(ages) + 1 + stale + self.plan.query.memory)
-        spread = 1 + stale + self.plan.query.memory
-        return max(each.alpha * (each.ages[-1] - each.ages[0] + spread) for each in self.components)
+            return self.history_cost() * (max(ages) - min(ages) + 1 + stale)
+        return max(each.alpha * (each.ages[-1] - each.ages[0] + 1 + stale) for each in self.components)
 
     def event_level(self, stale: int = 0) -> float:
         """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""

@@ -92,16 +92,12 @@ def _build_vector(
     """A component followed sequence by sequence; None if `kind` asks for another state, or it cannot be followed."""
     model = components[0].model
     fits = model.initial is None and components[0].setting.adversary == "informed"
-    memory = any(plan.query.memory for plan in plans)
-    past, ahead = has_influence(model), has_lineage(model) and not memory
+    past, ahead = has_influence(model), has_lineage(model)
     large = model.size * len(model.step_chains) > METRIC_STATES or model.size * model.phases > METRIC_PHASES
-    backward = past and (large or memory or not model.has_law or _is_bit(model))
+    backward = past and (large or not model.has_law or _is_bit(model))
     forward = ahead and model.size > SCALAR_STATES
     if kind == "vector" and not (fits and (past or ahead)):
-        raise InputError(
-            "state='vector' needs a CoupledChain (backward, where readings have a memory) without an initial law, "
-            "and the informed adversary"
-        )
+        raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
     wanted = {"vector": True, "auto": backward or forward, "slice": ahead and not past}
     if not fits or not wanted.get(kind, False):
         return None
@@ -131,7 +127,7 @@ def _noise_cost(component: Component) -> Cost:
     s, m = len(component.members), setting.model.states
     ages = [setting.ages[i] for i in component.members]
     whole = Cost(component.alpha, {}, 0.0)
-    if component.model.size > 1024 or query.memory:
+    if component.model.size > 1024:
         return whole
     rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
     if isinstance(query, FoldComputation) and query.fold == "sum":

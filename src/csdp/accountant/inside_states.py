@@ -1,4 +1,4 @@
-"""The leakage of the present reading where what a reading is made of beside its state has a memory of its own."""
+"""The leakage of the present reading if what a reading is made of beside its state is dependent over time."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def reading_leakage(plan: Plan, *, persistence: float, width: float, releases: i
     [0.526, 0.792, 1.314]
     """
     query = plan.query
-    if not isinstance(query, ReadingsComputation) or query.memory:
-        raise InputError(f"reading_leakage: {query.name} is no query of readings of one tick each; give such a plan")
+    if not isinstance(query, ReadingsComputation):
+        raise InputError(f"reading_leakage: {query.name} is not a query of readings; give a plan of such a query")
     if plan.readings_check == "failed":
         raise InputError(
             "reading_leakage: on the public past the disturbance tells of states, so that it is no chain of its own; "

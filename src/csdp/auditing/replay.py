@@ -228,8 +228,8 @@ class _DatasetReplay:
             except AlteredPlanError:
                 self._report(entry, "the chain of the recorded plan does not have the recorded digest")
                 return None
-            except InputError:
-                words = "its plan cannot be read back from the ledger (a custom query?); give it with plans=[...]"
+            except InputError as error:
+                words = f"its plan cannot be read back from the ledger ({error}); give a custom query with plans=[...]"
                 self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
                 return None
         if plan.digest != terms.plan_digest:
@@ -252,7 +252,7 @@ class _DatasetReplay:
         if self._earlier is not None:
             newest = max(newest, self._earlier[1]) if self._releases else self._earlier[1]
         self._earlier = (epsilon, newest)
-        self._overlap = from_tick - plan.max_age - plan.stale_limit - plan.query.memory <= newest
+        self._overlap = from_tick - plan.max_age - plan.stale_limit <= newest
         self._releases = self._stale = 0
 
     # ---- charges -----------------------------------------------------------------------------------------------

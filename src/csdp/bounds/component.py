@@ -145,9 +145,7 @@ class Component:
     def _pairs(self) -> AgedPairs:
         setting = self.setting
         known: dict[str, Any] = {"adversary": setting.adversary, "vantage": setting.vantage}
-        # What depends on older states too tells of the present only through the newest slice that is read.
-        ages = [min(self._ages)] * len(self._ages) if setting.query.memory else self._ages
-        return AgedPairs(self.model, ages=ages, oldest=self._oldest, protected=self.protected, **known)
+        return AgedPairs(self.model, ages=self._ages, oldest=self._oldest, protected=self.protected, **known)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
@@ -255,8 +253,6 @@ class Component:
     # ---- bounds --------------------------------------------------------------------------------------------------
 
     def _metric(self) -> ComponentLeakage:
-        if self.setting.query.memory:
-            raise InputError("metric: readings that depend on several ticks do not cancel; use profile, or auto")
         if max(self._ages) == 0 and self.setting.adversary == "informed":
             one = self._sensitivity_ratio(1) * self.setting.epsilon_c
             return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
@@ -339,7 +335,7 @@ class Component:
 
     def _spectral(self) -> float:
         require_informed(self.setting.adversary)
-        if len(set(self._ages)) > 1 or self.setting.query.memory:
+        if len(set(self._ages)) > 1:
             raise InputError("spectral: needs one age for all sequences; use influence for unequal ages")
         return spectral_factor(self.model, self._ages[0]) * self.setting.epsilon_c
 
@@ -385,7 +381,7 @@ class Component:
         """The sharpest bound that needs no law of the answers; none for one bit, where `influence` is as sharp."""
         if self.model.size == 2 and has_influence(self.model) and self.setting.adversary == "informed":
             return []
-        if not self.setting.query.memory and (self.model.size <= METRIC_STATES or max(self._ages) == 0):
+        if self.model.size <= METRIC_STATES or max(self._ages) == 0:
             with suppress(TooLargeError):
                 return [self._metric()]
         with suppress(TooLargeError):

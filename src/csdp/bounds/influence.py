@@ -417,10 +417,7 @@ def costs_by_age(
             costs[:, a, b] = costs[:, b, a] = np.minimum(far, epsilon_c)
     old, out = np.asarray(ages), dict[int, Floats]()
     for age in np.unique(old):
-        for back in range(query.memory + 1):  # what is read at a tick may depend on states before it
-            told = np.where((old == age)[:, None, None], costs, 0.0)
-            at = int(age) + back
-            out[at] = out[at] + told if at in out else told
+        out[int(age)] = np.where((old == age)[:, None, None], costs, 0.0)
     return out
 
 

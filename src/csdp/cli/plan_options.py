@@ -299,9 +299,9 @@ def check_past(plan: Plan, past: Panel | None, *, untested: bool) -> Plan:
     model = plan.model
     clock = model if isinstance(model, EnvironmentChain) and model.kind == "clock" else None
     environments = None if clock is None else known_environments(clock, past.ticks, None)
-    check = check_readings(past, states=model.states, environments=environments, memory=plan.query.memory)
+    check = check_readings(past, states=model.states, environments=environments)
     evidence = judge_evidence(check.verdict, "failed" if untested else None, finer=check.finer_states or 0)
-    return plan.with_readings_check("states" if plan.query.memory and evidence == "passed" else evidence)
+    return plan.with_readings_check(evidence)
 
 
 def write_plan(path: Path, plan: Plan, *, about: About, estimator: LearnedEstimator | None) -> None:

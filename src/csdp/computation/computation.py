@@ -46,7 +46,6 @@ class FoldComputation:
     assumption: str = ""  #: what is believed about the query and not verified
     #: whether answers are a function of the states; else the parts say only what a release costs between states
     of_states: bool = True
-    memory: int = 0  #: ticks before its own whose states decide what a release reads at a tick
     names: tuple[str, ...] = field(default=(), repr=False)  #: the sequences that `outputs` may be named after
     blocks: int = field(init=False, repr=False)  #: number of blocks of outputs
     width: int = field(init=False, repr=False)  #: outputs of one block
@@ -322,7 +321,6 @@ class FunctionComputation:
 
     is_symmetric = per_sequence = False
     of_states = True
-    memory = 0
     groups = weights = None
     denominator = 1.0
 

@@ -33,12 +33,6 @@ ASSUMPTION = (
     "state is a function of the reading, and what a reading is made of beside the state is independent over time and "
     "sequences; with both it holds for the present reading too (at age 0 a reading tells epsilon_c more of itself)"
 )
-#: The same where a reading depends on states before its own.
-MEMORY_ASSUMPTION = (
-    "readings are published. Assumption: a reading is made of the states of its sequence at its own tick and at the {} "
-    "ticks before, and of something that is independent of all states; with it the certificate, in which each release "
-    "counts at all of these ticks, holds for the present state. Nothing is certified about the present reading"
-)
 #: What is known of the two assumptions.
 EVIDENCE: dict[ReadingsEvidence, str] = {
     "none": "neither assumption on readings was tested: no public past of the readings was given",
@@ -67,9 +61,8 @@ def judge_evidence(check: str | None, given: ReadingsEvidence | None, *, finer: 
         raise InputError(
             "readings: on the public past, the reading inside a state tells more of the states before and after it, so "
             f"a certificate of these states can be too low where readings are published. Use finer states ({use}), "
-            "publish the query of states, say on how many ticks before its own a reading depends where that is so (a "
-            "moving average: 'mean of readings 0..1 by 0.01 memory 3', which is tested and charged), or rely on plain "
-            "and group privacy alone (readings_check 'failed', or --untested-readings), which the certificate then says"
+            "publish a query of states instead, such as a histogram, or rely on plain and group privacy alone "
+            "(readings_check 'failed', or --untested-readings), which the certificate then says"
         )
     return verdict if given != "failed" else "failed"
 
@@ -105,21 +98,13 @@ class ReadingsComputation:
     @property
     def assumption(self) -> str:
         """What a certificate assumes of the readings, and what is known of that."""
-        return f"{MEMORY_ASSUMPTION.format(self.memory) if self.memory else ASSUMPTION}. {EVIDENCE[self.evidence]}"
-
-    @property
-    def memory(self) -> int:
-        """Ticks before its own whose states a reading depends on."""
-        return self.of.memory
+        return f"{ASSUMPTION}. {EVIDENCE[self.evidence]}"
 
     def judge(self, check: str | None, *, given: ReadingsEvidence | None = None, finer: int = 0) -> ReadingsComputation:
         """The same with what the record of a fit says of the readings; refused where that speaks against them, unless
         `given` (or what was given before) overrides it.
         """
-        if self.memory:  # a fit tests readings without memory: that they need one is no reason to refuse it
-            check = None if check == "failed" else check
         evidence = judge_evidence(check, given or (None if self.evidence == "none" else self.evidence), finer=finer)
-        evidence = "states" if self.memory and evidence == "passed" else evidence
         return self if evidence == self.evidence else replace(self, evidence=evidence)
 
     @property
@@ -244,7 +229,6 @@ class ReadingsComputation:
             outputs=(),
             assumption=self.assumption,
             of_states=False,
-            memory=self.memory,
         )
 
     @cached_property

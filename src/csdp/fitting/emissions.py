@@ -78,12 +78,12 @@ def inside_scores(readings: Floats, states: npt.NDArray[Any]) -> Floats:
     return scores
 
 
-def state_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], m: int, memory: int = 0) -> float:
+def state_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], m: int) -> float:
     """Chance of such ranks if the reading tells nothing more of the states around it, corrected for the lags.
 
-    `groups` are the states, each split by environment where that is public, and with those of `memory` ticks before.
+    `groups` are the states, each split by environment where that is public.
     """
-    ps = [_kruskal_p(scores, groups, states, lag, m) for lag in (*LAGS, *(-lag - memory for lag in LAGS))]
+    ps = [_kruskal_p(scores, groups, states, lag, m) for lag in (*LAGS, *(-lag for lag in LAGS))]
     return min(1.0, len(ps) * min(ps))
 
 
@@ -140,27 +140,15 @@ def _serial_p(scores: Floats, states: npt.NDArray[Any], lag: int) -> float:
     return float(min(1.0, 2.0 * np.exp(-(off**2) / (2.0 * (variance + most * off / 3.0)))))
 
 
-def emission_ps(
-    readings: Floats, states: npt.NDArray[Any], m: int, environments: Indices | None = None, memory: int = 0
-) -> Floats:
+def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int, environments: Indices | None = None) -> Floats:
     """For each sequence (s, 2): chances of `state_p` and `reading_p`; `environments` (T,) where they are public."""
     ps = np.ones((states.shape[1], 2))
     for j in range(states.shape[1]):
         own = states[:, j].astype(np.intp)
         groups = own if environments is None else np.where(own >= 0, environments * m + own, -1)
-        for back in range(1, memory + 1):
-            groups = _with_earlier(groups, own, back)
         scores = inside_scores(readings[:, j], groups)
-        ps[j] = state_p(scores, groups, own, m, memory), reading_p(scores, groups)
+        ps[j] = state_p(scores, groups, own, m), reading_p(scores, groups)
     return ps
-
-
-def _with_earlier(groups: Indices, states: Indices, back: int) -> Indices:
-    """Groups split by the state some ticks before; -1 where that is not known."""
-    earlier = np.concatenate([np.full(min(back, states.size), -1), states[:-back]])
-    both = np.where((groups >= 0) & (earlier >= 0), groups * (int(states.max(initial=0)) + 1) + earlier, -1)
-    numbers, place = np.unique(both, return_inverse=True)
-    return np.asarray(place.ravel() - (numbers[0] < 0), dtype=np.intp)
 
 
 def propose_states(
@@ -221,7 +209,6 @@ def check_readings(
     *,
     states: int | None = None,
     environments: Indices | None = None,
-    memory: int = 0,
     level: float = LEVEL,
 ) -> ReadingsCheck:
     """Do public readings tell more than their states? Where they do, a certificate of the states can be too low.
@@ -230,8 +217,6 @@ def check_readings(
         panel: states with the readings behind them (`Panel.readings`), as `read_panel` and `Discretiser.apply` give.
         states: number of states; that of the panel by default.
         environments: the environment of every tick, where it is public: readings are then compared within it.
-        memory: ticks before its own on whose states a reading is said to depend: readings with the same states at all
-            of these ticks are compared, with states before and after them.
         level: false-alarm rate over all sequences.
 
     >>> import csdp
@@ -245,7 +230,7 @@ def check_readings(
     count = len(panel.names)
     some = np.unique(np.linspace(0, count - 1, min(count, CHECKED)).round().astype(np.intp))
     readings, own = panel.readings[:, some], panel.states[:, some]
-    ps = emission_ps(readings, own, m, environments, memory)
+    ps = emission_ps(readings, own, m, environments)
     lowest = np.minimum(1.0, ps.min(axis=0) * some.size)
     worst = np.argsort(ps[:, 0])[:3]
     finer = None

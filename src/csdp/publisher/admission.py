@@ -434,5 +434,5 @@ def _earlier_costs(old: Standing, last: DatasetState, last_tick: int, following:
         slice=this_chain if same_chain else any_model,
         slice_any=any_model,
         newest=max(newest),
-        overlap=from_tick - following.max_age - following.stale_limit - following.query.memory <= max(newest),
+        overlap=from_tick - following.max_age - following.stale_limit <= max(newest),
     )

@@ -94,7 +94,7 @@ def report_ledger(
     """
     with Ledger.open(where, read_only=True) as ledger:
         terms, summary = ledger.dataset(dataset).terms, ledger.summary(dataset)
-        plan, budget = _parse_plan(terms.plan_json), terms.limits.budget
+        plan, budget = Plan.from_json(terms.plan_json), terms.limits.budget
         standing = Standing(ledger, dataset, plan=plan)
         certificate = certify(standing, ledger)
         leakages = records.leakage_records(standing, ledger)[-DRAWN:]
@@ -111,13 +111,6 @@ def report_ledger(
     drawings = _draw_ledger(plan, releases, leakages, budget, panel, readings, unit, days, progress)
     names = _write_ledger_pages(plan, certificate, drawings, out, budget=budget, version=version)
     return LedgerReport(certificate, tuple(out / name for name in ("certificate.json", *names)))
-
-
-def _parse_plan(text: str) -> Plan:
-    try:
-        return Plan.from_json(text)
-    except InputError as error:
-        raise InputError(f"{error}; a custom query is a Python function, which a ledger cannot store") from None
 
 
 def _draw_ledger(
