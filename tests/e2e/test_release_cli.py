@@ -63,7 +63,7 @@ def read(path):
     """The rows of a released series, whatever its format."""
     if path.suffix == ".csv":
         rows = csv.DictReader(path.read_text().splitlines())
-        return [{k: float(v) for k, v in row.items() if k != "about"} for row in rows]
+        return [{k: float(v) for k, v in row.items() if k not in {"about", "model"}} for row in rows]
     if path.suffix == ".parquet":
         return pyarrow.parquet.read_table(path).drop_columns(["about"]).to_pylist()
     flat = ("values", "estimate", "standard_error", "low", "high")
