@@ -288,3 +288,74 @@ class TestSpec:
     def test_a_gap_is_no_irregular_time(self) -> None:
         times = np.concatenate([np.arange(50), np.arange(400, 450)]) * 60
         assert find_input({"time": times, "a": np.zeros(100)}).spec.step == 60
+
+
+def write_times(path: Path, times: list[str]) -> Path:
+    """A table of one sequence at some times; JSON lines or CSV."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f'{{"time": "{when}", "a": {k}}}\n' for k, when in enumerate(times)))
+    else:
+        path.write_text("time,a\n" + "".join(f"{when},{k}\n" for k, when in enumerate(times)))
+    return path
+
+
+@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
+@pytest.mark.parametrize("offset", ["+02:00", "+0200", "+02", "Z"])
+def test_times_with_an_offset_are_moments(tmp_path: Path, file: str, offset: str) -> None:
+    path = write_times(tmp_path / file, [f"2024-07-01T1{k}:00:00{offset}" for k in range(3)])
+    hour = 10 if offset == "Z" else 8
+    for readings in (read_readings(path), find_input(path).readings):
+        assert readings.times[0] == np.datetime64(f"2024-07-01T{hour:02}:00:00")
+    assert "with offsets, here in UTC" in str(find_input(path).facts)
+    with pytest.raises(InputError, match="carries its own offset from UTC; leave out timezone"):
+        read_readings(path, timezone="Europe/Berlin")
+
+
+@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
+def test_times_with_and_without_an_offset_are_refused(tmp_path: Path, file: str) -> None:
+    path = write_times(tmp_path / file, ["2024-07-01T10:00:00+02:00", "2024-07-01T11:00:00", "2024-07-01T12:00:00"])
+    for read in (read_readings, find_input):
+        with pytest.raises(InputError, match="mixes times with an offset from UTC and times without"):
+            read(path)
+
+
+@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
+def test_offsets_change_with_daylight_saving_time(tmp_path: Path, file: str) -> None:
+    times = ["2024-10-27T01:00:00+02:00", "2024-10-27T02:00:00+02:00", "2024-10-27T02:00:00+01:00"]
+    readings = read_readings(write_times(tmp_path / file, times))
+    assert (len(readings), readings.step) == (3, 3600)
+
+
+def test_times_without_an_offset_in_json_lines(tmp_path: Path) -> None:
+    path = write_times(tmp_path / "r.jsonl", [f"2024-07-01 1{k}:00:00.5" for k in range(3)])
+    assert "without a zone" in str(find_input(path, InputSpec(step="1h", resample="last")).facts)
+    berlin = read_readings(path, timezone="Europe/Berlin", step="1h", resample="last")
+    assert berlin.times[0] == np.datetime64("2024-07-01T08:00:00")
+
+
+MONTHS = {
+    "starts": [f"2024-{m:02}-01" for m in range(1, 13)],
+    "one missing": [f"2024-{m:02}-01" for m in (1, 2, 3, 5, 6)],
+    "of equal length": ["2024-07-01", "2024-08-01", "2024-09-01"],
+    "ends": ["2023-12-31", "2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30"],
+    "a day and an hour": [f"2024-{m:02}-15T06:00:00" for m in range(1, 9)],
+    "local midnight": ["2024-01-01T00:00:00+01:00", "2024-02-01T00:00:00+01:00", "2024-05-01T00:00:00+02:00"],
+    "local noon": ["2024-01-01T13:00:00+01:00", "2024-02-01T13:00:00+01:00", "2024-05-01T13:00:00+02:00"],
+    "quarters": ["2023-10-01", "2024-01-01", "2024-04-01", "2024-07-01"],
+    "years": ["2021-01-01", "2022-01-01", "2023-01-01", "2024-01-01"],
+}
+
+
+@pytest.mark.parametrize("times", MONTHS.values(), ids=MONTHS)
+def test_months_are_no_ticks(tmp_path: Path, times: list[str]) -> None:
+    """They were read as steps of a day or a week, almost all of them missing."""
+    path = write_times(tmp_path / "r.csv", times)
+    for read in (read_readings, find_input):
+        with pytest.raises(InputError, match=r"r\.csv: times are months apart .* Number the months"):
+            read(path)
+    assert read_readings(path, step="30D", resample="last").step == 30 * 86400
+
+
+def test_long_steps_that_are_no_months(tmp_path: Path) -> None:
+    path = write_times(tmp_path / "r.csv", ["2023-02-01", "2023-03-01", "2023-03-29", "2023-04-26"])
+    assert read_readings(path).step == find_input(path).readings.step == 28 * 86400

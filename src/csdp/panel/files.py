@@ -104,8 +104,19 @@ def _read_json_lines(file: Path, spec: InputSpec) -> ColumnTable:
     text, encoding = to_utf8(file.name, _read_bytes(file), spec.encoding)
     if not text.strip():
         raise InputError(f"{file.name}: empty; at least one line of JSON expected")
+
+    def read(kinds: list[Any]) -> pyarrow.Table:
+        return arrow_json.read_json(
+            io.BytesIO(text),
+            read_options=arrow_json.ReadOptions(use_threads=False),
+            parse_options=arrow_json.ParseOptions(explicit_schema=pa.schema(kinds)),
+        )
+
     try:
-        table = arrow_json.read_json(io.BytesIO(text), read_options=arrow_json.ReadOptions(use_threads=False))
+        table = read([])
+        # Arrow would forget which of the times had an offset: they stay text, which is read as that of any table.
+        stamps = [(field.name, pa.string()) for field in table.schema if pa.types.is_timestamp(field.type)]
+        table = read(stamps) if stamps else table
     except pa.ArrowException:
         raise InputError(f"{file.name}: not JSON lines: one object on each line, with cells of one kind") from None
     columns: dict[str, Any] = {}

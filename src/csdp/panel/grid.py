@@ -13,7 +13,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Ints
 from csdp.errors import InputError, TooLargeError
 from csdp.panel.readings import Readings
-from csdp.panel.times import TimeColumn, parse_step
+from csdp.panel.times import TimeColumn, check_no_months, parse_step
 
 if TYPE_CHECKING:
     import pyarrow
@@ -216,6 +216,8 @@ def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *
     if resampled and step is not None:
         return step
     gaps = np.diff(distinct)
+    if step is None:
+        check_no_months(label, clock, distinct)
     if clock.per_second > 1 and (distinct % clock.per_second != distinct[0] % clock.per_second).any():
         raise InputError(
             f"{label}: times have fractions of a second; ticks are whole seconds. Round them, or give step= "

@@ -169,7 +169,7 @@ def read_section(section: TomlTable, folder: Path) -> InputSpec:
         skip=section.take("skip", integer(0), None),
         names=section.take("names", texts, None),
         categories=section.take("categories", texts, None),
-        categories_from=section.take("categories_from", one_of("readings"), None),
+        categories_from=section.take("categories_from", choice(Literal["readings"]), None),
         step=section.take("step", step, None),
         resample=section.take("resample", choice(Resample), None),
         duplicates=section.take("duplicates", choice(Duplicates), None),

@@ -16,6 +16,7 @@ from csdp.errors import InputError
 if TYPE_CHECKING:
     import pyarrow
 
+_DAY = 86400
 _UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Times beyond this could not be subtracted from each other in 64 bits.
@@ -105,6 +106,8 @@ def read_times(
 ) -> TimeColumn:
     """The times in a column; offsets are converted to UTC, and a mixture of kinds is refused.
 
+    Times with an offset are moments, whatever the offsets: they change with daylight saving time.
+
     `time_format`: of text that is not ISO, as in strptime; found where it is clear. `groups`: rows of one number are
     of one sequence; their order tells the two passes of an hour apart that clocks repeat.
     """
@@ -185,6 +188,43 @@ def _parse_times(
             return pc.cast(text, pa.timestamp("ns", zone))
     except pa.ArrowInvalid:
         raise wrong from None
+
+
+def has_offsets(column: pyarrow.ChunkedArray) -> bool:
+    """Whether the times of a column carry an offset from UTC; a mixture was refused when they were read."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(column.type):
+        return column.type.tz is not None
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return False
+    first = pc.utf8_trim_whitespace(column.slice(0, 1).cast(pa.string()))
+    return bool(pc.match_substring_regex(first, _ZONE)[0].as_py())
+
+
+def check_no_months(label: str, clock: TimeColumn, distinct: Ints) -> None:
+    """Refuse times that are months (or quarters, or years) apart: ticks are equally long, and months are not.
+
+    >>> months = np.array(["2024-01", "2024-02", "2024-03"], dtype="datetime64[M]").astype("datetime64[s]").astype(int)
+    >>> check_no_months("sales.csv", TimeColumn(months, stamps=True), months)
+    Traceback (most recent call last):
+    csdp.errors.InputError: sales.csv: times are months apart (calendar months, quarters or years), which differ in ...
+    """
+    if not clock.stamps or distinct.size < 3:
+        return
+    seconds = distinct // clock.per_second
+    if np.diff(seconds).min() < 28 * _DAY - 3600:
+        return
+    for days in (seconds // _DAY, (seconds + _DAY // 2) // _DAY):  # as they are, and at midnight of some zone
+        dates = days.astype("datetime64[D]")
+        first, last = ((day - day.astype("datetime64[M]")).astype(np.int64) for day in (dates, dates + 1))
+        if (first == first[0]).all() or not last.any():
+            raise InputError(
+                f"{label}: times are months apart (calendar months, quarters or years), which differ in length; ticks "
+                "are equally long. Number the months in the column of times (12 * year + month), or give a step= such "
+                "as '30D' with resample='last'"
+            )
 
 
 def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
