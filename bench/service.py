@@ -41,7 +41,7 @@ def spec(folder: Path, count: int, *, per_tick: int, name: str = NAME, lateness:
     save_model(CoupledChain(edges, [[0.7, 0.3], [0.3, 0.7]]), folder / "chain.json")
     path = folder / f"{name}.toml"
     path.write_text(
-        f'dataset = "{name}"\nledger = "ledger.db"\nchain = "chain.json"\n'
+        f'dataset = "{name}"\nledger = "ledger.db"\nchain = "chain.json"\nanyway = true\n'
         '[plan]\nquery = "mean"\nage = 2\nepsilon_c = 0.5\n'
         f'[clock]\nstep = {per_tick}\nlateness = {lateness}\ntimes = "data"\n'
         '[source]\nkind = "http"\n[sink]\nkind = "none"\n'

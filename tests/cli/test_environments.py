@@ -16,6 +16,7 @@ SPEC = """
 dataset = "live"
 ledger = "ledger.db"
 chain = "fitted.json"
+anyway = true
 
 [plan]
 query = "mean"

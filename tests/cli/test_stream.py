@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from csdp.chain.files import load_model
+from csdp import CoupledChain
+from csdp.chain.files import load_model, save_model
 from csdp.cli.stream import _status_line, summarise_status
 from csdp.ledger import Ledger
 from csdp.stream import Status
@@ -17,12 +19,35 @@ from csdp.stream import Status
 def started(run, paper, tmp_path):
     """A chain, a file of readings and a first specification; the path of the specification."""
     run("chain", "simulate", paper, "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
+    spec = tmp_path / "stream.toml"
+    run("init", tmp_path / "readings.csv", "-o", spec, code=6)
+    spec.write_text(spec.read_text().replace("max_age = 10", "max_age = 2").replace("# anyway = true", "anyway = true"))
+    return spec
+
+
+def test_numbers_that_are_hardly_worth_it_are_not_published(fails, run, paper, tmp_path):
+    """As in a release: less than 5 % of the error of guessing the usual value is removed."""
+    run("chain", "simulate", paper, "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
+    spec, keys = tmp_path / "stream.toml", ("--keys", tmp_path / "keys.json")
+    message = fails("init", tmp_path / "readings.csv", "-o", spec, code=6)
+    assert "less than 5 %" in message
+    assert "stream.toml was written" in message
+    for command in (("stream",), ("stream", "--check"), ("serve", *keys, "--port", "0"), ("serve", *keys, "--check")):
+        message = fails(*command, "--spec", spec, code=6)
+        assert "What would help: " in message
+        assert message.endswith("or anyway = true")
+    assert not (tmp_path / "ledger.db").exists()
+
+
+def test_a_useful_first_specification(run, tmp_path):
+    chain = CoupledChain(np.eye(12), [[0.9, 0.1], [0.1, 0.9]])
+    save_model(chain, tmp_path / "chain.json")
+    run("chain", "simulate", tmp_path / "chain.json", "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
     output = run("init", tmp_path / "readings.csv", "-o", tmp_path / "stream.toml").stdout
     assert "csdp stream --spec" in output
     assert "not there yet" not in output
-    spec = tmp_path / "stream.toml"
-    spec.write_text(spec.read_text().replace("max_age = 10", "max_age = 2"))
-    return spec
+    done = run("stream", "--spec", tmp_path / "stream.toml", stdin=messages(tmp_path / "chain.json"))
+    assert done.stdout
 
 
 def messages(chain, steps=20):

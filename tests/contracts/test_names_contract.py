@@ -279,6 +279,7 @@ dataset = "ward-7"
 ledger = "ledger.db"
 chain = "chain.json"
 sequences = ["slow", "fast"]
+anyway = true
 [plan]
 query = "linear:1,4"
 ages = [1, 3]

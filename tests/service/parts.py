@@ -37,6 +37,7 @@ def write_spec(folder, *, dataset=WARD, count=2, ledger="ledger.db", age=1, cloc
 dataset = {json.dumps(dataset)}
 ledger = {json.dumps(ledger)}
 chain = "chain-{count}.json"
+anyway = true
 {more}
 
 [plan]

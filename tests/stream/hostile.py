@@ -29,7 +29,7 @@ dataset = "{DATASET}"
 ledger = "ledger.db"
 chain = "chain.json"
 {more}
-
+anyway = true
 [plan]
 query = "mean"
 age = {age}

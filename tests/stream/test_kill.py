@@ -102,6 +102,7 @@ def setup(folder, port, count, *, state_file=False):
 dataset = "{NAME}"
 ledger = "ledger.db"
 chain = "chain.json"
+anyway = true
 {'state_file = "state"' if state_file else ""}
 
 [plan]

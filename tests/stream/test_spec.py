@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from csdp import Accountant, CoupledChain, Discretiser, Family, Mean, Plan
 from csdp.chain.files import save_model
-from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
+from csdp.errors import CsdpError, InputError, NotUsefulError, PrivacyLeakWarning
 from csdp.stream import Clock, FileSource, StreamSource
 from csdp.stream.from_spec import make_plan, open_stream, resolve_sequences
 from csdp.stream.mqtt import MqttSource
@@ -24,7 +24,7 @@ dataset = "house"
 ledger = "ledger.db"
 chain = "chain.json"
 sequences = ["hall", "kitchen"]
-
+anyway = true
 [plan]
 query = "mean"
 age = 2
@@ -362,7 +362,11 @@ class TestFirstSpec:
         (tmp_path / "data.csv").write_text("time,hall,kitchen\n0,1,0\n1,0,1\n")
         text = first_spec(tmp_path / "data.csv")
         assert "max_age = 10" in text
-        (tmp_path / "stream.toml").write_text(text.replace("max_age = 10", "max_age = 2"))
+        text = text.replace("max_age = 10", "max_age = 2")
+        (tmp_path / "stream.toml").write_text(text)
+        with pytest.raises(NotUsefulError, match=r"stream\.toml: a release removes .* or anyway = true"):
+            open_stream(read_spec(tmp_path / "stream.toml")).__enter__()
+        (tmp_path / "stream.toml").write_text(text.replace("# anyway = true", "anyway = true"))
         with open_stream(read_spec(tmp_path / "stream.toml")) as live:
             assert Accountant(live.runner.publisher.plan).limit().epsilon <= 0.5
 

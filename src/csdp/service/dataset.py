@@ -21,7 +21,7 @@ from csdp.service import Settings
 from csdp.service.leadership import ForwardSocket
 from csdp.service.publisher_thread import TAKEN_OVER, PublisherThread
 from csdp.service.responses import HttpProblem, busy_problem, error_place
-from csdp.stream.from_spec import make_estimator, make_plan, make_publisher, resolve_sequences
+from csdp.stream.from_spec import make_estimator, make_plan, make_publisher, require_useful, resolve_sequences
 from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
@@ -46,6 +46,7 @@ class ServedDataset:
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
         self.plan = make_plan(spec)
+        require_useful(spec, self.plan)
         self.names, _ = resolve_sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
         self._chain_names = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
@@ -97,6 +98,7 @@ class ServedDataset:
         """In the thread of the lease, so that no process begins to publish under the old plan meanwhile."""
         plan = make_plan(spec)
         estimator = make_estimator(spec, plan)
+        require_useful(spec, plan)
         thread, self.publisher_thread = self.publisher_thread, None
         if thread is None:
             raise busy_problem("another process publishes this dataset; change its terms there")

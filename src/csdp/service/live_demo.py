@@ -244,6 +244,7 @@ ledger = "ledger.db"
 chain = "chain.json"
 # An example: the flights reject the model, and the page says so.
 model_unchecked = true
+anyway = true  # the slider also has budgets that are too small to be of use
 
 [plan]
 file = "plan.json"

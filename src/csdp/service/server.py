@@ -25,7 +25,7 @@ from csdp.service import Settings
 from csdp.service.access import Service
 from csdp.service.app import create, open_datasets
 from csdp.stream import stop_on_signals
-from csdp.stream.from_spec import make_plan
+from csdp.stream.from_spec import make_plan, require_useful
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
@@ -201,7 +201,7 @@ def check_shareable(settings: Settings) -> None:
         spec = read_spec(path)
         if "://" not in spec.ledger or spec.ledger.startswith("sqlite"):
             raise spec.error("ledger", "several workers need postgresql://...; with a file use --workers 1")
-        make_plan(spec)
+        require_useful(spec, make_plan(spec))
 
 
 def _run_workers(settings: Settings, listening: socket.socket, count: int) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from csdp.bounds.adversary import Adversary
 from csdp.chain import CoupledChain, JointChain, Model, certified_model
 from csdp.chain.files import load_model
-from csdp.errors import CsdpError, InputError, LedgerError
+from csdp.errors import CsdpError, InputError, LedgerError, NotUsefulError
 from csdp.estimate import Estimator, LearnedEstimator
 from csdp.ledger import Fence, Ledger
 from csdp.panel.readings import arrange_names
@@ -65,7 +65,9 @@ def open_stream(
         raise spec.error(
             "source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file, a table or mqtt"
         )
-    with open_runner(spec, make_plan(spec), stdout=stdout, on_drift=on_drift) as runner:
+    plan = make_plan(spec)
+    require_useful(spec, plan)
+    with open_runner(spec, plan, stdout=stdout, on_drift=on_drift) as runner:
         yield OpenStream(runner, open_source(spec, stdin), spec.by_wall_clock)
 
 
@@ -145,6 +147,24 @@ def make_estimator(spec: StreamSpec, plan: Plan) -> Estimator | None:
         with _errors_at(spec, "plan.file"):
             return StoredEstimate.read(spec.plan.read_text(encoding="utf-8")).estimator(plan, about)
     return plan_estimator(plan, about=about or "now")
+
+
+def require_useful(spec: StreamSpec, plan: Plan) -> None:
+    """Raise NotUsefulError if what would be published removes less than 5 % of the error of guessing the usual value.
+
+    `csdp release` has the same rule. A specification with `anyway = true` passes, and so does an unknown error.
+    """
+    from csdp.planning import check_useful
+
+    estimator = None if spec.anyway else make_estimator(spec, plan)
+    if estimator is None:
+        return
+    try:
+        check_useful(plan, estimator.expected(plan.noise_variance))
+    except NotUsefulError as stop:
+        words = str(stop).replace("--about then", '[estimate] about = "then"')
+        message = f"{spec.document.path}: {words}; or anyway = true"
+        raise NotUsefulError(message, usefulness=stop.usefulness, helps=stop.helps) from None
 
 
 def load_chain(spec: StreamSpec) -> Model:

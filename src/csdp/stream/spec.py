@@ -86,6 +86,7 @@ class StreamSpec:
     missing_up_to: int | None
     drift: bool
     model_unchecked: bool
+    anyway: bool  #: publish even if less than 5 % of the error of guessing the usual value is removed
     plan: Path | ExplicitPlan | PlanTarget
     estimate: EstimateSpec
     limits: dict[str, float | None]
@@ -118,6 +119,7 @@ def read_spec(path: str | Path) -> StreamSpec:
     missing_up_to = top.take("missing_up_to", integer(-(2**53)), None)
     drift = top.take("drift", boolean, False)
     model_unchecked = top.take("model_unchecked", boolean, False)
+    anyway = top.take("anyway", boolean, False)
     estimate = _estimate(document.section("estimate"), folder)
     plan = _plan(document, folder, estimate)
     clock, by_wall_clock = _clock(document.section("clock"))
@@ -132,6 +134,7 @@ def read_spec(path: str | Path) -> StreamSpec:
         missing_up_to=missing_up_to,
         drift=drift,
         model_unchecked=model_unchecked,
+        anyway=anyway,
         plan=plan,
         estimate=estimate,
         limits=_limits(document.section("limits"), plan),

@@ -87,6 +87,7 @@ chain = {chain}             # the model: `csdp fit` makes one from public data, 
 # state_file = "stream.state"        # keep the newest readings on disk (mode 0600): after a restart no waiting for ages
 
 # drift = true              # tell the operator when readings no longer follow the chain
+# anyway = true             # publish even if less than 5 % of the error of guessing the usual value is removed
 
 # The sequences by the names that messages use, in the order of the chain.
 sequences = {names}

@@ -65,6 +65,7 @@ class Ward:
 dataset = {json.dumps(dataset)}
 ledger = "ledger.db"
 chain = "chain.json"
+anyway = true
 [plan]
 query = "{query}"
 age = {PLAN_AGE}
