@@ -105,7 +105,10 @@ def test_a_learned_estimator_travels_with_the_plan_and_is_not_part_of_it(run, fa
     run(*again, "--past", readings, "--until", "150", "--estimator", kept)
     assert LearnedEstimator.load(kept).to_dict() == learned.to_dict()
     assert "about: 'now' given" in fails(*again, "--estimator", kept, "--about", "now")
-    assert "only with --past" in fails(*again, "--until", "150")
+    ticks = [row["tick"] for row in json.loads(out.read_text())["releases"]]
+    assert min(ticks) >= 150  # the public past is not published again
+    assert "only with --past" in fails(*asked, "--until", "150")
+    assert "no ticks follow 999" in fails(*again, "--until", "999")
 
 
 def test_a_release_that_is_hardly_worth_it_charges_nothing(run, fails, paper, tmp_path):

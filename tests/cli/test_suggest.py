@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, Panel, Plan, ReadingRange, read_readings
+from csdp import CoupledChain, Panel, Plan, ReadingRange, Readings, read_readings
 from csdp.accountant import Accountant
 from csdp.chain.files import load_model, save_model
 from csdp.errors import InputError, NotUsefulError, PrivacyLeakWarning
 from csdp.panel import Discretiser
 from csdp.panel.grid import coarsen
-from csdp.report.layouts import choose_stale_limit
+from csdp.report.layouts import FittedLayout, Layout, choose_stale_limit
 from csdp.report.suggestion import suggest
 
 CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -65,6 +65,54 @@ def test_the_commands_make_the_plan_that_was_proposed(run, readings, tmp_path, m
     certificate = json.loads((tmp_path / "released.csv.certificate.json").read_text())
     assert certificate["plan"]["digest"] == first["plan_digest"]
     assert certificate["guarantees"]["present"]["epsilon"] <= first["leakage"] * (1 + 1e-9)
+
+
+@pytest.fixture
+def irregular(tmp_path, monkeypatch):
+    """Readings of two wards every 7 to 23 minutes, in local time, with words between them; 40 days."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(3)
+    minutes = np.cumsum(random.integers(7, 24, 4000))
+    hours = CHAIN.simulate(int(minutes[-1]) // 60 + 1, seed=1)
+    path = tmp_path / "r.txt"
+    when = np.datetime64("2024-01-01T00:00:00") + minutes.astype("timedelta64[m]")
+    rows = [f"{t};{a};{b};dry" for t, (a, b) in zip(when, (20.0 + 10 * hours[minutes // 60]).tolist(), strict=True)]
+    path.write_text("\n".join(["when;ward A;ward B;sky", *rows]) + "\n")
+    return path
+
+
+READ = ("--step", "1h", "--resample", "mean", "--timezone", "Europe/London")
+READ += ("--time", "when", "--names", "ward A,ward B")
+
+
+@pytest.mark.parametrize("until", [None, "2024-01-25T06:30"])
+@pytest.mark.parametrize("again", [True, False], ids=["from the readings", "from the files"])
+def test_the_commands_read_the_readings_as_they_were_read_here(run, irregular, until, again):
+    """They were printed without --step and --resample, and a fortieth of the ticks was published."""
+    past = () if until is None else ("--until", until)
+    asked = ("suggest", irregular.name, *READ, *past, *SHORT, *(() if again else ("-o", "suggested")))
+    content = json.loads(run(*asked, "--format", "json").stdout)
+    first = content["plans"][0]
+    for line in first["commands"] if again else content["next"]:
+        run(*shlex.split(line)[1:])
+    certificate = json.loads(Path("released.csv.certificate.json").read_text())
+    assert certificate["plan"]["digest"] == first["plan_digest"]
+    hours = read_readings(irregular, step="1h", resample="mean", time="when", names=["ward A", "ward B"])
+    begin = hours.times[0] if until is None else np.datetime64("2024-01-25T06:00:00")
+    due = int((hours.times >= begin).sum()) - first["age"]
+    rows = Path("released.csv").read_text().splitlines()[1:]
+    assert due > 300
+    assert 0.98 * due <= len(rows) <= due
+    assert all(np.datetime64(row.split(",")[1]) >= begin for row in rows)
+
+
+def test_longer_steps_of_the_past_are_those_of_the_commands():
+    """The last of the longer ticks is not over at the end of the past, and none of its readings are used."""
+    readings = Readings.from_array(np.random.default_rng(1).normal(size=(400, 1)))
+    layout = FittedLayout(readings, Layout(4, 2), public=True, strict=True, take_past=lambda every: every.split(303)[0])
+    expected = coarsen(readings, 4).split(303)[0]
+    assert layout.readings.ticks.tolist() == expected.ticks.tolist() == list(range(75))
+    np.testing.assert_array_equal(layout.readings.readings, expected.readings)
 
 
 def test_what_is_proposed_is_certified_and_useful():

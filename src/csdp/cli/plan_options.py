@@ -255,15 +255,15 @@ def read_past(
         return None
     located = locate(past, InputSpec() if reading is None else reading)
     panel = options.read_states(located, model, discretiser=discretiser, outside="clamp")
-    return panel if until is None else _before(panel, until, located.timezone)
+    return panel if until is None else split_panel(panel, until, located.timezone)[0]
 
 
-def _before(panel: Panel, until: str, timezone: str | None) -> Panel:
-    """The ticks of a panel before a time."""
+def split_panel(panel: Panel, until: str, timezone: str | None) -> tuple[Panel, Panel]:
+    """The ticks of a panel that are over at a time, and the others."""
     cells = panel.states.astype(float)
     readings = Readings(panel.names, panel.ticks, panel.times, cells, panel.step)
     cut = len(readings.split(until, timezone=timezone)[0])
-    return panel.between(0, cut)
+    return panel.between(0, cut), panel.between(cut, len(panel))
 
 
 def test_on_past(plan: Plan, past: Panel | None) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,28 @@ def locate(data: str, reading: InputSpec) -> InputSpec:
     """The settings of readings: the options that are given, over those of an `[input]` section."""
     file, spec = to_spec(data, reading)
     return replace(spec, file=str(file))
+
+
+def option_words(reading: InputSpec) -> list[str]:
+    """The options that give these settings, as words of a command.
+
+    >>> option_words(InputSpec(step="1h", resample="mean", names=("a", "b, c"), sort=True, delimiter="\\t"))
+    ['--delimiter', 'tab', '--names', '["a", "b, c"]', '--step', '1h', '--resample', 'mean', '--sort']
+    """
+    words = []
+    for name, value in reading.to_dict().items():
+        if name in {"sort", "header"}:
+            words.append("--sort" if name == "sort" else "--no-header")
+            continue
+        words += [f"--{name.replace('_', '-')}", _option_value(value)]
+    return words
+
+
+def _option_value(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return "tab" if value == "\t" else str(value)
+    plain = not any("," in word or word.startswith("[") for word in value)
+    return ",".join(value) if plain else json.dumps(list(value), ensure_ascii=False)
 
 
 # ---- csdp open -----------------------------------------------------------------------------------------------------

@@ -84,7 +84,14 @@ def release(
     outside: options.OutsideOption = "refuse",
     about: plan_options.OptionalAbout = None,
     past: plan_options.Past = None,
-    until: plan_options.Until = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="End of the public past: --past is used up to it, and only ticks that follow it are published.",
+            show_default="none: all ticks are published",
+        ),
+    ] = None,
     period: plan_options.Period = None,
     estimator: plan_options.EstimatorFile = None,
     anyway: plan_options.Anyway = False,
@@ -166,7 +173,12 @@ def release(
         discretiser=discretiser,
     )
     known = plan_options.read_past(
-        chosen.model, past, until=until, period=period, discretiser=discretiser, reading=reading
+        chosen.model,
+        past,
+        until=until if past is not None else None,
+        period=period,
+        discretiser=discretiser,
+        reading=reading,
     )
     tested = plan_options.test_on_past(chosen, known)
     if plan is None:
@@ -184,7 +196,10 @@ def release(
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
     plan_options.require_useful(chosen, expected, anyway=anyway)
     located = locate(data, reading)
-    with _open_readings(located, chosen, engine, outside, master, memory_limit, discretiser) as (readings, source):
+    with _open_readings(located, chosen, engine, outside, master, memory_limit, discretiser, until) as (
+        readings,
+        source,
+    ):
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
@@ -283,6 +298,7 @@ def _open_readings(
     master: str | None,
     memory_limit: str | None,
     discretiser: str | None,
+    until: str | None,
 ) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
     """Open the readings: as a panel or a table of an engine, and as a source for the publisher."""
     if not plan.query.of_states and discretiser is None:
@@ -291,8 +307,14 @@ def _open_readings(
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
     if engine == "memory" and master is None and memory_limit is None:
         panel = options.read_states(data, plan.model, discretiser=discretiser, outside=outside)
+        if until is not None:
+            _, panel = plan_options.split_panel(panel, until, data.timezone)
+            if not len(panel):
+                raise InputError(f"until: no ticks follow {until}; there is nothing to publish")
         yield panel, panel
         return
+    if until is not None:
+        raise InputError("until: works with --engine memory only; leave it out and give a file of the ticks to publish")
     from csdp.tables import EngineSource, open_table
 
     opening = open_table(

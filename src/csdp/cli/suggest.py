@@ -9,7 +9,7 @@ import typer
 
 from csdp.bounds.result import with_chance
 from csdp.cli import options, plan_options
-from csdp.cli.reading import locate, takes_readings
+from csdp.cli.reading import locate, option_words, takes_readings
 from csdp.cli.terminal import print_json, print_lines, print_table, print_warnings, printable, progress_line
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
@@ -38,6 +38,12 @@ def suggest(
         typer.Option(min=0.1, help="After about this time the best plans so far are kept; Ctrl-C keeps them too."),
     ] = 20.0,
     public: options.Public = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Use only ticks that are over at this time, the public past; the rest is released."
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -56,30 +62,34 @@ def suggest(
       csdp suggest readings.csv --public -o suggested
 
     The proposal is derived from the readings and reveals something about them: use it for public readings. With --step
-    the step is kept; else longer ones are tried too. Exit code 6: no plan is useful, with what would help.
+    the step is kept; else longer ones are tried too. With --until only the public past is used, and the commands
+    release what follows it. Exit code 6: no plan is useful, with what would help.
     """
     from csdp.report.suggestion import suggest as make_suggestion
 
     if output is not None and Path(output).exists() and not Path(output).is_dir():
         raise InputError(f"output: {output} is a file; give the name of a folder")
     ranged = plan_options.ReadingOptions(None, low, high, resolution).range()
+    located = locate(data, reading)
     with print_warnings(), progress_line() as progress:
         suggestion = make_suggestion(
-            locate(data, reading),
+            located,
             budget=budget,
             event_limit=event_limit,
             query=query,
             about=about,
             of=ranged,
-            fixed_step=reading.step is not None or reading.resample is not None,
+            fixed_step=reading.step is not None or located.resample is not None,
             seconds=seconds,
             public=public,
+            until=until,
+            options=option_words(reading),
             progress=progress,
         )
     files = suggestion.save(Path(output), data=data) if output is not None else []
-    folder = output or "suggested"
-    plans = [plan.to_dict(data, f"{folder}/{n}") for n, plan in enumerate(suggestion.plans, 1)]
-    commands = suggestion.best.next_commands(data, f"{folder}/1") if files else plans[0]["commands"]
+    folders = ["." if output is None else f"{output}/{n}" for n in range(1, len(suggestion.plans) + 1)]
+    plans = [plan.to_dict(data, folder) for plan, folder in zip(suggestion.plans, folders, strict=True)]
+    commands = suggestion.best.next_commands(data, folders[0]) if files else plans[0]["commands"]
     if form == "json":
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
         worth = {"usefulness": suggestion.best.error.known_usefulness, "about": suggestion.best.about}

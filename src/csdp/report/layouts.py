@@ -7,6 +7,7 @@ explain them certifies too little.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,9 +90,18 @@ class ChainKind:
 class FittedLayout:
     """One layout of the readings, the kind of chain that explains it best, and the chain, fitted."""
 
-    def __init__(self, readings: Readings, layout: Layout, *, public: bool, strict: bool = True) -> None:
+    def __init__(
+        self,
+        readings: Readings,
+        layout: Layout,
+        *,
+        public: bool,
+        strict: bool,
+        take_past: Callable[[Readings], Readings],
+    ) -> None:
         self.layout, self._public, self._strict = layout, public, strict
-        self.readings = readings if layout.factor == 1 else coarsen(readings, layout.factor)
+        # Ticks are put together first, as the commands do: the last of them may reach beyond the past.
+        self.readings = take_past(readings if layout.factor == 1 else coarsen(readings, layout.factor))
         self.discretiser = Discretiser.fit(self.readings, states=layout.states, strategy=layout.strategy, public=public)
         self.panel = self.discretiser.apply(self.readings)
         self.stale_limit = choose_stale_limit(self.panel)

@@ -116,6 +116,7 @@ class PlanSearch:
         public: whether the readings are public.
         seconds: after which the best so far is kept.
         report: called with what is being tried, and the share of the time that is used.
+        take_past: the public past of readings; a plan is made from it alone.
     """
 
     readings: Readings
@@ -127,6 +128,7 @@ class PlanSearch:
     public: bool
     seconds: float
     report: Callable[[str, float], None]
+    take_past: Callable[[Readings], Readings]
     screened: list[Screened] = field(default_factory=list)
     certified: list[CertifiedPlan] = field(default_factory=list)
     tried: int = 0
@@ -157,7 +159,8 @@ class PlanSearch:
 
     def _layouts(self) -> Iterator[Layout]:
         """How readings might become states, the most promising first."""
-        cells = self.readings.readings[np.isfinite(self.readings.readings)]
+        past = self.take_past(self.readings)
+        cells = past.readings[np.isfinite(past.readings)]
         distinct = np.unique(cells[: 10**6]).size
         if distinct < 2:
             raise InputError("data: all readings are equal; there is nothing to publish")
@@ -167,7 +170,7 @@ class PlanSearch:
             Layout(factor, states)
             for factor in self.factors
             for states in STATES
-            if (factor == 1 and not few) or (factor > 1 and len(self.readings) // factor >= SHORTEST)
+            if (factor == 1 and not few) or (factor > 1 and len(past) // factor >= SHORTEST)
         ]
         # Few states and short steps first: they are quick, and leak least or lose least.
         yield from sorted(layouts, key=lambda layout: math.log2(layout.factor) + layout.states)
@@ -175,7 +178,7 @@ class PlanSearch:
     # ---- screening -------------------------------------------------------------------------------------------------
 
     def _screen(self, layout: Layout, *, strict: bool = True) -> None:
-        fitted = FittedLayout(self.readings, layout, public=self.public, strict=strict)
+        fitted = FittedLayout(self.readings, layout, public=self.public, strict=strict, take_past=self.take_past)
         where = f"{layout.states} states, step {fitted.readings.step}"
         self.report(f"comparing chains: {where}", self._time.used)
         self.tried += 1

@@ -17,7 +17,7 @@ from csdp.chain.files import save_model
 from csdp.errors import CsdpError, InputError, NotUsefulError, PrivacyLeakWarning
 from csdp.estimate import Error
 from csdp.estimate.result import USEFUL, About, about_words
-from csdp.panel import Discretiser, Readings, read_readings
+from csdp.panel import Discretiser, InputSpec, Readings, read_readings
 from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT
 from csdp.publisher.estimates import StoredEstimate
@@ -45,6 +45,8 @@ class ProposedPlan:
     budget: float
     event_limit: float
     public: bool
+    options: tuple[str, ...] = ()  #: words that say to every command how the readings are read
+    until: str | None = None  #: the end of the public past
 
     @property
     def plan(self) -> Plan:
@@ -115,25 +117,32 @@ class ProposedPlan:
             "commands": list(self.commands(data, folder)),
         }
 
+    @property
     def _reading_options(self) -> list[str]:
-        """Options of readings where ticks are put together."""
+        """Options of readings: those that were given, and those that put ticks together."""
         fitted = self.certified.screened.fitted
-        return [] if fitted.layout.factor == 1 else ["--step", str(fitted.panel.step), "--resample", "mean"]
+        longer = [] if fitted.layout.factor == 1 else ["--step", str(fitted.panel.step), "--resample", "mean"]
+        return [*self.options, *longer]
+
+    @property
+    def _past_options(self) -> list[str]:
+        return [] if self.until is None else ["--until", self.until]
 
     def commands(self, data: str, folder: str) -> tuple[str, ...]:
         """The commands that make and use it from the readings alone: fit, release, report."""
         fitted, plan = self.certified.screened.fitted, self.plan
-        chain, states = f"{folder}/chain.json", f"{folder}/discretiser.json"
+        chain, states = (str(Path(folder) / name) for name in ("chain.json", "discretiser.json"))
         options = {
             "states": fitted.layout.states,
             "strategy": fitted.layout.strategy,
             **fitted.kind.settings,
             "ensemble": self.certified.ensemble,
         }
-        fit = ["csdp", "fit", data, *self._reading_options()]
+        fit = ["csdp", "fit", data, *self._reading_options, *self._past_options]
         fit += [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         fit += [*(["--public"] if self.public else []), "-o", chain, "--save-discretiser", states]
-        release = ["csdp", "release", data, *self._reading_options(), "--chain", chain, "--discretiser", states]
+        release = ["csdp", "release", data, *self._reading_options, *self._past_options]
+        release += ["--chain", chain, "--discretiser", states]
         release += ["--query", self.certified.screened.text, *(["--of", "states"] if plan.query.of_states else [])]
         release += ["--age", str(plan.max_age), "--epsilon-c", repr(plan.epsilon_c), "--about", self.about]
         release += ["--stale-limit", str(plan.stale_limit)] if plan.stale_limit else []
@@ -143,8 +152,8 @@ class ProposedPlan:
     def next_commands(self, data: str, folder: str) -> tuple[str, ...]:
         """The commands that use the files of a folder: release, report."""
         states = f"{folder}/discretiser.json"
-        release = ["csdp", "release", data, *self._reading_options(), "--discretiser", states]
-        release += ["--plan", f"{folder}/plan.json", *self._place()]
+        release = ["csdp", "release", data, *self._reading_options, *self._past_options]
+        release += ["--discretiser", states, "--plan", f"{folder}/plan.json", *self._place()]
         return (shlex.join(release), self._report(data, states))
 
     def _place(self) -> list[str]:
@@ -153,7 +162,7 @@ class ProposedPlan:
         return [*limits, *place, "--on-refusal", "skip", "-o", "released.csv"]
 
     def _report(self, data: str, states: str) -> str:
-        words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading_options()]
+        words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading_options]
         return shlex.join([*words, "--discretiser", states, "-o", "report"])
 
     def save(self, folder: Path) -> list[Path]:
@@ -235,6 +244,8 @@ def suggest(
     fixed_step: bool = False,
     seconds: float = SECONDS,
     public: bool = False,
+    until: str | int | None = None,
+    options: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Suggestion:
     """Search for useful plans for readings: step, states, kind of chain, query, age and noise within a budget.
@@ -256,6 +267,8 @@ def suggest(
         fixed_step: keep the step of the readings; by default longer ones are tried.
         seconds: after about which the best so far is kept; an interrupt (Ctrl-C) keeps it as well.
         public: the readings are public.
+        until: use only ticks that are over at this time, the public past; the commands release what follows.
+        options: of the command line, with which the readings are read; the commands repeat them.
         progress: called with (what is tried, done, total).
 
     >>> from csdp import CoupledChain
@@ -272,8 +285,14 @@ def suggest(
     if about not in {None, "now", "then"}:
         raise InputError(f"about: {about!r} given; 'now' or 'then', or leave it out for both")
     readings = data if isinstance(data, Readings) else read_readings(data)
-    if len(readings) < FEWEST_TICKS:
-        raise InputError(f"data: {len(readings)} ticks; at least {FEWEST_TICKS} are needed to propose anything")
+    zone = data.timezone if isinstance(data, InputSpec) else None
+
+    def take_past(every: Readings) -> Readings:
+        return every if until is None else every.split(until, timezone=zone)[0]
+
+    ticks = len(take_past(readings))
+    if ticks < FEWEST_TICKS:
+        raise InputError(f"data: {ticks} ticks; at least {FEWEST_TICKS} are needed to propose anything")
 
     def report(what: str, share: float) -> None:
         if progress is not None:
@@ -289,11 +308,15 @@ def suggest(
         public=public,
         seconds=float(seconds),
         report=report,
+        take_past=take_past,
     )
     search.run()
     if not search.certified:
         raise _not_useful(search)
-    plans = tuple(ProposedPlan(one, float(budget), float(event_limit), public) for one in search.certified)
+    ends = None if until is None else str(until)
+    plans = tuple(
+        ProposedPlan(one, float(budget), float(event_limit), public, tuple(options), ends) for one in search.certified
+    )
     return Suggestion(plans, float(budget), search.tried, search.interrupted)
 
 
