@@ -118,7 +118,8 @@ def check_source(data: Any, *, public: bool, epsilon: float | None) -> None:
     given = "public: declared" if epsilon is None else f"epsilon: {epsilon:g} given"
     raise InputError(
         f"{given} for a panel whose edges and values of states come from private readings; the chain would publish "
-        "them uncharged. Declare edges, bounds or categories, or learn the discretiser from public readings (public=True)"
+        "them uncharged. Declare edges, bounds or categories, or learn the discretiser from public readings "
+        "(public=True)"
     )
 
 
