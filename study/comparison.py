@@ -55,7 +55,7 @@ def exact_values(target: float) -> dict[str, float]:
 
 
 def no_data() -> float:
-    """The error of publishing nothing."""
+    """The squared error of publishing nothing."""
     return csdp.mse(pair(OWN), MEAN, ages=1, epsilon_c=1.0).no_data
 
 

@@ -41,7 +41,7 @@ class Held:
     about: str
     promised: float  #: coverage that is printed, measured on the end of the public past
     held: float  #: share of the truths of the rest inside the band
-    usefulness: float  #: share of the error of saying nothing that is removed on the rest
+    usefulness: float  #: share of the squared error of saying nothing that is removed on the rest
     ticks: int
 
 
@@ -118,7 +118,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     given = options.names
     sys.stdout.write(
-        "| data | query | age, about | printed | held | error removed | ticks |\n|---|---|---|---|---|---|---|\n"
+        "| data | query | age, about | printed | held | squared error removed | ticks |\n"
+        "|---|---|---|---|---|---|---|\n"
     )
     for name in given or known:
         try:

@@ -42,12 +42,12 @@ def caption(summary: Mapping[str, Any]) -> str:
     text = (
         "*`make demo`: the share of 33 destinations to which flights from New York leave late, published every "
         f"{HOURS} hours with noise (dots). Line and band: the estimate that is published with it. Dashed: what is "
-        f"usual at that hour. It removes {worth} of the error of guessing the usual value, and its 95 % band contains "
-        f"{kept} of the true shares. One reading has plain differential privacy with epsilon = "
+        f"usual at that hour. It removes {worth} of the squared error of guessing the usual value, and its 95 % band "
+        f"contains {kept} of the true shares. One reading has plain differential privacy with epsilon = "
         f"{as_text(summary['event_level'], 3)}, under any model. {doubts}{'E' if accepted else 'e'}verything "
         f"published, in the long run, reveals at most epsilon = {epsilon} about the present of one destination: a 50 % "
         f"guess becomes at most {belief} %. Held back {late['age'] * HOURS} hours, the same number removes "
-        f"{percent(late['usefulness'])} of the error and reveals {as_text(late['leakage']['family'], 3)}.*"
+        f"{percent(late['usefulness'])} of the squared error and reveals {as_text(late['leakage']['family'], 3)}.*"
     )
     return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
 

@@ -68,7 +68,7 @@ def findings() -> list[Finding]:
                 f"{name}-plan",
                 f"{name}: what does our plan gain at leakage {BUDGET:g}, against fresh Laplace noise?",
                 f"age {age}: error {ours:.1%} of the variance against {fresh:.1%}",
-                "100 % is the error of publishing nothing",
+                "100 % is the squared error of publishing nothing",
             ),
         ]
     return answers

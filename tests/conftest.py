@@ -160,7 +160,7 @@ def estimated(monkeypatch):
     yield made
     for output in made:
         removed = 1 - sum(error**2 for error in output.standard_error) / output.no_data
-        assert removed >= 0.05, "a release that is hardly worth having: below 5 % of the error of saying nothing"
+        assert removed >= 0.05, "a release hardly worth having: below 5 % of the squared error of saying nothing"
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,10 @@ class TooLargeError(CsdpError):
 
 
 class InfeasibleError(CsdpError):
-    """No plan meets the target; `nearest` is the closest that one can, `no_data` the error of publishing nothing."""
+    """No plan meets the target.
+
+    `nearest` is the closest that one can, `no_data` the squared error of publishing nothing.
+    """
 
     def __init__(self, message: str, *, nearest: float, no_data: float) -> None:
         super().__init__(message)
@@ -76,7 +79,7 @@ class InfeasibleError(CsdpError):
 
 
 class NotUsefulError(CsdpError):
-    """A release would remove less than 5 % of the error of saying nothing; nothing was charged.
+    """A release would remove less than 5 % of the squared error of saying nothing; nothing was charged.
 
     Attributes: `usefulness`, the share that it would remove; `helps`, what would help, in words.
     """

@@ -20,7 +20,7 @@ def test_a_delay_in_words_and_in_numbers(run, paper, tmp_path):
     numbers = json.loads(run("plan", paper, *options, "--format", "json").stdout)
     expected = find_plan(PAPER, Mean(), about="then", budget=0.2, max_mse=0.09, releases="continual")
     assert words.startswith(f"Hold every number back by {expected.delay} ticks: ")
-    removed = f"removes {100 * expected.error.usefulness:.3g} % of the error of saying nothing"
+    removed = f"removes {100 * expected.error.usefulness:.3g} % of the squared error of saying nothing"
     assert removed in words.splitlines()[0]
     assert (numbers["delay"], numbers["about"]) == (expected.delay, "then")
     assert numbers["usefulness"] == pytest.approx(1 - 0.09 / numbers["no_data"], rel=1e-6)
@@ -129,7 +129,7 @@ def test_a_table_is_planned_and_published(run, tmp_path):
     asked = ("plan", chain, "--budget", "1.5", "--min-age", "1", "--max-age", "1", "--mechanism", "auto")
     words = run(*asked, "-o", plan).stdout
     assert "a record is told apart by" in words
-    assert "less error than noise" in words
+    assert "less squared error than noise" in words
     made = Plan.from_json(plan.read_text())
     assert made.mechanism is not None
     rows = [f"{tick},{a},{b}" for tick, (a, b) in enumerate(pair.simulate(12, seed=2).tolist())]

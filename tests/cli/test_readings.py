@@ -73,7 +73,7 @@ def test_readings_by_default_where_the_discretiser_has_bounds(house, run):
 def test_without_a_public_past_no_band_and_no_usefulness_is_stated(house, run):
     given = ("release", "new.csv", "--chain", "chain.json", "--discretiser", "states.json", *TO)
     words = " ".join(run(*given, "--dataset", "a", "-o", "out.csv").output.split())
-    assert "if each reading had the value of its state (not measured)" in words
+    assert "if each reading had its state's value (not measured)" in words
     assert "no bands: give --past" in words
     assert "of the truths" not in words
     assert {(row["standard_error"], row["low"], row["high"]) for row in released()} == {("", "", "")}

@@ -81,7 +81,7 @@ def test_an_estimate_without_a_band_is_shown_as_one(tmp_path: Path) -> None:
 def test_a_plan_for_readings_claims_nothing_that_was_not_measured() -> None:
     found = find_plan(CHAIN, QUERY, budget=1.0, min_age=1, max_age=1, estimate="history")
     assert found.error.known_usefulness is None
-    assert "if each reading had the value of its state (not measured)" in found.error.in_words
+    assert "if each reading had its state's value (not measured)" in found.error.in_words
     weak = csdp.Plan(CHAIN, QUERY, ages=8, epsilon_c=0.1)  # the rule of 5 % holds by what is known
-    with pytest.raises(NotUsefulError, match=r"would remove 0.* % .* if each reading had the value of its state"):
+    with pytest.raises(NotUsefulError, match=r"would remove 0.* % .* if each reading had its state's value"):
         check_useful(weak, csdp.mse(CHAIN, QUERY, ages=8, epsilon_c=0.1, estimate="history"))

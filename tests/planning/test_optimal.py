@@ -76,7 +76,7 @@ def test_the_error_is_that_of_its_releases() -> None:
 def test_a_table_is_offered_where_it_is_worth_it() -> None:
     offered = find_plan(SIX, Mean(), budget=1.0, min_age=1, max_age=1, estimate="posterior", mechanism="auto")
     assert offered.plan.mechanism is not None
-    assert "less error than noise" in offered.note
+    assert "less squared error than noise" in offered.note
     assert offered.leakage.epsilon <= 1.0
     tight = find_plan(
         SIX, Mean(), budget=1.0, min_age=1, max_age=1, estimate="posterior", event_limit=0.9, mechanism="auto"

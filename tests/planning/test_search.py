@@ -151,7 +151,7 @@ def test_a_family_of_one_is_that_one():
 
 def test_a_found_plan_shows_what_it_achieves():
     found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2)
-    assert repr(found) == "FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132022)"
+    assert repr(found) == "FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), squared error 0.132022)"
     mixed = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2, ages="vector")
     assert repr(mixed).startswith("FoundPlan(ages ")
 
@@ -205,7 +205,7 @@ class TestGiant:
         assert found.plan.epsilon_c == pytest.approx(0.5 / 40)
 
     def test_an_error_that_none_reaches(self):
-        with pytest.raises(InfeasibleError, match=r"publishing nothing has error 0\.0066"):
+        with pytest.raises(InfeasibleError, match=r"publishing nothing has squared error 0\.0066"):
             find_plan(self.ring(), Mean(), max_mse=0.001, min_age=1, max_age=3, estimate="raw")
 
     def test_a_bound_that_was_asked_for_is_kept(self):
@@ -260,7 +260,7 @@ class TestErrors:
             find_plan(paper(), Mean(), max_mse=1.0, budget=1.0)
 
     def test_infeasible_names_what_is_feasible(self):
-        with pytest.raises(InfeasibleError, match="the least error") as caught:
+        with pytest.raises(InfeasibleError, match="the least squared error") as caught:
             find_plan(paper(), Mean(), max_mse=1e-5)
         assert caught.value.nearest > 1e-5
         find_plan(paper(), Mean(), max_mse=caught.value.nearest * 1.0001)

@@ -108,7 +108,7 @@ def test_the_summary_is_what_the_page_says(flights_demo):
     assert summary["now"]["leakage"] == {"point": study.now.point, "family": study.now.ceiling}
     assert summary["now"]["belief"] == belief(study.now.ceiling)
     text = (folder / "share.html").read_text()
-    assert f"removes {percent(summary['now']['usefulness'])} of the error" in text
+    assert f"removes {percent(summary['now']['usefulness'])} of the squared error" in text
     assert f"contains {percent(summary['now']['coverage'])} of the true shares" in text
     assert "true value" not in text
     assert "true value" in (folder / "index.html").read_text()

@@ -137,15 +137,17 @@ class Comparison(Displayed):
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        goal = "leakage of the present at most" if self.target == "budget" else "error (linear estimate) at most"
+        goal = (
+            "leakage of the present at most" if self.target == "budget" else "squared error (linear estimate) at most"
+        )
         title = (
             f"{self.query}: every method at {goal} {self.value:g}; informed adversary, one release; lifetime over "
-            f"{self.length} releases; publish nothing: error {self.no_data:.4g}"
+            f"{self.length} releases; publish nothing: squared error {self.no_data:.4g}"
         )
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("method and kind of guarantee")
         table.add_column("age", justify="right")
-        for name in ("own\nepsilon", "leakage\n(exact)", "lifetime", "error\nraw", "error\nlinear"):
+        for name in ("own\nepsilon", "leakage\n(exact)", "lifetime", "squared error\nraw", "squared error\nlinear"):
             table.add_column(name, justify="right")
         table.add_column("against\nours")
         short = {"same release": "same", "not comparable": "-", "misses target": "misses"}
@@ -246,12 +248,13 @@ class ContinualComparison(Displayed):
 
         title = (
             f"{self.query}: a release at every tick without end, certified leakage of the present at most "
-            f"{self.budget:g}; best linear estimates from the history; publish nothing: error {self.no_data:.4g}, "
+            f"{self.budget:g}; best linear estimates from the history; publish nothing: squared error "
+            f"{self.no_data:.4g}, "
             f"running total over up to {self.window} ticks {self.total_no_data:.4g}"
         )
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("method")
-        for name in ("age", "own\nepsilon", "certified", "error", "share", "total:\nerror", "share"):
+        for name in ("age", "own\nepsilon", "certified", "squared\nerror", "share", "total: squared\nerror", "share"):
             table.add_column(name, justify="right")
         table.add_column("against ours\n(answer, total)")
         for row in self.rows:

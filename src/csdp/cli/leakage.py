@@ -220,7 +220,8 @@ def compare(
     ],
     query: options.Query = "mean",
     max_mse: Annotated[
-        float | None, typer.Option(help="Compare leakages, each with at most this error of the linear estimate.")
+        float | None,
+        typer.Option(help="Compare leakages, each with at most this mean squared error of the linear estimate."),
     ] = None,
     budget: Annotated[
         float | None, typer.Option(help="Compare errors, each with at most this exact leakage of the present.")

@@ -106,7 +106,7 @@ def plan(
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
 
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
-    less than 5 % of the error of saying nothing is not written: exit code 6, with what would help.
+    less than 5 % of the squared error of saying nothing is not written: exit code 6, with what would help.
     """
     from csdp.planning import find_plan
     from csdp.publisher import learn_from_past
@@ -304,9 +304,9 @@ def _print_plan(found: FoundPlan) -> None:
         ("leakage of the present", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"),
         (
             "mean squared error",
-            f"{found.error.mse:.6g} ({found.error.estimate}; root {math.sqrt(found.error.mse):.3g})",
+            f"{found.error.mse:.6g} ({found.error.estimate}; the error is its root, {math.sqrt(found.error.mse):.3g})",
         ),
-        ("publishing nothing", f"error {found.error.no_data:.6g}, leakage 0"),
+        ("publishing nothing", f"mean squared error {found.error.no_data:.6g}, leakage 0"),
         ("evaluations", f"{found.evaluations} of leakage; {found.saved} ages ruled out without one"),
     ]
     print_table("Plan", {}, rows)
@@ -320,7 +320,7 @@ def _print_schedule(schedule: DynamicPlan) -> None:
     print_lines([f"... and {len(records) - 20} more ticks"] if len(records) > 20 else [])
     print_lines(
         [
-            f"Error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
+            f"Mean squared error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
             f"{schedule.constant_mse:.6g}"
         ]
     )
@@ -329,13 +329,13 @@ def _print_schedule(schedule: DynamicPlan) -> None:
 def _print_phases(phased: PhasePlan) -> None:
     if not phased.worthwhile:
         gain = f"{100 * max(phased.possible_gain, 0.0):.2g} %"
-        print_lines([f"A noise level for each phase would lower the error by {gain} only: one level is kept."])
+        print_lines([f"A noise level for each phase would lower the squared error by {gain} only: one level is kept."])
         return
     rows = [(str(one["phase"]), f"{one['epsilon_c']:.4g}", as_text(one["leakage"])) for one in phased.records()]
     print_table("Levels by phase", dict.fromkeys(("phase", "epsilon_c", "leakage of the present"), RIGHT), rows)
     print_lines(
         [
-            f"Error {phased.mse:.6g}, the mean over the phases; with one level for all of them "
+            f"Mean squared error {phased.mse:.6g}, the mean over the phases; with one level for all of them "
             f"({phased.constant_level:.4g}): {phased.constant_mse:.6g}. Tick t has the level of phase t mod "
             f"{len(phased.levels)}."
         ]

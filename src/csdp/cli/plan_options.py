@@ -97,7 +97,7 @@ EstimatorFile = Annotated[
 Anyway = Annotated[
     bool,
     typer.Option(
-        "--anyway", help="Go on although less than 5 % of the error of saying nothing is removed (exit code 6)."
+        "--anyway", help="Go on although less than 5 % of the squared error of saying nothing is removed (exit code 6)."
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""The mean squared error of a release, and the error of publishing nothing.
+"""The mean squared error of a release, and the squared error of publishing nothing.
 
 It is measured against the present answer f(x_t) (`about="now"`), or against the answer f(z) of the time of the readings
 (`about="then"`): then the noise is all the error there is, and age costs nothing but delay.

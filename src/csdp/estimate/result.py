@@ -10,7 +10,7 @@ from csdp.errors import InputError
 Estimate = Literal["raw", "linear", "posterior", "history", "filter"]
 About = Literal["now", "then"]
 
-#: Share of the error of saying nothing that a release has to remove to be worth making.
+#: Share of the squared error of saying nothing that a release has to remove to be worth making.
 USEFUL = 0.05
 #: How an error of readings is computed without a public past: the model has states, and not what readings do in them.
 BY_STATES = "the model, with each reading at the value of its state"
@@ -20,9 +20,10 @@ BY_STATES = "the model, with each reading at the value of its state"
 class Error:
     """Mean squared error of an estimate of the answer, summed over outputs.
 
-    `aging`: what the age alone costs (raw). `noise`: variance of the noise. `no_data`: the error of publishing nothing
-    but what is usual. `interval`: a 99.9 % confidence interval where the figure is simulated; a plan uses its upper
-    end. `about`: whether the answer is that of the present ("now") or of the time of the readings ("then").
+    `aging`: what the age alone costs (raw). `noise`: variance of the noise. `no_data`: the squared error of
+    publishing nothing but what is usual. `interval`: a 99.9 % confidence interval where the figure is simulated; a plan
+    uses its upper end. `about`: whether the answer is that of the present ("now") or of the time of the readings
+    ("then").
     """
 
     mse: float
@@ -44,7 +45,7 @@ class Error:
 
     @property
     def usefulness(self) -> float:
-        """Which share of the error of publishing nothing is removed; negative where the release is worse."""
+        """Which share of the squared error of publishing nothing is removed; negative where the release is worse."""
         return removed_share(self.mse, self.no_data)
 
     @property
@@ -67,22 +68,22 @@ class Error:
         """What a release is worth, as the end of a sentence.
 
         >>> Error(0.03, 0.0, 0.03, 0.12, "raw", "pair laws").in_words
-        'removes 75 % of the error of saying nothing'
+        'removes 75 % of the squared error of saying nothing'
         >>> Error(0.2, 0.0, 0.2, 0.12, "raw", "pair laws").in_words
-        'is worse than saying nothing: error 0.2 against 0.12'
+        'is worse than saying nothing: squared error 0.2 against 0.12'
         >>> Error(0.03, 0.0, 0.03, 0.12, "raw", BY_STATES).in_words
-        'would remove 75 % of the error of saying nothing if each reading had the value of its state (not measured)'
+        "would remove 75 % of the squared error of saying nothing if each reading had its state's value (not measured)"
         """
         if self.approximate:
-            share = f"{100 * max(self.usefulness, 0.0):.3g} % of the error of saying nothing"
-            return f"would remove {share} if each reading had the value of its state (not measured)"
+            share = f"{100 * max(self.usefulness, 0.0):.3g} % of the squared error of saying nothing"
+            return f"would remove {share} if each reading had its state's value (not measured)"
         if self.mse > self.no_data:
-            return f"is worse than saying nothing: error {self.mse:.3g} against {self.no_data:.3g}"
-        return f"removes {100 * self.usefulness:.3g} % of the error of saying nothing"
+            return f"is worse than saying nothing: squared error {self.mse:.3g} against {self.no_data:.3g}"
+        return f"removes {100 * self.usefulness:.3g} % of the squared error of saying nothing"
 
 
 def removed_share(mse: float, no_data: float) -> float:
-    """Which share of the error of saying nothing an estimate removes."""
+    """Which share of the squared error of saying nothing an estimate removes."""
     return 1.0 - mse / no_data if no_data > 0 else 0.0
 
 

@@ -127,7 +127,7 @@ def _(result: Plan) -> Columns:
 def _(result: FoundPlan) -> Columns:
     figures = {
         "leakage": result.leakage.epsilon,
-        "error": result.error.mse,
+        "mse": result.error.mse,
         "usefulness": result.error.known_usefulness,
     }
     return _by_column([_plan_row(result.plan) | figures | {"note": result.note}])

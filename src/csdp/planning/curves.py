@@ -323,14 +323,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Frontier(Displayed):
-    """Points by age and noise level, and the error of publishing nothing (leakage 0)."""
+    """Points by age and noise level, and the squared error of publishing nothing (leakage 0)."""
 
     points: tuple[Point, ...]
     no_data: float
 
     def __repr__(self) -> str:
         best = sum(point.best for point in self.points)
-        return f"Frontier({len(self.points)} points, {best} of them best, no-data error {self.no_data:.6g})"
+        return f"Frontier({len(self.points)} points, {best} of them best, no-data squared error {self.no_data:.6g})"
 
     def records(self) -> list[dict[str, Any]]:
         """One plain record per point."""

@@ -60,7 +60,7 @@ class DynamicPlan(Displayed):
         return 1.0 - self.mse / self.constant_mse
 
     def __repr__(self) -> str:
-        less = f"{100 * self.gain:.3g} % less error than a constant level"
+        less = f"{100 * self.gain:.3g} % less squared error than a constant level"
         return f"DynamicPlan({len(self.levels)} ticks, budget {self.budget:g}, {less})"
 
     def records(self) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ class FoundPlan(Displayed):
 
     @property
     def useful(self) -> bool:
-        """Whether at least 5 % of the error of saying nothing is removed."""
+        """Whether at least 5 % of the squared error of saying nothing is removed."""
         return self.error.useful
 
     @property
@@ -49,7 +49,7 @@ class FoundPlan(Displayed):
         ages = self.plan.ages[0] if len(set(self.plan.ages)) == 1 else self.plan.ages
         return (
             f"FoundPlan(ages {ages}, epsilon_c {self.plan.epsilon_c:.6g}, leakage {as_text(self.leakage.epsilon)} "
-            f"({self.leakage.bound}), error {self.error.mse:.6g})"
+            f"({self.leakage.bound}), squared error {self.error.mse:.6g})"
         )
 
 
@@ -83,14 +83,14 @@ class SearchRun:
 
 
 def check_useful(plan: Plan, error: Error) -> None:
-    """Raise NotUsefulError where an estimate removes less than 5 % of the error of saying nothing.
+    """Raise NotUsefulError where an estimate removes less than 5 % of the squared error of saying nothing.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
     >>> check_useful(plan, mse(plan.chain, plan.query, ages=2, epsilon_c=1, estimate="history"))
     Traceback (most recent call last):
       ...
-    csdp.errors.NotUsefulError: a release removes 0.637 % of the error of saying nothing (about now), less ...
+    csdp.errors.NotUsefulError: a release removes 0.637 % of the squared error of saying nothing (about now), less ...
     """
     if error.useful:
         return

@@ -297,8 +297,8 @@ def offer_table(found: FoundPlan, *, budget: float | None, event_limit: float, c
     noise = mse(plan.chain, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, estimate="posterior").mse
     gain = 1.0 - error.mse / noise if noise > 0 else 0.0
     words = (
-        f"a table has {100 * gain:.3g} % less error than noise with its posterior mean, and tells a record apart by "
-        f"{made.epsilon_c:.3g} instead of {plan.epsilon_c:.3g}"
+        f"a table has {100 * gain:.3g} % less squared error than noise with its posterior mean, and tells a record "
+        f"apart by {made.epsilon_c:.3g} instead of {plan.epsilon_c:.3g}"
     )
     if choice == "auto" and gain <= WORTHWHILE:
         return replace(found, note=found.note or f"noise is used: {words}")

@@ -80,7 +80,7 @@ class PhasePlan(Displayed):
         return self.plan.phase_levels is not None
 
     def __repr__(self) -> str:
-        less = f"{100 * self.gain:.3g} % less error than a constant level"
+        less = f"{100 * self.gain:.3g} % less squared error than a constant level"
         return f"PhasePlan({len(self.levels)} phases, budget {self.budget:g}, {less})"
 
     def records(self) -> list[dict[str, Any]]:

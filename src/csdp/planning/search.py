@@ -382,7 +382,7 @@ class _Search:
         target = error.safe if self.max_mse is None or self.about == "then" else self.max_mse
         note = ""
         if target >= error.no_data:
-            note = f"publishing nothing but the long-run mean has error {error.no_data:.3g}, which is no more"
+            note = f"publishing nothing but the long-run mean has squared error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
             note = RISES_LATER
         if run.interrupted:
@@ -419,10 +419,10 @@ class _Search:
         reachable = [curves.error(self.event_limit) for curves in tried]
         least = min(error.safe for error in reachable)
         no_data = reachable[0].no_data
-        word = "publishing nothing" if no_data <= least else "it"
         return InfeasibleError(
-            f"max_mse {self.max_mse:g} cannot be met: the least error with epsilon_c up to {self.event_limit:g} is "
-            f"{least:.4g}; {word} has error {no_data:.4g}. Raise max_mse or event_limit",
+            f"max_mse {self.max_mse:g} cannot be met: the least squared error with epsilon_c up to "
+            f"{self.event_limit:g} is {least:.4g}; publishing nothing has squared error {no_data:.4g}. Raise max_mse or "
+            "event_limit",
             nearest=min(least, no_data),
             no_data=no_data,
         )

@@ -56,7 +56,7 @@ class Release:
 
     @property
     def usefulness(self) -> float | None:
-        """Expected share of the error of saying nothing that the estimate removes; None where that is not known.
+        """Expected share of the squared error of saying nothing that the estimate removes; None if it is not known.
 
         >>> release = Release(5, (0.25,), (0.5,), (0.1,), ages=2, stale=0, epsilon_s=0.2, no_data=0.04)
         >>> round(release.usefulness, 2)

@@ -89,7 +89,7 @@ class Certificate:
 
     `model`: whether the data accept the model (status, reason, words). If they do not, the guarantees that hold under
     any model come first.
-    `worth`: what the newest estimates are about and the expected share of the error of saying nothing that
+    `worth`: what the newest estimates are about and the expected share of the squared error of saying nothing that
     they remove, in numbers and words; None where there are none.
     """
 

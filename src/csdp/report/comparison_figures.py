@@ -113,9 +113,9 @@ def _label_axes(left: Any, right: Any, comparison: Comparison) -> None:
             "Exact leakage of the present, epsilon (left is better)\n"
             "Publishing nothing leaks 0. Light blue: same release as ours"
         )
-        title = f"Leakage at error {comparison.value:g}"
+        title = f"Leakage at squared error {comparison.value:g}"
         if comparison.no_data <= comparison.value:
-            title += f"\n(publishing nothing has error {comparison.no_data:.3g} and leaks 0)"
+            title += f"\n(publishing nothing has squared error {comparison.no_data:.3g} and leaks 0)"
     left.set_title(title, loc="left", color=INK, fontsize=10.5)
     right.set_title("Stated epsilon, exact leakage, and kind of guarantee", loc="left", color=INK, fontsize=10.5)
     right.set_xscale("log")

@@ -225,7 +225,7 @@ def leakage_history_figure(
 
 
 def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] | None = None) -> Figure:
-    """Draw error against leakage, one line per age, with the error of publishing nothing and the chosen plan.
+    """Draw error against leakage, one line per age, with the squared error of publishing nothing and the chosen plan.
 
     Args:
         line: The points to draw.
@@ -242,7 +242,7 @@ def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] |
         ends.append((points[-1].leakage, points[-1].mse, f"age {age}", colour, False))
     axes.axhline(line.no_data, color=INK, linewidth=1.2, linestyle=(0, (4, 2)))
     axes.annotate(
-        f"publish nothing: error {line.no_data:.3g}, leakage 0",
+        f"publish nothing: squared error {line.no_data:.3g}, leakage 0",
         (0.01, line.no_data),
         xycoords=("axes fraction", "data"),
         textcoords="offset points",

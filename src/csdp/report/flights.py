@@ -95,7 +95,7 @@ class FlightsRelease:
 
     @property
     def usefulness(self) -> float:
-        """Which share of the error of saying nothing the estimate removes."""
+        """Which share of the squared error of saying nothing the estimate removes."""
         return removed_share(self.error, self.no_data)
 
 
@@ -139,8 +139,8 @@ def _summarise(release: FlightsRelease) -> dict[str, object]:
         "belief": belief(release.ceiling),
         "usefulness": release.usefulness,
         "coverage": release.coverage,
-        "error": release.error,
-        "no_data_error": release.no_data,
+        "mse": release.error,
+        "no_data_mse": release.no_data,
         "ticks": len(release.batch),
     }
 

@@ -77,8 +77,8 @@ def lead(study: FlightsStudy) -> str:
         "not protected)."
     )
     return (
-        f"The published line removes {percent(now.usefulness)} of the error of guessing what is usual at that hour, "
-        f"and its {percent(now.learned.level)} band contains {percent(now.coverage)} of the true shares. A single "
+        f"The published line removes {percent(now.usefulness)} of the squared error of guessing what is usual at that "
+        f"hour, and its {percent(now.learned.level)} band contains {percent(now.coverage)} of the true shares. A single "
         f"reading has plain differential privacy with epsilon = {as_text(event, 3)}, under any model: "
         f"{in_words(event)}.\n\n"
         + (present[0].upper() + present[1:] if now.plan.verdict.reliable else f"{_DOUBT} {present}")
@@ -152,7 +152,7 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
     caption = (
         f"The same number published {delay} ticks ({delay * HOURS} hours of operation) later, drawn at the time it is "
         f"about, with little noise (epsilon_c {late.plan.epsilon_c:g}): its error was {late.error**0.5:.3f}, it "
-        f"removes {percent(late.usefulness)} of the error of saying nothing, and tells at most "
+        f"removes {percent(late.usefulness)} of the squared error of saying nothing, and tells at most "
         f"{with_chance(late.ceiling, 3)} about the present. It is published instead of the live "
         "number, not in addition to it: both together would tell more."
     )

@@ -209,7 +209,11 @@ class Suggestion:
                 f"{fitted.layout.states} ({fitted.layout.strategy}), step {best.step}",
                 "as useful as any tried",
             ),
-            ("chain", kind.words, f"gains {kind.gain:.3f} nats a tick on readings set aside (error {kind.error:.3f})"),
+            (
+                "chain",
+                kind.words,
+                f"gains {kind.gain:.3f} nats a tick on readings set aside (standard error {kind.error:.3f})",
+            ),
             ("certified for", best.sure, "what the readings leave possible; more with csdp fit --ensemble 20"),
             ("fit", acceptance, verdict),
             ("query", best.certified.screened.text, "the most useful of those tried"),
@@ -357,7 +361,7 @@ def _not_useful(search: PlanSearch) -> NotUsefulError:
     helps += ["more sequences in one answer", "longer readings", "a longer --step with --resample mean"]
     usefulness = 0.0 if best is None else best.usefulness
     outcome = (
-        f"the best removes {100 * max(usefulness, 0.0):.2g} % of the error of saying nothing"
+        f"the best removes {100 * max(usefulness, 0.0):.2g} % of the squared error of saying nothing"
         if best is not None
         else f"none keeps the budget within {LONGEST_DELAY} ticks of delay"
     )

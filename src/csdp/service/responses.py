@@ -172,8 +172,8 @@ class EstimateInfo(Record):
     mse: float = Field(description="Mean squared error to expect")
     no_data: float = Field(description="Mean squared error of saying nothing")
     usefulness: float | None = Field(
-        description="Share of the error of saying nothing that is removed; null where it is not known: for readings "
-        "without a public past, whose errors are those of readings at the values of their states"
+        description="Share of the squared error of saying nothing that is removed; null where it is not known: for "
+        "readings without a public past, whose errors are those of readings at the values of their states"
     )
     measured_on: str = Field(description="What that rests on: covariances of the model, or held-out public readings")
     words: str
@@ -342,9 +342,11 @@ class DelayAnswer(Record):
     delay: int | None = Field(description="In ticks; null where no delay that was tried is enough")
     epsilon_c: float | None = Field(description="Noise level of each number")
     leakage: Number | None = Field(description="What all numbers together tell about any present state, for ever")
-    error: float | None = Field(description="Typical error of the estimate of the time of the readings")
+    error: float | None = Field(
+        description="Typical error (root mean square) of the estimate of the time of the readings"
+    )
     usefulness: float | None = Field(
-        description="Share of the error of saying nothing that is removed; null where it is not known"
+        description="Share of the squared error of saying nothing that is removed; null where it is not known"
     )
     words: str
 
@@ -424,7 +426,9 @@ MaxCount = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
 CommonAge = Annotated[int, Query(ge=0, le=1000, description="Age of all readings, in ticks")]
 NoiseLevel = Annotated[float, Query(gt=0, le=1000, allow_inf_nan=False, description="Noise level")]
 Ceiling = Annotated[float, Query(gt=0, le=1000, allow_inf_nan=False, description="Largest leakage of the present")]
-LargestError = Annotated[float, Query(gt=0, le=1e12, allow_inf_nan=False, description="Largest typical error")]
+LargestError = Annotated[
+    float, Query(gt=0, le=1e12, allow_inf_nan=False, description="Largest typical error, a root mean square")
+]
 ReleaseMode = Annotated[Literal["1", "continual"], Query(description="One release, or one at every tick")]
 
 _SNAPSHOT = {

@@ -361,7 +361,7 @@ async def what_if(
 async def frontier(
     request: Request, name: DatasetName, service: Shared, key: Reader, releases: ReleaseMode = "1"
 ) -> Response:
-    """Over a grid of ages and noise levels, with the error of publishing nothing; computed once, then cached."""
+    """Over a grid of ages and noise levels, with the squared error of publishing nothing; computed once and cached."""
     return await _ask(request, service, key, name, ("frontier", releases))
 
 

@@ -160,7 +160,7 @@ class WhatIf:
         return max(errors, key=lambda error: error.safe)
 
     def frontier(self, releases: Releases) -> dict[str, Any]:
-        """Leakage and error over a grid of ages and noise levels, and the error of publishing nothing."""
+        """Leakage and error over a grid of ages and noise levels, and the squared error of publishing nothing."""
         from csdp.planning import frontier
 
         plan = self._plan
