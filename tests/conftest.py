@@ -153,7 +153,7 @@ def estimated(monkeypatch):
 
     def collect(*arguments, **options):
         finished = add(*arguments, **options)
-        made.extend(output for output in finished if output.estimate)
+        made.extend(output for output in finished if output.no_data is not None)
         return finished
 
     monkeypatch.setattr(ReleaseEstimates, "add", collect)

@@ -421,8 +421,8 @@ class _Search:
         no_data = reachable[0].no_data
         return InfeasibleError(
             f"max_mse {self.max_mse:g} cannot be met: the least squared error with epsilon_c up to "
-            f"{self.event_limit:g} is {least:.4g}; publishing nothing has squared error {no_data:.4g}. Raise max_mse or "
-            "event_limit",
+            f"{self.event_limit:g} is {least:.4g}; publishing nothing has squared error {no_data:.4g}. Raise "
+            "max_mse or event_limit",
             nearest=min(least, no_data),
             no_data=no_data,
         )
