@@ -83,7 +83,7 @@ def plan(
         Literal["noise", "optimal", "auto"],
         typer.Option(
             help="With --budget, for one release: add noise, draw from the best table of outputs (optimal), or use a "
-            "table where it has over 2 % less error (auto)."
+            "table where it has over 2 % less squared error (auto)."
         ),
     ] = "noise",
     output: Annotated[

@@ -81,14 +81,14 @@ def find_plan(
             of the readings, so that age costs delay only.
         event_limit: the largest epsilon_c, so that old records keep some protection.
         mechanism: "noise"; "optimal", the best table of outputs for one release within a budget at the ages that
-            noise would have (`csdp.optimal_plan`); "auto", the table where it has over 2 % less error.
+            noise would have (`csdp.optimal_plan`); "auto", the table where it has over 2 % less squared error.
         progress: called with (what, done, total).
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> best = find_plan(chain, Mean(), budget=0.2, estimate="linear", min_age=1, max_age=5)
     >>> best
-    FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), error 0.132022)
+    FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), squared error 0.132022)
     >>> best.plan
     Plan(mean, ages 1, epsilon_c 0.490663, certified 0.2)
     >>> find_plan(chain, Mean(), about="then", budget=0.2, max_mse=0.1, releases="continual").delay
